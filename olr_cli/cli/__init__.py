@@ -1,0 +1,46 @@
+"""The command line: one thin module per subcommand. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from olr_cli.cli import analyze, inject_noise, make_policy, recipes, replay, train
+from olr_cli.cli.errors import ends_well
+
+app = typer.Typer(
+    name="olr",
+    help="Reinforcement learning with verifiable rewards on noisy labels: inject noise, train, repair labels, look.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("inject-noise")(ends_well(inject_noise.inject_noise))
+app.command("train")(ends_well(train.train))
+app.command("analyze")(ends_well(analyze.analyze))
+app.command("replay")(ends_well(replay.replay))
+app.add_typer(recipes.app, name="recipes")
+app.command("make-policy")(ends_well(make_policy.make_policy))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from olr_cli import __version__
+
+        typer.echo(f"olr {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the `olr` command."""
+    app()

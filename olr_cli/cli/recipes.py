@@ -1,0 +1,86 @@
+"""`olr recipes ls|show|cp|validate`: the recipes that come with olr, and one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from olr_cli.cli.errors import ends_well
+
+app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
+
+
+@app.command("ls")
+@ends_well
+def ls() -> None:
+    """List the recipes that come with olr; each can be trained by its name."""
+    from olr_cli.recipe_files import bundled_recipes, list_recipes
+
+    folder = bundled_recipes()
+    names = [str(path.relative_to(folder).with_suffix("")) for path in list_recipes()]
+    width = max(len(name) for name in names)
+    for name, path in zip(names, list_recipes(), strict=True):
+        typer.echo(f"{name:{width}}  {_headline(path)}")
+    typer.echo(f"\nTrain one: olr train {names[0]}    Make it your own: olr recipes cp {names[0]} my.yaml")
+
+
+@app.command("show")
+@ends_well
+def show(
+    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name or a file.")],
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="With its base and every default filled in.")
+    ] = False,
+) -> None:
+    """Print a recipe."""
+    from olr_cli.recipe_files import find_recipe, load_recipe
+    from olr_cli.runs.directory import recipe_yaml
+
+    text = recipe_yaml(load_recipe(recipe)) if resolved else find_recipe(recipe).read_text(encoding="utf-8")
+    typer.echo(text.rstrip())
+
+
+@app.command("cp")
+@ends_well
+def cp(
+    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name or a file.")],
+    target: Annotated[Path, typer.Argument(help="The new file; must not exist.")],
+) -> None:
+    """Copy a recipe to a file of your own; a base it builds on is written into it."""
+    from olr_cli.errors import UserError
+    from olr_cli.recipe_files import find_recipe, merged_text
+    from olr_cli.runs.files import write_text
+
+    source = find_recipe(recipe)
+    if target.exists():
+        raise UserError(f"{target} exists already; choose another name")
+    if not target.parent.is_dir():
+        raise UserError(f"the folder {target.parent} does not exist; make it first")
+    write_text(target, merged_text(source))
+    typer.echo(f"Wrote {target}. Next: edit it, then olr train {target}")
+
+
+@app.command("validate")
+@ends_well
+def validate(
+    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name or a file.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
+    ] = None,
+) -> None:
+    """Check a recipe without starting anything: unknown keys, wrong values, likely mistakes."""
+    from olr_cli.recipe_checks import recipe_warnings
+    from olr_cli.recipe_files import expand_sweep, load_recipe
+
+    resolved = load_recipe(recipe, set_ or ())
+    for warning in recipe_warnings(resolved):
+        typer.echo(f"Warning: {warning}")
+    runs = f", a sweep of {len(expand_sweep(recipe, set_ or ()))} runs" if resolved.sweep else ""
+    typer.echo(f"{recipe} is a valid recipe{runs} (digest {resolved.digest()}).")
+
+
+def _headline(path: Path) -> str:
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.lstrip("# ") if first.startswith("#") else ""

@@ -1,0 +1,39 @@
+"""`olr replay`: decisions from stored rollouts under other criteria, without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def replay(
+    history: Annotated[
+        Path,
+        typer.Argument(
+            help="A run directory, or a Parquet/JSONL table with prompt_id, visit, response and, where known,"
+            " given_label, true_answer, noise_type."
+        ),
+    ],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Recipe setting, e.g. method.slope_threshold=0.1."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the labels table goes (Parquet).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output, one a visit.")] = False,
+) -> None:
+    """Decide every label of stored rollouts again, under other criteria."""
+    from olr_cli.analysis.replay import read_history, replay_file, summary, write_json_lines
+    from olr_cli.analysis.replay import replay as decide
+    from olr_cli.answers import Judge
+
+    source = read_history(history, set_ or ())
+    with Judge() as judge:
+        if json:
+            write_json_lines(decide(source, judge), typer.get_text_stream("stdout"))
+            return
+        target = out or replay_file(source)
+        lines = summary(source, decide(source, judge), target)
+    for line in lines:
+        typer.echo(line)

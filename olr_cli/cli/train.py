@@ -1,0 +1,108 @@
+"""`olr train`: GRPO from a recipe, with the labels supervised on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from olr_cli.recipe import Recipe
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of one that comes with olr.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a key, e.g. train.epochs=5; may be repeated."
+        ),
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run-dir", help="Run directory; by default the first free of runs/<name>, runs/<name>-2 …"
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue: the run at --run-dir, or this recipe's unfinished one."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run, and one prompt as the model sees it.")
+    ] = False,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Train every run of the recipe's `sweep`.")] = False,
+    index: Annotated[
+        int | None,
+        typer.Option("--index", help="With --sweep: only this run, counted from 0 (for job arrays)."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="With --sweep: runs at a time.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
+) -> None:
+    """Train a policy as a recipe says."""
+    from olr_cli.errors import UserError
+    from olr_cli.recipe_files import expand_sweep, load_recipe
+
+    settings = set_ or []
+    if not sweep:
+        if index is not None:
+            raise UserError("--index goes with --sweep")
+        _train_one(load_recipe(recipe, settings), run_dir, resume=resume, dry_run=dry_run, as_json=json)
+        return
+    runs = expand_sweep(recipe, settings)
+    if index is not None and not 0 <= index < len(runs):
+        raise UserError(f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}")
+    folder = run_dir or Path("runs") / load_recipe(recipe, settings).name
+    if dry_run:
+        for number, run in enumerate(runs):
+            typer.echo(f"{number:>4}  {run.arm:<32} {folder / run.place}")
+        return
+    if index is None:
+        from olr_cli.engines.sweep import train_all
+
+        train_all(recipe, settings, runs, folder, jobs)
+        return
+    chosen = runs[index]
+    path = folder / chosen.place
+    resume_it = (path / "manifest.json").exists()
+    _train_one(chosen.recipe, path, resume=resume_it, arm=chosen.arm, as_json=json)
+
+
+def _train_one(
+    recipe: Recipe,
+    path: Path | None,
+    *,
+    resume: bool = False,
+    dry_run: bool = False,
+    arm: str = "",
+    as_json: bool = False,
+) -> None:
+    from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
+    from olr_cli.engines.local import loop
+    from olr_cli.runs.directory import read_manifest
+    from olr_cli.runs.interrupts import Interrupted
+    from olr_cli.runs.progress import choose_progress
+    from olr_cli.runs.summary import run_summary
+
+    if dry_run:
+        for line in loop.rehearse(recipe):
+            typer.echo(line)
+        return
+    path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
+    if resume and read_manifest(path)["status"] == "finished":
+        typer.echo(f"{path} is finished; nothing to resume.")
+        return
+    progress = choose_progress(as_json=as_json)
+    try:
+        launch(recipe, path, loop.train, progress, facts=lambda: loop.facts(recipe), resume=resume, arm=arm)
+    except Interrupted as stop:
+        typer.echo(
+            f"Stopped. Everything up to the last complete step is in {path}; continue with --resume --run-dir {path}",
+            err=True,
+        )
+        raise typer.Exit(stop.exit_status) from None
+    finally:
+        progress.stop()
+    for line in run_summary(path):
+        progress.say(line)

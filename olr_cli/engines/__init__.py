@@ -1,0 +1,1 @@
+"""Engines: they generate rollouts and optimise the policy, and know nothing of labels."""

@@ -1,0 +1,235 @@
+"""From a recipe to a run: the data, the run directory, what a resume finds, and the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from olr_cli.data.prompt_set import PromptSet
+
+from olr_cli.answers import Judge
+from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
+from olr_cli.errors import UserError
+from olr_cli.recipe import Recipe, changed_keys
+from olr_cli.recipe_checks import recipe_warnings, step_warnings
+from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished
+from olr_cli.runs.directory import (
+    begin_attempt,
+    create_run,
+    end_attempt,
+    held,
+    is_held,
+    read_manifest,
+    read_recipe,
+    require_free,
+)
+from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.metrics import drop_metrics_after
+from olr_cli.runs.progress import Progress
+from olr_cli.runs.store import RunStore, scan_labels, stored_steps
+from olr_cli.supervision import History, Supervisor, compose
+
+
+@dataclass(frozen=True)
+class DataSets:
+    """What a run reads: prompts that train, and prompts that never do."""
+
+    train: PromptSet
+    validation: PromptSet | None
+    test: PromptSet | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready to go on, as an engine gets it.
+
+    Attributes:
+        recipe: what to do.
+        path: the run directory, held by this process.
+        data: the prompts.
+        supervisor: decides labels; its history holds every visit up to `done`.
+        store: takes the records.
+        done: complete steps; a checkpoint after this step exists unless it is 0.
+        progress: told what happens.
+    """
+
+    recipe: Recipe
+    path: Path
+    data: DataSets
+    supervisor: Supervisor
+    store: RunStore
+    done: int
+    progress: Progress
+
+
+def load_data(recipe: Recipe) -> DataSets:
+    """The recipe's data sets, with noise on the training labels.
+
+    Raises:
+        UserError: they cannot be read or do not serve the recipe's method.
+    """
+    train = training_prompts(recipe)
+    if compose(recipe.method).needs_labels:
+        train.require_labels(f"method '{recipe.method.name}'")
+    held_out = {
+        split: None if source is None else held_out_prompts(recipe, source, split)
+        for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
+    }
+    return DataSets(train, held_out["validation"], held_out["test"])
+
+
+def warnings(recipe: Recipe, data: DataSets) -> list[str]:
+    """What is likely a mistake in this recipe on these data, a sentence each."""
+    found = [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
+    trained = {prompt.messages for prompt in data.train.prompts}
+    for name, held_out in (("validation", data.validation), ("test", data.test)):
+        shared = sum(prompt.messages in trained for prompt in held_out.prompts) if held_out else 0
+        if shared:
+            found.append(
+                f"{shared} prompts of data.{name} also train; its accuracy is then not a held-out accuracy"
+            )
+    return found
+
+
+def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
+    """The first of runs/<name>, runs/<name>-2, … that is free."""
+    path, number = root / name, 2
+    while path.exists():
+        path, number = root / f"{name}-{number}", number + 1
+    return path
+
+
+def unfinished_run(recipe: Recipe, root: Path = Path("runs")) -> Path:
+    """The one run below `root` that this recipe began and nobody finished.
+
+    Raises:
+        UserError: there is none, or several, which are listed.
+    """
+    found = []
+    for manifest in sorted(root.glob("**/manifest.json")):
+        facts = read_manifest(manifest.parent)
+        if (
+            facts["recipe_digest"] == recipe.digest()
+            and facts["status"] != "finished"
+            and not is_held(manifest.parent)
+        ):
+            found.append(manifest.parent)
+    if not found:
+        raise UserError(
+            f"no unfinished run of this recipe below {root}/; name one with --run-dir, or train without --resume"
+        )
+    if len(found) > 1:
+        listed = ", ".join(f"{path} ({len(stored_steps(path))} steps)" for path in found)
+        raise UserError(f"several unfinished runs of this recipe: {listed}; choose one with --run-dir")
+    return found[0]
+
+
+def launch(
+    recipe: Recipe,
+    path: Path,
+    engine: Callable[[Run], dict[str, Any]],
+    progress: Progress,
+    *,
+    facts: Callable[[], dict[str, Any]],
+    resume: bool = False,
+    arm: str = "",
+) -> None:
+    """Start a run at `path`, or continue it, and see it to its end.
+
+    Args:
+        recipe: what to do.
+        path: the run directory.
+        engine: trains; returns what it wants noted in the manifest.
+        progress: told what happens.
+        facts: the engine's facts for the manifest (device, threads, departures), asked once the data are loaded.
+        resume: continue the run at `path` instead of making it.
+        arm: the sweep's name for runs that differ in their seed alone.
+
+    Raises:
+        UserError: something the user can mend; the run directory holds everything up to the last complete step.
+        Interrupted: the run was asked to stop; likewise.
+    """
+    if resume:
+        _check_same_recipe(path, recipe)
+    else:
+        require_free(path)
+    data = load_data(recipe)
+    for warning in warnings(recipe, data):
+        progress.say(f"Warning: {warning}")
+    with held(path, make=not resume), Judge() as judge:
+        done = 0
+        if resume:
+            _check_same_data(path, data)
+            done = _roll_back(path)
+        else:
+            create_run(path, recipe, arm=arm)
+        supervisor = Supervisor(
+            compose(recipe.method),
+            judge,
+            seed=recipe.seed,
+            draw=noise_draw(recipe),
+            extractor=recipe.data.extractor,
+            history=stored_history(path) if done else None,
+        )
+        begin_attempt(path, from_step=done, data=_data_facts(data), **facts())
+        run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
+        try:
+            found = engine(run)
+        except BaseException as error:
+            status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+            # On a full disk even this note may fail; the reason to report is the first error.
+            with suppress(UserError):
+                end_attempt(path, status)
+            raise
+        end_attempt(path, "finished", **found)
+
+
+def stored_history(path: Path) -> History:
+    """The history that a run's labels table tells."""
+    columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
+    labels = scan_labels(path).select(columns).sort("visit").collect()
+    return History.from_rows(labels.iter_rows(named=True))
+
+
+def _check_same_recipe(path: Path, recipe: Recipe) -> None:
+    changed = changed_keys(read_recipe(path), recipe)
+    if changed:
+        raise UserError(
+            f"{path} was begun with another recipe ({'; '.join(changed)}); resume it with the recipe it was begun with,"
+            f" {path / 'recipe.yaml'}, or start a new run without --resume"
+        )
+
+
+def _check_same_data(path: Path, data: DataSets) -> None:
+    before = read_manifest(path).get("data", {})
+    for name, facts in _data_facts(data).items():
+        if name in before and before[name]["digest"] != facts["digest"]:
+            raise UserError(
+                f"{facts['source']} has changed since {path} was begun (data.{name}); restore it, or start a new run"
+            )
+
+
+def _data_facts(data: DataSets) -> dict[str, Any]:
+    sets = {"train": data.train, "validation": data.validation, "test": data.test}
+    return {
+        name: {"source": str(prompts.source), "digest": prompts.digest, "prompts": len(prompts.prompts)}
+        for name, prompts in sets.items()
+        if prompts is not None
+    }
+
+
+def _roll_back(path: Path) -> int:
+    """Bring a run back to its last checkpoint; returns that step, 0 without a checkpoint."""
+    drop_unfinished(path)
+    done = max(checkpoint_steps(path), default=0)
+    RunStore(path).drop_after(done)
+    drop_metrics_after(path, done)
+    if stored_steps(path) != list(range(1, done + 1)):
+        missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
+        raise UserError(
+            f"{path} has a checkpoint after step {done} but no shards of step {missing[0]}; restore them"
+        )
+    return done

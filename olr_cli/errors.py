@@ -1,0 +1,19 @@
+"""What a user can mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake in what the user asked for, told in one sentence with place and remedy.
+
+    The command line prints the message without a traceback and exits with status 2.
+    """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A trailing ``; did you mean 'x'?`` for the known name closest to `name`, or an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else ""

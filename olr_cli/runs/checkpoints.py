@@ -1,0 +1,68 @@
+"""Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to go on.
+
+A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder
+named step-… is always whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from olr_cli.runs.files import sync, writing
+
+_NAME = re.compile(r"step-(\d{6,})")
+
+
+def checkpoint_path(run: Path, step: int) -> Path:
+    """Where the checkpoint after `step` steps stands."""
+    return run / "checkpoints" / f"step-{step:06d}"
+
+
+def checkpoint_steps(run: Path) -> list[int]:
+    """The steps that have a checkpoint, ascending."""
+    matches = (_NAME.fullmatch(path.name) for path in (run / "checkpoints").glob("step-*"))
+    return sorted(int(match.group(1)) for match in matches if match)
+
+
+def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep: int) -> None:
+    """Write the checkpoint after `step` steps and remove all but the newest `keep`.
+
+    Args:
+        run: the run directory.
+        step: steps done.
+        fill: puts the files into the folder it is given.
+        keep: how many checkpoints stay.
+
+    Raises:
+        UserError: no space or no permission; the earlier checkpoints stand.
+    """
+    target = checkpoint_path(run, step)
+    temporary = target.with_name(f".{target.name}.tmp")
+    with writing(target):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        fill(temporary)
+        for file in temporary.rglob("*"):
+            sync(file)
+        sync(temporary)
+        os.replace(temporary, target)
+        sync(target.parent)
+    for old in checkpoint_steps(run)[:-keep]:
+        _remove(checkpoint_path(run, old))
+
+
+def drop_unfinished(run: Path) -> None:
+    """Remove what an interrupted checkpoint left behind."""
+    for leftover in (run / "checkpoints").glob(".step-*"):
+        shutil.rmtree(leftover)
+
+
+def _remove(checkpoint: Path) -> None:
+    # Renamed first: a kill while the files go must not leave half a checkpoint under a whole one's name.
+    doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
+    os.replace(checkpoint, doomed)
+    shutil.rmtree(doomed)

@@ -1,0 +1,73 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from olr_cli.errors import UserError
+
+_USERS_TO_MEND = {
+    errno.ENOSPC: "the disk is full; make room and run again with --resume",
+    errno.EDQUOT: "your disk quota is used up; make room and run again with --resume",
+    errno.EACCES: "you may not write there; change the permissions or choose another folder",
+    errno.EPERM: "you may not write there; change the permissions or choose another folder",
+    errno.EROFS: "the file system is read-only; choose another folder",
+}
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Turn a full disk or missing permission while writing `target` into a sentence for the user."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _USERS_TO_MEND.get(error.errno or 0)
+        if remedy is None:
+            raise
+        raise UserError(f"{target} could not be written: {remedy}") from error
+
+
+def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
+    """Have `write` fill a temporary file beside `target`, then rename it over `target`.
+
+    Args:
+        target: the file.
+        write: called with the temporary path.
+        durable: wait until the bytes are on the disk, so that the file survives a power cut.
+
+    Raises:
+        UserError: no space or no permission; `target` is as it was, and no temporary file is left.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with writing(target):
+        try:
+            write(temporary)
+            if durable:
+                sync(temporary)
+            os.replace(temporary, target)
+            if durable:
+                sync(target.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(target: Path, text: str) -> None:
+    """`write_whole` for UTF-8 text."""
+    write_whole(target, lambda path: _write(path, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's entries, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

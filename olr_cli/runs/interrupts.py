@@ -1,0 +1,50 @@
+"""Stopping on request: Ctrl-C and SIGTERM let the current step finish and a checkpoint be written."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(Exception):
+    """The run stopped on request, with everything up to the last complete step saved.
+
+    Attributes:
+        exit_status: 130 after Ctrl-C, 143 after SIGTERM.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.exit_status = 128 + signal_number
+
+
+class StopRequest:
+    """Remembers the first signal; the second Ctrl-C no longer waits."""
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal_number is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal_number = number
+
+    def raise_if_requested(self) -> None:
+        """Raise `Interrupted` if a signal has come."""
+        if self.signal_number is not None:
+            raise Interrupted(self.signal_number)
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Within the block, Ctrl-C and SIGTERM set a flag instead of ending the process."""
+    request = StopRequest()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, request._note) for number in numbers}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

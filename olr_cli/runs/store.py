@@ -1,0 +1,169 @@
+"""The two tables of a run as Parquet shards, a pair of files a step.
+
+    labels/step-000001.parquet      rollouts/step-000001.parquet
+
+A shard is written under a temporary name and renamed, the rollouts first: where the labels shard stands, the
+step is complete. Shards reach the disk for good when a checkpoint needs them (`RunStore.sync`), so an ordinary
+step does not wait for the disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from olr_cli.errors import UserError
+from olr_cli.runs.files import sync, write_whole
+from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
+    "labels": LabelRecord,
+    "rollouts": RolloutRecord,
+}
+_SHARD = re.compile(r"step-(\d{6,})\.parquet")
+
+
+class RunStore:
+    """Writes and prunes the tables of one run.
+
+    Args:
+        run: the run directory; the table folders are made when they are needed.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._unsynced: list[Path] = []
+
+    def append(self, step: int, labels: Sequence[LabelRecord], rollouts: Sequence[RolloutRecord]) -> None:
+        """Store a complete step.
+
+        Raises:
+            UserError: the disk is full or not writable; the step is then not in the store.
+        """
+        self._write("rollouts", step, rollouts)
+        self._write("labels", step, labels)
+
+    def _write(self, table: str, step: int, records: Sequence[Record]) -> None:
+        import pyarrow.parquet as pq
+
+        shard = self._run / table / f"step-{step:06d}.parquet"
+        shard.parent.mkdir(exist_ok=True)
+        arrow = arrow_table(table, records)
+        write_whole(shard, lambda path: pq.write_table(arrow, path, compression="zstd"), durable=False)
+        self._unsynced.append(shard)
+
+    def sync(self) -> None:
+        """Wait until every shard written so far is on the disk."""
+        for shard in self._unsynced:
+            sync(shard)
+        for folder in {shard.parent for shard in self._unsynced}:
+            sync(folder)
+        self._unsynced.clear()
+
+    def drop_after(self, step: int) -> None:
+        """Remove the shards of later steps, and what an interrupted write left behind."""
+        for table in _RECORDS:
+            for shard in (self._run / table).glob("*.parquet"):
+                number = _step_of(shard)
+                if number is not None and number > step:
+                    shard.unlink()
+            for leftover in (self._run / table).glob(".*.tmp"):
+                leftover.unlink()
+
+
+def arrow_table(table: str, records: Iterable[Record]) -> Any:
+    """Records as a `pyarrow.Table` with the schema of `table` and its version in the metadata."""
+    import pyarrow as pa
+
+    kind = _RECORDS[table]
+    records = list(records)
+    columns = [[getattr(record, field.name) for record in records] for field in fields(kind)]
+    schema = arrow_schema(kind).with_metadata({"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)})
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def stored_steps(run: Path) -> list[int]:
+    """The complete steps of a run, ascending."""
+    steps = {table: {_step_of(shard) for shard in (run / table).glob("*.parquet")} for table in _RECORDS}
+    return sorted(step for step in steps["labels"] & steps["rollouts"] if step is not None)
+
+
+def scan_labels(run: Path) -> pl.LazyFrame:
+    """The labels table, complete steps only.
+
+    Raises:
+        UserError: there is none yet, or a shard is torn, foreign or of a newer version; the shard is named.
+    """
+    return _scan(run, "labels")
+
+
+def scan_rollouts(run: Path) -> pl.LazyFrame:
+    """The rollouts table, complete steps only; errors as for `scan_labels`."""
+    return _scan(run, "rollouts")
+
+
+def read_rollout_steps(run: Path, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The rollouts of one complete step after the other, in the order they were made; errors as for `scan_labels`."""
+    import polars as pl
+
+    for shard in _shards(run, "rollouts"):
+        yield pl.read_parquet(shard, columns=list(columns))
+
+
+def _scan(run: Path, table: str) -> pl.LazyFrame:
+    import polars as pl
+
+    return pl.scan_parquet(_shards(run, table))
+
+
+def _shards(run: Path, table: str) -> list[Path]:
+    """The shards of the complete steps, each of them checked."""
+    shards = [run / table / f"step-{step:06d}.parquet" for step in stored_steps(run)]
+    if not shards:
+        raise UserError(f"{run} holds no complete step yet; train it for at least one step")
+    for shard in shards:
+        check_shard(shard, table)
+    return shards
+
+
+def check_shard(shard: Path, table: str) -> None:
+    """Make sure that a file is a whole shard of `table`, of a version this program reads.
+
+    Raises:
+        UserError: it is torn, foreign, or newer than this program.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(shard)
+    except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"{shard} is torn or not Parquet ({_first_line(error)}); restore it, or remove this run's later"
+            " checkpoints and --resume"
+        ) from None
+    marks = {
+        key.decode(): value.decode() for key, value in (metadata.metadata or {}).items() if key[:4] == b"olr."
+    }
+    if marks.get("olr.table") != table:
+        raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")
+    version = int(marks.get("olr.schema_version", "0"))
+    if version > SCHEMA_VERSION:
+        raise UserError(
+            f"{shard} was written by a newer olr (schema {version}, this one reads up to {SCHEMA_VERSION}); upgrade olr"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")[:120] if str(error) else type(error).__name__
+
+
+def _step_of(shard: Path) -> int | None:
+    match = _SHARD.fullmatch(shard.name)
+    return int(match.group(1)) if match else None

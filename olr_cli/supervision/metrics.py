@@ -1,0 +1,125 @@
+"""What the metrics mean: each is one expression over the rows of the labels or rollouts table.
+
+The training loop applies them to a step's rows, the figures to an epoch's, so that a name means the same in
+metrics.jsonl, in figures and in tables. A mean over nobody is no value, never 0: neither an empty group nor an
+unknown true answer counts. *Noisy* prompts are those whose label is known to be noise; prompts of unknown
+quality are neither clean nor noisy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+
+import polars as pl
+
+from olr_cli.recipe import Criterion
+
+_CLEAN = pl.col("noise_type") == "clean"
+_NOISY = pl.col("noise_type") != "clean"
+_SELECTED = pl.col("is_selected")
+_RIGHT = pl.col("majority_is_correct").cast(pl.Boolean)
+_KNOWN = pl.col("majority_is_correct").is_not_null()
+_EQUAL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
+
+
+def _mean(value: str | pl.Expr, among: pl.Expr | None = None) -> pl.Expr:
+    values = pl.col(value) if isinstance(value, str) else value
+    return (values if among is None else values.filter(among)).mean()
+
+
+LABEL_METRICS: Mapping[str, pl.Expr] = {
+    "majority/accuracy": _mean(_RIGHT),
+    "majority/accuracy_clean": _mean(_RIGHT, _CLEAN),
+    "majority/accuracy_noisy": _mean(_RIGHT, _NOISY),
+    "majority/accuracy_selected": _mean(_RIGHT, _SELECTED),
+    "majority/accuracy_unselected": _mean(_RIGHT, ~_SELECTED),
+    "label/selection_ratio": _mean(_SELECTED),
+    "label/selection_ratio_clean": _mean(_SELECTED, _CLEAN),
+    "label/selection_ratio_noisy": _mean(_SELECTED, _NOISY),
+    "label/selected_accuracy": _mean("effective_label_is_correct", _SELECTED),
+    "label/effective_noise": _mean(pl.col("effective_label_is_correct").cast(pl.Boolean).not_()),
+    "label/initial_noise": _mean(_NOISY),
+    "label/noise_realised": _mean(pl.col("noisy_label_count") > 0, _NOISY),
+    "slope/clean": _mean("slope", _CLEAN),
+    "slope/noisy": _mean("slope", _NOISY),
+    "slope/selected": _mean("slope", _SELECTED),
+    "slope/unselected": _mean("slope", ~_SELECTED),
+}
+"""Over the labels table (R9 to R15): shares and means over prompts."""
+
+COMPOSITION: Mapping[str, pl.Expr] = {
+    "composition/clean_right": _mean(_RIGHT, _CLEAN & _KNOWN),
+    "composition/clean_wrong": _mean(~_RIGHT, _CLEAN & _KNOWN),
+    "composition/noisy_right": _mean(_RIGHT, _NOISY & _KNOWN),
+    "composition/noisy_equal": _mean(~_RIGHT & _EQUAL, _NOISY & _KNOWN),
+    "composition/noisy_neither": _mean(~_RIGHT & ~_EQUAL, _NOISY & _KNOWN),
+}
+"""What majority answers are made of: the shares among clean prompts add up to 1, those among noisy prompts too.
+
+A visit without majority is wrong on a clean prompt, and neither right nor the noisy label on a noisy one.
+"""
+
+_ROLLOUT_METRICS: Mapping[str, pl.Expr] = {
+    "rollout/reward": _mean("reward"),
+    "rollout/length": _mean("tokens"),
+    "rollout/truncated": _mean("truncated"),
+    "rollout/missing_answers": _mean(pl.col("answer").is_null()),
+}
+
+
+def selected_under(
+    criteria: Collection[Criterion], slope_threshold: Decimal | float, warmup_epochs: int
+) -> pl.Expr:
+    """Whether a stored visit's majority would replace the label under these settings (R14), from its columns.
+
+    The stored slope is the correctly rounded double of an exact fraction, and so is the threshold's: the two
+    doubles are ordered as the exact numbers are (R12).
+    """
+    selected = (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
+    if "slope" in criteria:
+        selected &= pl.col("slope") > float(slope_threshold)
+    if "consistency" in criteria:
+        selected &= pl.col("is_consistent")
+    return selected
+
+
+def accuracy_among(selected: pl.Expr) -> pl.Expr:
+    """Share of right majority answers among the visits that `selected` picks."""
+    return _mean(_RIGHT, selected)
+
+
+def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
+    """`LABEL_METRICS` of some rows of the labels table, for example one step's; those without a value are left out."""
+    return _known(labels, LABEL_METRICS)
+
+
+def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
+    """The ``rollout/`` metrics of the same visits' rows in both tables; those without a value are left out.
+
+    Not in here: ``rollout/verification_timeouts``, which only the judge of the answers can count.
+
+    Args:
+        labels: a row a prompt visit.
+        rollouts: a row a rollout.
+
+    Returns:
+        reward, truncated, missing_answers and zero_variance_groups as means or shares; length in tokens.
+    """
+    groups = _known(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
+    return _known(rollouts, _ROLLOUT_METRICS) | groups
+
+
+def by_visit(labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
+    """The metrics of every epoch: a row a visit, ascending.
+
+    Returns:
+        Columns ``visit``, ``prompts`` (how many have made that visit) and one a metric, null without a value.
+    """
+    named = [expression.alias(name) for name, expression in metrics.items()]
+    return labels.group_by("visit").agg(pl.len().alias("prompts"), *named).sort("visit").collect()
+
+
+def _known(rows: pl.DataFrame, metrics: Mapping[str, pl.Expr]) -> dict[str, float]:
+    values = rows.select(expression.alias(name) for name, expression in metrics.items()).row(0, named=True)
+    return {name: float(value) for name, value in values.items() if value is not None}

@@ -1,0 +1,139 @@
+"""The two tables a run stores: a row a prompt visit (labels) and a row a rollout (rollouts).
+
+Column names are the field's terms and the same everywhere: here, in Parquet, in `olr replay --json`, in figures.
+`visit` and `step` count from 1; one visit of each prompt is one epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from olr_cli.data.prompts import NoiseType
+
+SCHEMA_VERSION = 1
+"""Raised whenever a column changes its meaning or disappears; a reader refuses a newer version."""
+
+LabelSource = Literal["given", "noisy", "sentinel", "majority", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRecord:
+    """What was decided for one prompt at one visit. None in a column: unknown or not applicable, never 0.
+
+    Attributes:
+        prompt_id: the prompt.
+        visit: 1 at the prompt's first visit.
+        step: training step of this visit.
+        noise_type: clean, inactive, active, active_frozen; None for labels of unknown quality.
+        true_answer: the correct answer, if known.
+        given_label: what the file says; constant over visits.
+        noisy_label: this visit's wrong label on a marked prompt (R3); the sentinel if there is none.
+        noisy_label_count: rollouts of this visit in the noisy label's class.
+        true_answer_count: rollouts of this visit in the true answer's class.
+        given_label_count: rollouts of this visit in the given label's class.
+        majority_answer: most frequent spelling of the majority class (R9); None without a majority.
+        majority_count: rollouts in the majority class, 0 without one.
+        rollouts: K.
+        answered: rollouts that have an answer.
+        pass_rate: majority_count / rollouts (R10).
+        slope: least-squares slope of pass_rate over visits 1..visit (R12), correctly rounded to a double.
+        historical_majority: the class that most often was the majority so far (R13); None on a tie.
+        is_consistent: the majority is the historical majority.
+        is_selected: the majority replaces the label at this visit (R14).
+        effective_label: the label the rewards were computed with (R15).
+        label_source: where the effective label comes from.
+        majority_is_correct: the majority is the true answer's class; False without a majority; None if unknown.
+        majority_is_noisy_label: the majority is the noisy label's class; None on prompts that are not marked.
+        effective_label_is_correct: None if the true answer is unknown or there is no effective label.
+        reward_mean: mean reward of the rollouts.
+        has_zero_variance: all rewards of the group are equal, so it teaches nothing.
+        trains: the prompt takes part in the update.
+    """
+
+    prompt_id: str
+    visit: int
+    step: int
+    noise_type: NoiseType | None
+    true_answer: str | None
+    given_label: str | None
+    noisy_label: str | None
+    noisy_label_count: int | None
+    true_answer_count: int | None
+    given_label_count: int | None
+    majority_answer: str | None
+    majority_count: int
+    rollouts: int
+    answered: int
+    pass_rate: float
+    slope: float
+    historical_majority: str | None
+    is_consistent: bool
+    is_selected: bool
+    effective_label: str | None
+    label_source: LabelSource
+    majority_is_correct: bool | None
+    majority_is_noisy_label: bool | None
+    effective_label_is_correct: bool | None
+    reward_mean: float
+    has_zero_variance: bool
+    trains: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRecord:
+    """One sampled response.
+
+    Attributes:
+        prompt_id: the prompt.
+        visit: 1 at the prompt's first visit.
+        step: training step.
+        sample: 0 .. K-1 within the group.
+        view: ``original``, or ``rephrased`` where a method rolls out a rephrased prompt too.
+        response: the text as generated.
+        answer: the extracted answer (R6); None if there is none.
+        answer_class: spelling that stands for the answer's class at this visit (R7).
+        reward: what the update saw.
+        is_correct: the answer is in the true answer's class; None if the true answer is unknown.
+        tokens: response length in tokens, end token included.
+        truncated: the length limit cut the response.
+        mean_logprob: mean over response tokens of log pi(token) at the sampling temperature.
+        entropy: mean over response tokens of the policy's entropy, in nats.
+        self_certainty: mean over response tokens of KL(uniform || policy), in nats.
+    """
+
+    prompt_id: str
+    visit: int
+    step: int
+    sample: int
+    view: str
+    response: str
+    answer: str | None
+    answer_class: str | None
+    reward: float
+    is_correct: bool | None
+    tokens: int | None
+    truncated: bool | None
+    mean_logprob: float | None
+    entropy: float | None
+    self_certainty: float | None
+
+
+Record = LabelRecord | RolloutRecord
+
+
+def arrow_schema(record: type[LabelRecord] | type[RolloutRecord]) -> Any:
+    """The `pyarrow.Schema` of a record type; columns that may be None are nullable."""
+    import pyarrow as pa
+
+    arrow = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
+    hints = get_type_hints(record)
+    columns = []
+    for field in fields(record):
+        kinds = [hints[field.name]]
+        if get_origin(kinds[0]) in (Union, type(int | None)):
+            kinds = list(get_args(kinds[0]))
+        nullable = type(None) in kinds
+        kind = next(k for k in kinds if k is not type(None))
+        columns.append(pa.field(field.name, arrow[str if get_origin(kind) is Literal else kind], nullable))
+    return pa.schema(columns)

@@ -1,0 +1,138 @@
+"""Shards appear whole or not at all; what is torn or foreign is named, never read as data."""
+
+import errno
+from dataclasses import asdict, replace
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from olr_cli.errors import UserError
+from olr_cli.runs import files
+from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, stored_steps
+from olr_cli.supervision import SCHEMA_VERSION, LabelRecord, RolloutRecord
+
+LABEL = LabelRecord(
+    prompt_id="p",
+    visit=1,
+    step=1,
+    noise_type="active",
+    true_answer="12",
+    given_label="__NoCorrectAnswer__",
+    noisy_label="7",
+    noisy_label_count=1,
+    true_answer_count=1,
+    given_label_count=0,
+    majority_answer=None,
+    majority_count=0,
+    rollouts=2,
+    answered=2,
+    pass_rate=0.0,
+    slope=0.0,
+    historical_majority=None,
+    is_consistent=False,
+    is_selected=False,
+    effective_label="7",
+    label_source="noisy",
+    majority_is_correct=False,
+    majority_is_noisy_label=False,
+    effective_label_is_correct=False,
+    reward_mean=0.5,
+    has_zero_variance=False,
+    trains=True,
+)
+ROLLOUT = RolloutRecord(
+    "p", 1, 1, 0, "original", "so \\boxed{7}\x00 …", "7", "7", 1.0, False, 4, False, -1.0, 0.5, None
+)
+
+
+def fill(run, steps):
+    store = RunStore(run)
+    for step in steps:
+        store.append(step, [replace(LABEL, step=step, visit=step)], [replace(ROLLOUT, step=step, visit=step)])
+    return store
+
+
+def test_records_come_back_as_they_went_in(tmp_path):
+    fill(tmp_path, [1, 2])
+    labels = scan_labels(tmp_path).collect()
+    assert labels.row(1, named=True) == asdict(replace(LABEL, step=2, visit=2))
+    rollouts = scan_rollouts(tmp_path).collect()
+    assert rollouts.row(0, named=True) == asdict(ROLLOUT)
+    assert [frame["step"].to_list() for frame in read_rollout_steps(tmp_path, ["step"])] == [[1], [2]]
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        fill(tmp_path / name, [1])
+    shards = [(tmp_path / name / "labels" / "step-000001.parquet").read_bytes() for name in ("a", "b")]
+    assert shards[0] == shards[1]
+
+
+def test_a_step_without_its_labels_shard_is_not_complete(tmp_path):
+    fill(tmp_path, [1, 2])
+    (tmp_path / "labels" / "step-000002.parquet").unlink()
+    assert stored_steps(tmp_path) == [1]
+    assert scan_rollouts(tmp_path).collect()["step"].to_list() == [1]
+
+
+def test_drop_after_removes_later_shards_and_leftovers(tmp_path):
+    store = fill(tmp_path, [1, 2, 3])
+    leftover = tmp_path / "labels" / ".step-000004.parquet.17.tmp"
+    leftover.write_bytes(b"half")
+    store.drop_after(1)
+    assert stored_steps(tmp_path) == [1]
+    assert sorted(p.name for p in (tmp_path / "labels").iterdir()) == ["step-000001.parquet"]
+
+
+def test_no_complete_step_is_said(tmp_path):
+    with pytest.raises(UserError, match="no complete step yet"):
+        scan_labels(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 4, 100, -1, -4, -8])
+def test_a_torn_shard_is_named(tmp_path, keep):
+    fill(tmp_path, [1, 2])
+    shard = tmp_path / "rollouts" / "step-000002.parquet"
+    shard.write_bytes(shard.read_bytes()[:keep])
+    with pytest.raises(UserError, match=r"step-000002\.parquet is torn or not Parquet"):
+        scan_rollouts(tmp_path)
+
+
+def test_a_foreign_shard_and_a_newer_schema_are_named(tmp_path):
+    fill(tmp_path, [1])
+    shard = tmp_path / "labels" / "step-000001.parquet"
+    table = pq.read_table(shard)
+    pq.write_table(pa.table({"x": [1]}), shard)
+    with pytest.raises(UserError, match="not a shard of olr's labels table"):
+        scan_labels(tmp_path)
+    newer = {"olr.table": "labels", "olr.schema_version": str(SCHEMA_VERSION + 1)}
+    pq.write_table(table.replace_schema_metadata(newer), shard)
+    with pytest.raises(UserError, match="written by a newer olr"):
+        scan_labels(tmp_path)
+
+
+def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch):
+    store = fill(tmp_path, [1])
+
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        store.append(2, [LABEL], [ROLLOUT])
+    monkeypatch.undo()
+    assert stored_steps(tmp_path) == [1]
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_unknown_values_are_null_not_zero(tmp_path):
+    store = RunStore(tmp_path)
+    store.append(
+        1, [replace(LABEL, true_answer=None, majority_is_correct=None, noisy_label_count=None)], [ROLLOUT]
+    )
+    row = scan_labels(tmp_path).select("majority_is_correct", "noisy_label_count").collect().row(0)
+    assert row == (None, None)
+    assert scan_labels(tmp_path).select(pl.col("majority_is_correct").mean()).collect().item() is None

@@ -1,0 +1,207 @@
+"""Labels and rewards of one visit after the other (R2 to R4, R9 to R16, R18)."""
+
+import random
+
+import pytest
+
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.recipe import GrpoMethod, OlrMethod
+from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge() as judge:
+        yield judge
+
+
+def prompt(noise_type="clean", given="12", true="12", prompt_id="p"):
+    return Prompt(prompt_id, (), given, true, noise_type)
+
+
+def group(prompt, visit, answers, step=None):
+    rollouts = tuple(Rollout("no box" if a is None else f"so \\boxed{{{a}}}") for a in answers)
+    return RolloutGroup(prompt, visit, step or visit, rollouts)
+
+
+def supervise(judge, method, prompt, visits, **kwargs):
+    supervisor = Supervisor(compose(method), judge, seed=0, **kwargs)
+    return [supervisor.supervise([group(prompt, t, answers)])[0] for t, answers in enumerate(visits, 1)]
+
+
+def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
+    (decided,) = supervise(judge, GrpoMethod(), prompt(given="7", true="12"), [["12", "12", "7", None]])
+    assert decided.rewards == (0.0, 0.0, 1.0, 0.0)
+    assert decided.label.majority_answer == "12"
+    assert decided.label.label_source == "given"
+    assert not decided.label.is_selected
+
+
+def test_missing_answers_do_not_vote_but_count_in_the_pass_rate(judge):
+    (decided,) = supervise(judge, GrpoMethod(), prompt(), [["12", None, None, None]])
+    assert (decided.label.majority_answer, decided.label.majority_count) == ("12", 1)
+    assert (decided.label.rollouts, decided.label.answered) == (4, 1)
+    assert decided.label.pass_rate == 0.25
+
+
+@pytest.mark.parametrize("answers", [["1", "1", "2", "2"], [None] * 4])
+def test_a_tie_or_no_answer_is_no_majority(judge, answers):
+    (decided,) = supervise(judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(), [answers])
+    assert decided.label.majority_answer is None
+    assert decided.label.pass_rate == 0
+    assert not decided.label.is_selected
+    assert decided.label.majority_is_correct is False
+
+
+def test_olr_keeps_the_label_during_warm_up_then_follows_a_rising_steady_majority(judge):
+    rising = [["12"] * n + ["7"] * (8 - n) for n in (5, 6, 7, 8)]
+    wrong = prompt("inactive", SENTINEL, "12")
+    decided = supervise(judge, OlrMethod(warmup_epochs=2, slope_threshold="0.1"), wrong, rising)
+    assert [d.label.is_selected for d in decided] == [False, False, True, True]
+    assert [d.label.effective_label for d in decided] == [SENTINEL, SENTINEL, "12", "12"]
+    assert [d.label.label_source for d in decided] == ["sentinel", "sentinel", "majority", "majority"]
+    assert [sum(d.rewards) for d in decided] == [0, 0, 7, 8]
+    assert decided[-1].label.slope == 0.125
+
+
+def test_the_slope_must_exceed_the_threshold_strictly(judge):
+    rising = [["12"] * n + ["7"] * (8 - n) for n in (5, 6, 7)]  # slope exactly 0.125
+    for threshold, selected in (("0.125", False), ("0.124", True), ("-1", True)):
+        decided = supervise(judge, OlrMethod(warmup_epochs=0, slope_threshold=threshold), prompt(), rising)
+        assert decided[-1].label.is_selected == selected
+
+
+def test_without_the_slope_criterion_a_falling_majority_is_selected(judge):
+    falling = [["12"] * n + ["7"] * (8 - n) for n in (8, 7, 6)]
+    only_consistency = OlrMethod(criteria=("consistency",), warmup_epochs=0)
+    assert supervise(judge, only_consistency, prompt(), falling)[-1].label.is_selected
+    assert not supervise(judge, OlrMethod(warmup_epochs=0), prompt(), falling)[-1].label.is_selected
+
+
+def test_without_consistency_a_new_majority_is_selected_and_with_it_not(judge):
+    visits = [["7"] * 5 + ["12"] * 3] * 2 + [["12"] * 8]
+    decided = supervise(judge, OlrMethod(criteria=("slope",), warmup_epochs=0), prompt(), visits)
+    assert decided[-1].label.is_selected
+    assert decided[-1].label.historical_majority == "7"
+    both = supervise(judge, OlrMethod(warmup_epochs=0), prompt(), visits)
+    assert not both[-1].label.is_selected
+
+
+def test_spellings_of_one_answer_are_one_class_in_vote_history_and_reward(judge):
+    half = prompt(given="\\frac{1}{2}", true="0.5")
+    visits = [["0.5", "1/2", "3", "3"], ["\\frac12", "0.50", "50\\%", "3"]]
+    decided = supervise(judge, OlrMethod(criteria=("consistency",), warmup_epochs=0), half, visits)
+    assert decided[0].label.majority_answer is None  # two rollouts say a half, two say three
+    assert decided[1].label.majority_count == 3
+    assert decided[1].rewards == (1.0, 1.0, 1.0, 0.0)
+    assert decided[1].label.true_answer_count == 3
+
+
+def test_an_active_noisy_label_is_a_wrong_answer_of_this_visit(judge):
+    marked = prompt("active", SENTINEL, "12")
+    (decided,) = supervise(judge, GrpoMethod(), marked, [["12", "7", "8", "12"]])
+    assert decided.label.noisy_label in ("7", "8")
+    assert decided.label.effective_label == decided.label.noisy_label
+    assert decided.label.label_source == "noisy"
+    assert sum(decided.rewards) == 1 == decided.label.noisy_label_count
+
+
+def test_without_a_wrong_answer_an_active_prompt_gets_the_sentinel(judge):
+    (decided,) = supervise(judge, GrpoMethod(), prompt("active", SENTINEL, "12"), [["12", "12.0", None]])
+    assert decided.label.noisy_label == SENTINEL
+    assert decided.label.label_source == "sentinel"
+    assert decided.rewards == (0.0, 0.0, 0.0)
+
+
+def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_frequent(judge):
+    answers = ["7"] * 5 + ["8"] + ["12"] * 2
+    prompts = [prompt("active", SENTINEL, "12", prompt_id=f"p{i}") for i in range(400)]
+
+    def share_of_7(draw):
+        supervisor = Supervisor(compose(GrpoMethod()), judge, seed=3, draw=draw)
+        decided = supervisor.supervise([group(p, 1, answers) for p in prompts])
+        return sum(d.label.noisy_label == "7" for d in decided) / len(decided)
+
+    assert share_of_7("uniform") == pytest.approx(1 / 2, abs=0.08)
+    assert share_of_7("frequency") == pytest.approx(5 / 6, abs=0.08)
+    assert share_of_7("most_frequent") == 1
+
+
+def test_a_frozen_noisy_label_stays_what_the_file_says(judge):
+    frozen = prompt("active_frozen", "7", "12")
+    decided = supervise(judge, GrpoMethod(), frozen, [["8", "7"], ["12", "12"]])
+    assert [d.label.noisy_label for d in decided] == ["7", "7"]
+    assert [sum(d.rewards) for d in decided] == [1, 0]
+
+
+def test_the_sentinel_is_never_rewarded_even_when_a_policy_writes_it(judge):
+    marked = prompt("inactive", SENTINEL, "12")
+    (decided,) = supervise(
+        judge, OlrMethod(criteria=(), warmup_epochs=0), marked, [[SENTINEL, SENTINEL, "12"]]
+    )
+    assert decided.label.majority_answer == "12"
+    assert decided.rewards == (0.0, 0.0, 1.0)
+
+
+def test_unknown_truth_stays_unknown(judge):
+    unknown = prompt(noise_type=None, given="12", true=None)
+    (decided,) = supervise(judge, GrpoMethod(), unknown, [["12", "7", "12"]])
+    label = decided.label
+    assert label.majority_is_correct is None
+    assert label.true_answer_count is None
+    assert label.effective_label_is_correct is None
+    assert label.majority_is_noisy_label is None
+    assert {r.is_correct for r in decided.rollouts} == {None}
+    assert decided.rewards == (1.0, 0.0, 1.0)
+
+
+def test_no_label_at_all_rewards_nothing_until_a_majority_is_selected(judge):
+    unlabelled = prompt(noise_type=None, given=None, true=None)
+    (kept,) = supervise(judge, GrpoMethod(), unlabelled, [["12", "12"]])
+    assert (kept.label.label_source, kept.label.effective_label, kept.rewards) == ("none", None, (0.0, 0.0))
+    (majority,) = supervise(judge, OlrMethod(criteria=(), warmup_epochs=0), unlabelled, [["12", "12"]])
+    assert (majority.label.label_source, majority.rewards) == ("majority", (1.0, 1.0))
+
+
+def test_decisions_depend_neither_on_group_order_nor_on_rollout_order(judge):
+    rng = random.Random(0)
+    prompts = [prompt("active", SENTINEL, "12", prompt_id=f"p{i}") for i in range(12)]
+    visits = [
+        {p.prompt_id: [rng.choice(["12", "7", "8", "x+1", None]) for _ in range(8)] for p in prompts}
+        for _ in range(4)
+    ]
+
+    def labels(shuffled):
+        supervisor = Supervisor(compose(OlrMethod(warmup_epochs=1, slope_threshold="0")), judge, seed=5)
+        found = {}
+        for t, answers in enumerate(visits, 1):
+            order = list(prompts)
+            if shuffled:
+                rng.shuffle(order)
+            groups = []
+            for p in order:
+                own = list(answers[p.prompt_id])
+                if shuffled:
+                    rng.shuffle(own)
+                groups.append(group(p, t, own))
+            found |= {(d.label.prompt_id, t): d.label for d in supervisor.supervise(groups)}
+        return found
+
+    assert labels(shuffled=True) == labels(shuffled=False)
+
+
+def test_a_group_out_of_turn_is_refused_and_nothing_is_recorded(judge):
+    supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
+    p, q = prompt(prompt_id="p"), prompt(prompt_id="q")
+    with pytest.raises(ValueError, match="visit 2 where visit 1 is due"):
+        supervisor.supervise([group(p, 1, ["1"]), group(q, 2, ["1"])])
+    with pytest.raises(ValueError, match="twice"):
+        supervisor.supervise([group(p, 1, ["1"]), group(p, 1, ["1"])])
+    assert supervisor.history.of("p") == ()
+
+
+def test_text_that_utf8_cannot_hold_is_decided_and_stored_alike(judge):
+    (decided,) = supervise(judge, GrpoMethod(), prompt(), [["\ud800", "12"]])
+    decided.rollouts[0].response.encode("utf-8")
+    assert decided.rollouts[0].answer == "?"

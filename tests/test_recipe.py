@@ -1,0 +1,195 @@
+"""A recipe says what is wrong with it in one sentence, and means what is written in it."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from olr_cli.errors import UserError
+from olr_cli.recipe import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
+from olr_cli.recipe_checks import recipe_warnings, step_warnings
+from olr_cli.recipe_files import (
+    expand_sweep,
+    find_recipe,
+    list_recipes,
+    load_recipe,
+    merged_text,
+    overlay,
+    override,
+    validate,
+)
+from olr_cli.runs.directory import recipe_yaml
+
+
+def write(tmp_path, text, name="mine.yaml"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_the_defaults_are_the_papers_settings():
+    train, method = Recipe().train, OlrMethod()
+    assert (train.epochs, train.rollouts_per_prompt, train.learning_rate, train.kl_weight) == (
+        10,
+        8,
+        1e-6,
+        1e-3,
+    )
+    assert (train.clip, train.temperature, train.evaluation_temperature, train.max_new_tokens) == (
+        0.2,
+        1.0,
+        0.6,
+        4096,
+    )
+    assert (method.slope_threshold, method.warmup_epochs) == (Decimal("0.05"), 5)
+
+
+def test_a_resolved_recipe_is_a_recipe_and_means_the_same(tmp_path):
+    recipe = load_recipe(
+        write(tmp_path, "noise: {type: active, ratio: 0.3}\nmethod: {name: olr, slope_threshold: 0.05}\n")
+    )
+    again = load_recipe(write(tmp_path, recipe_yaml(recipe), "again.yaml"))
+    assert again == recipe
+    assert again.digest() == recipe.digest()
+
+
+def test_decimals_are_taken_as_written(tmp_path):
+    recipe = load_recipe(
+        write(tmp_path, "method: {name: olr, slope_threshold: 0.05}\nnoise: {type: active, ratio: 0.1}")
+    )
+    assert Fraction(recipe.method.slope_threshold) == Fraction(1, 20)
+    assert Fraction(recipe.noise.ratio) == Fraction(1, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("trian: {epochs: 3}", "unknown key 'trian'; did you mean 'train'"),
+        ("train: {epoch: 3}", "unknown key 'train.epoch'; did you mean 'train.epochs'"),
+        ("method: {name: olr, slope_treshold: 1}", "did you mean 'method.slope_threshold'"),
+        ("method: {name: grop}", "method.name is 'grop'; known: 'grpo', 'olr'"),
+        ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),
+        ("train: {rollouts_per_prompt: 1}", "a group of one has no advantage"),
+        ("train: {learning_rate: .nan}", "train.learning_rate is nan"),
+        ("train: {epochs: many}", "train.epochs is 'many'"),
+        ("method: {name: olr, criteria: [slope, slope]}", "each criterion at most once"),
+        ("name: ../../etc", "name is '../../etc'"),
+        ("- a\n- b", "holds a list, not the keys of a recipe"),
+        ("a: b: c", "not valid YAML"),
+        ("seed: 1\nseed: 2", "not valid YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, message):
+    with pytest.raises(UserError) as error:
+        load_recipe(write(tmp_path, text))
+    assert message in str(error.value)
+    assert "mine.yaml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_recipe_is_said_with_a_suggestion():
+    with pytest.raises(UserError, match="did you mean 'laptop/quickstart'"):
+        find_recipe("laptop/quikstart")
+
+
+def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
+    path = write(tmp_path, "seed: 1")
+    recipe = load_recipe(path, ["train.epochs=3", "noise.type=active", "noise.ratio=0.5", "data.test=null"])
+    assert (recipe.train.epochs, recipe.noise, recipe.data.test) == (
+        3,
+        ActiveNoiseSection(ratio=Decimal("0.5")),
+        None,
+    )
+    with pytest.raises(UserError, match="expected key=value"):
+        load_recipe(path, ["train.epochs"])
+    with pytest.raises(UserError, match="did you mean 'train.epochs'"):
+        load_recipe(path, ["train.epoch=3"])
+
+
+def test_another_kind_drops_the_keys_it_does_not_have():
+    tree = {
+        "method": {"name": "olr", "slope_threshold": 0.1},
+        "noise": {"type": "active", "ratio": 0.5, "draw": "uniform"},
+    }
+    changed = override(tree, ["method.name=grpo", "noise.type=inactive"])
+    assert changed == {"method": {"name": "grpo"}, "noise": {"type": "inactive", "ratio": 0.5}}
+    assert isinstance(validate(changed, "x").method, GrpoMethod)
+    assert overlay(tree, {"method": {"warmup_epochs": 2}})["method"] == {
+        "name": "olr",
+        "slope_threshold": 0.1,
+        "warmup_epochs": 2,
+    }
+
+
+def test_a_recipe_builds_on_its_base(tmp_path):
+    write(tmp_path, "# base\ntrain: {epochs: 3, prompts_per_step: 8}\n", "base.yaml")
+    path = write(tmp_path, "# mine\nbase: base.yaml\ntrain: {epochs: 4}\n")
+    assert load_recipe(path).train.epochs == 4
+    assert load_recipe(path).train.prompts_per_step == 8
+    assert merged_text(path).startswith("# mine\n")
+    assert load_recipe(write(tmp_path, merged_text(path), "copy.yaml")) == load_recipe(path)
+    write(tmp_path, "base: mine.yaml", "base.yaml")
+    with pytest.raises(UserError, match="leads back to itself"):
+        load_recipe(path)
+    with pytest.raises(UserError, match="is not a file"):
+        load_recipe(write(tmp_path, "base: nowhere.yaml"))
+
+
+def test_a_sweep_is_arms_times_grid(tmp_path):
+    path = write(
+        tmp_path,
+        "noise: {type: active, ratio: 0.5}\n"
+        "sweep:\n  arms: {clean: {noise: null}, olr: {method.name: olr}}\n  grid: {seed: [1, 2], train.epochs: [3]}\n",
+    )
+    runs = expand_sweep(path)
+    assert [run.place for run in runs] == [
+        "clean_epochs-3_seed-1",
+        "clean_epochs-3_seed-2",
+        "olr_epochs-3_seed-1",
+        "olr_epochs-3_seed-2",
+    ]
+    assert [run.arm for run in runs] == ["clean_epochs-3"] * 2 + ["olr_epochs-3"] * 2
+    assert runs[0].recipe.noise is None
+    assert runs[3].recipe.seed == 2
+    assert runs[3].recipe.method == OlrMethod()
+    with pytest.raises(UserError, match="no `sweep` section"):
+        expand_sweep(write(tmp_path, "seed: 1", "plain.yaml"))
+
+
+def test_the_digest_ignores_what_does_not_decide_the_result():
+    recipe = Recipe()
+    assert recipe.model_copy(update={"name": "other"}).digest() == recipe.digest()
+    assert recipe.model_copy(update={"seed": 1}).digest() != recipe.digest()
+    assert changed_keys(recipe, recipe.model_copy(update={"seed": 1, "name": "x"})) == ["seed: 0 -> 1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method: {name: olr, slope_threshold: 0.2}", "out of reach"),
+        ("method: {name: olr, warmup_epochs: 10}", "leaves no epoch"),
+        ("method: {name: olr}\ntrain: {rollouts_per_prompt: 3}", "poor vote"),
+        ("train: {mini_batch_prompts: 48}", "does not divide"),
+        ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
+    ],
+)
+def test_likely_mistakes_are_warned_of(tmp_path, text, message):
+    (warning,) = recipe_warnings(load_recipe(write(tmp_path, text)))
+    assert message in warning
+
+
+def test_a_sound_recipe_gives_no_warning():
+    assert recipe_warnings(Recipe(method=OlrMethod())) == []
+    assert step_warnings(Recipe(), 800) == []
+    assert "of each epoch has 80" in step_warnings(Recipe(), 400)[0]
+    assert "one step an epoch" in step_warnings(Recipe(), 100)[0]
+
+
+@pytest.mark.parametrize("path", list_recipes(), ids=lambda path: path.stem)
+def test_every_recipe_that_comes_with_olr_is_valid_and_says_how_to_launch_it(path):
+    recipe = load_recipe(path)
+    assert recipe_warnings(recipe) == []
+    assert path.read_text().startswith("# ")
+    assert "olr train" in path.read_text()
+    if recipe.sweep is not None:
+        assert expand_sweep(path)
