@@ -102,7 +102,7 @@ def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
     )
     with pytest.raises(UserError, match="expected key=value"):
         load_recipe(path, ["train.epochs"])
-    with pytest.raises(UserError, match="did you mean 'train.epochs'"):
+    with pytest.raises(UserError, match=r"did you mean 'train\.epochs'"):
         load_recipe(path, ["train.epoch=3"])
 
 

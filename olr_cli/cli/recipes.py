@@ -50,8 +50,8 @@ def cp(
 ) -> None:
     """Copy a recipe to a file of your own; a base it builds on is written into it."""
     from olr_cli.errors import UserError
+    from olr_cli.files import write_text
     from olr_cli.recipe_files import find_recipe, merged_text
-    from olr_cli.runs.files import write_text
 
     source = find_recipe(recipe)
     if target.exists():

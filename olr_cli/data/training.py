@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from olr_cli.data.noise import inject
-from olr_cli.data.prompts import NoiseType
 from olr_cli.data.prompt_set import PromptSet
+from olr_cli.data.prompts import NoiseType
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
-from olr_cli.recipe import ActiveNoiseSection, MixedNoiseSection, Recipe
+from olr_cli.recipe import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:
@@ -30,13 +32,9 @@ def training_prompts(recipe: Recipe) -> PromptSet:
     if noise is None:
         return prompts
     if noise.ratio is not None:
-        share = noise.active_share if isinstance(noise, MixedNoiseSection) else None
+        share = noise.active_share if isinstance(noise, MixedNoiseSection) else Decimal(1)
         return inject(
-            prompts,
-            type=noise.type,
-            ratio=noise.ratio,
-            seed=recipe.noise_seed,
-            **({} if share is None else {"active_share": share}),
+            prompts, type=noise.type, ratio=noise.ratio, seed=recipe.noise_seed, active_share=share
         )
     if not any(prompt.is_marked for prompt in prompts.prompts):
         raise UserError(
@@ -65,7 +63,7 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     return prompts
 
 
-def noise_draw(recipe: Recipe) -> str:
+def noise_draw(recipe: Recipe) -> NoiseDraw:
     """How an active noisy label is drawn from a visit's wrong answers (R3)."""
     noise = recipe.noise
     return noise.draw if isinstance(noise, ActiveNoiseSection | MixedNoiseSection) else "uniform"

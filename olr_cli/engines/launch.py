@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.prompt_set import PromptSet
-
 from olr_cli.answers import Judge
+from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe import Recipe, changed_keys
@@ -179,10 +178,10 @@ def launch(
         try:
             found = engine(run)
         except BaseException as error:
-            status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+            stopped = isinstance(error, Interrupted | KeyboardInterrupt)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError):
-                end_attempt(path, status)
+                end_attempt(path, "interrupted" if stopped else "failed")
             raise
         end_attempt(path, "finished", **found)
 
@@ -226,7 +225,8 @@ def _roll_back(path: Path) -> int:
     drop_unfinished(path)
     done = max(checkpoint_steps(path), default=0)
     RunStore(path).drop_after(done)
-    drop_metrics_after(path, done)
+    # A run without a checkpoint starts anew, with the line of step 0 too.
+    drop_metrics_after(path, done if done else -1)
     if stored_steps(path) != list(range(1, done + 1)):
         missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
         raise UserError(

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from olr_cli.runs.files import sync, writing
+from olr_cli.files import sync, writing
 
 _NAME = re.compile(r"step-(\d{6,})")
 

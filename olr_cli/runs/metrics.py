@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from olr_cli.runs.files import write_text, writing
+from olr_cli.files import write_text, writing
 
 Metrics = dict[str, float]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError
-from olr_cli.runs.files import sync, write_whole
+from olr_cli.files import sync, write_whole
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class RunStore:
         shard = self._run / table / f"step-{step:06d}.parquet"
         shard.parent.mkdir(exist_ok=True)
         arrow = arrow_table(table, records)
-        write_whole(shard, lambda path: pq.write_table(arrow, path, compression="zstd"), durable=False)
+        # A shard is small and of one step: dictionaries and statistics would cost more than they save.
+        options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+        write_whole(shard, lambda path: pq.write_table(arrow, path, **options), durable=False)
         self._unsynced.append(shard)
 
     def sync(self) -> None:

@@ -270,7 +270,7 @@ def _label_texts(prompt: Prompt) -> tuple[str | None, ...]:
 
 def _same(answer: str | None, label: str | None, classes: AnswerClasses) -> bool:
     """Whether an answer is in the label's class; never for a missing answer or label or the sentinel (R16)."""
-    if answer is None or label is None or label == SENTINEL:
+    if answer is None or label is None or SENTINEL in (answer, label):
         return False
     return classes.same(answer, label)
 

@@ -54,7 +54,10 @@ def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
 
 
 def test_only_one_process_holds_a_run(tmp_path):
-    take = f"from pathlib import Path; from olr_cli.runs.directory import held\nwith held(Path({str(tmp_path)!r})): pass"
+    take = (
+        "from pathlib import Path; from olr_cli.runs.directory import held\n"
+        f"with held(Path({str(tmp_path)!r})): pass"
+    )
     with held(tmp_path):
         other = subprocess.run([sys.executable, "-c", take], capture_output=True, text=True, check=False)
         assert "is in use by process" in other.stderr

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from olr_cli import files
 from olr_cli.errors import UserError
-from olr_cli.runs import files
 from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, stored_steps
 from olr_cli.supervision import SCHEMA_VERSION, LabelRecord, RolloutRecord
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from olr_cli.errors import UserError
 
 _USERS_TO_MEND = {
-    errno.ENOSPC: "the disk is full; make room and run again with --resume",
-    errno.EDQUOT: "your disk quota is used up; make room and run again with --resume",
+    errno.ENOSPC: "the disk is full; make room and try again",
+    errno.EDQUOT: "your disk quota is used up; make room and try again",
+    errno.EEXIST: "there is a file where a folder is needed; choose another place",
+    errno.ENOTDIR: "there is a file where a folder is needed; choose another place",
     errno.EACCES: "you may not write there; change the permissions or choose another folder",
     errno.EPERM: "you may not write there; change the permissions or choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",

@@ -1,0 +1,251 @@
+"""Runs, and the arms they are grouped into: an arm is one recipe under several seeds.
+
+Everything a figure or table shows is read from run directories; nothing here needs a model.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from olr_cli.errors import UserError
+from olr_cli.recipe import OlrMethod, Recipe, flatten
+from olr_cli.runs.directory import read_manifest, read_recipe, require_run
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.store import scan_labels
+from olr_cli.supervision import compose
+from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
+
+_SAME_ARM = {
+    "name",
+    "seed",
+    "noise.seed",
+    "logging",
+    "sweep",
+    "engine.device",
+    "engine.threads",
+    "engine.max_batch_tokens",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+}
+"""Keys, or sections of keys, in which runs of one arm may differ."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory.
+
+    Attributes:
+        path: the directory.
+        recipe: what the run was made with.
+        arm: what its sweep calls runs of this recipe; empty for a run of its own.
+        created: when it was made, as an ISO time; empty if unknown.
+    """
+
+    path: Path
+    recipe: Recipe
+    arm: str
+    created: str
+
+    @property
+    def seed(self) -> int:
+        """The seed, by which runs of several arms are paired."""
+        return self.recipe.seed
+
+    @cached_property
+    def labels(self) -> pl.LazyFrame:
+        """The labels table (`LabelRecord`).
+
+        Raises:
+            UserError: there are no labels yet, or a shard is torn or foreign.
+        """
+        return scan_labels(self.path)
+
+    @cached_property
+    def _visits(self) -> pl.DataFrame:
+        return by_visit(self.labels, {})
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs all prompts have gone through; 1 at least, even if the first is under way."""
+        complete = self._visits.filter(pl.col("prompts") >= pl.col("prompts").first())
+        return int(complete["visit"].len())
+
+    def note(self) -> str | None:
+        """A sentence if the run has not gone through all the epochs its recipe asks for."""
+        planned = self.recipe.train.epochs
+        if self.epochs == planned:
+            return None
+        partial = self._visits.height - self.epochs
+        more = f"; epoch {self.epochs + 1} is under way and left out" if partial else ""
+        return f"{self.path} has gone through {self.epochs} of {planned} epochs{more}."
+
+    def by_epoch(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
+        """A row a complete epoch; columns as `olr_cli.supervision.metrics.by_visit`."""
+        return by_visit(self.labels, metrics).head(self.epochs)
+
+    def last_logged(self, name: str) -> float | None:
+        """The last value of a metric in metrics.jsonl; None if there is none since training began (step 0)."""
+        lines = reversed(read_metrics(self.path))
+        return next((line[name] for line in lines if name in line and line["step"] > 0), None)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in nothing but the seed.
+
+    Attributes:
+        name: as it is shown, and as ``--baseline`` takes it; unique among the arms of one analysis.
+        runs: at least one, by seed; the seeds are distinct.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the first run; those of the others differ from it in nothing that a figure shows."""
+        return self.runs[0].recipe
+
+    @property
+    def olr(self) -> OlrMethod | None:
+        """The settings of Online Label Refinement; None under another method."""
+        return self.recipe.method if isinstance(self.recipe.method, OlrMethod) else None
+
+    @property
+    def epochs(self) -> int:
+        """The epochs that all runs have gone through."""
+        return min(run.epochs for run in self.runs)
+
+    def notes(self) -> list[str]:
+        """Sentences about runs that are not finished, and what follows for the arm."""
+        notes = [note for run in self.runs if (note := run.note())]
+        if len({run.epochs for run in self.runs}) > 1:
+            notes.append(
+                f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."
+            )
+        return notes
+
+    def by_epoch(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
+        """Mean and spread of metrics over the runs, for the epochs that all of them have.
+
+        Returns:
+            Columns ``arm``, ``metric``, ``epoch``, ``mean``, ``sd`` (of the sample; null for one run) and ``runs``
+            (how many have a value); no row where none has.
+        """
+        tables = [run.by_epoch(metrics).head(self.epochs).drop("prompts") for run in self.runs]
+        values = pl.concat(tables).unpivot(index="visit", variable_name="metric").drop_nulls("value")
+        spread = values.group_by("metric", pl.col("visit").alias("epoch")).agg(
+            mean=pl.col("value").mean(), sd=pl.col("value").std(), runs=pl.len()
+        )
+        ordered = spread.sort(pl.col("metric").cast(pl.Enum(list(metrics))), "epoch")
+        return ordered.select(pl.lit(self.name).alias("arm"), pl.all())
+
+
+def find_runs(places: Iterable[Path]) -> list[Run]:
+    """The runs at the given places, each once: a run directory, or a folder with runs below it, oldest first.
+
+    Raises:
+        UserError: a place is neither.
+    """
+    runs: dict[Path, Run] = {}
+    for place in places:
+        found = [place] if _is_run(place) else list(_runs_below(place))
+        if not found:
+            _refuse(place)
+        for run in sorted(map(_read, found), key=lambda run: (run.created, str(run.path))):
+            runs.setdefault(run.path.resolve(), run)
+    return list(runs.values())
+
+
+def _is_run(place: Path) -> bool:
+    return (place / "manifest.json").is_file() and (place / "recipe.yaml").is_file()
+
+
+def _runs_below(folder: Path) -> Iterator[Path]:
+    for place, below, _ in os.walk(folder):
+        if _is_run(Path(place)):
+            below.clear()
+            yield Path(place)
+
+
+def _refuse(place: Path) -> None:
+    if place.is_dir() and not (place / "manifest.json").exists():
+        raise UserError(
+            f"{place} is neither a run directory nor a folder of runs; name what `olr train` made"
+        )
+    require_run(place)
+
+
+def _read(path: Path) -> Run:
+    manifest = read_manifest(path)
+    return Run(path, read_recipe(path), str(manifest.get("arm") or ""), str(manifest.get("created") or ""))
+
+
+def group(runs: Iterable[Run]) -> list[Arm]:
+    """The arms of the runs, in the order in which each first appears.
+
+    Raises:
+        UserError: two runs of one arm have the same seed.
+    """
+    members: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        members[_name(run), repr(sorted(_settings(run).items()))].append(run)
+    names = _unique_names([group[0] for group in members.values()])
+    return [
+        Arm(name, tuple(_distinct_seeds(name, group)))
+        for name, group in zip(names, members.values(), strict=True)
+    ]
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """What makes the run's arm: its recipe's keys but `_SAME_ARM`."""
+    flat = flatten(run.recipe.plain())
+    return {k: v for k, v in flat.items() if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM}
+
+
+def _name(run: Run) -> str:
+    """The arm as the sweep calls it, else noise and method."""
+    if run.arm:
+        return run.arm
+    noise, method = run.recipe.noise, compose(run.recipe.method).name
+    if noise is None:
+        return method
+    return f"{noise.type} noise {method}" if noise.ratio is None else f"{noise.type} {noise.ratio} {method}"
+
+
+def _unique_names(firsts: Sequence[Run]) -> list[str]:
+    """Each arm's name, with the settings that tell it from others of the same name."""
+    namesakes = defaultdict(list)
+    for run in firsts:
+        namesakes[_name(run)].append(_settings(run))
+    names = []
+    for run in firsts:
+        others, own = namesakes[_name(run)], _settings(run)
+        keys = sorted({key for other in others for key in other.keys() | own.keys()})
+        telling = [key for key in keys if any(other.get(key) != own.get(key) for other in others)]
+        details = (f"{key.rpartition('.')[2]}={_shown(own.get(key, 'unset'))}" for key in telling)
+        names.append(" ".join([_name(run), *details]))
+    return names
+
+
+def _shown(value: Any) -> str:
+    return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def _distinct_seeds(name: str, runs: Sequence[Run]) -> list[Run]:
+    ordered = sorted(runs, key=lambda run: run.seed)
+    for one, other in pairwise(ordered):
+        if one.seed == other.seed:
+            raise UserError(
+                f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out"
+            )
+    return ordered

@@ -1,0 +1,166 @@
+"""Arms compared, paired by seed: mean, sd, and the difference to a baseline arm with a 95 % t interval.
+
+Runs of one seed share the training prompts, the marked labels and the held-out prompts, so differences within seeds
+vary less than the runs do.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from olr_cli.analysis.arms import Arm, Run
+from olr_cli.errors import UserError, did_you_mean
+from olr_cli.supervision.metrics import LABEL_METRICS
+
+CONFIDENCE = 0.95
+
+LOGGED = {"eval/avg": "held-out accuracy"}
+"""Metrics from metrics.jsonl: the last value after training began."""
+
+COUNTED = {
+    "majority/accuracy_noisy": "majority accuracy on noisy prompts",
+    "label/selected_accuracy": "accuracy of selected labels",
+    "label/effective_noise": "effective noise",
+}
+"""Metrics from the labels table, in the last complete epoch."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An arm's values minus the baseline's, seed by seed.
+
+    Attributes:
+        pairs: seeds that both have.
+        mean: of the differences.
+        low: end of the 95 % interval of the mean; None with one pair.
+        high: the other end.
+    """
+
+    pairs: int
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one arm.
+
+    Attributes:
+        metric: its name.
+        arm: the arm's name.
+        values: seed -> value; seeds without a value are left out.
+        difference: to the baseline; None for the baseline and where no seed has both.
+    """
+
+    metric: str
+    arm: str
+    values: Mapping[int, float]
+    difference: Difference | None
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds."""
+        return statistics.fmean(self.values.values()) if self.values else None
+
+    @property
+    def sd(self) -> float | None:
+        """Of the sample; None below two seeds."""
+        return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
+
+    def plain(self) -> dict[str, Any]:
+        """As flat values, for CSV and JSON."""
+        difference = self.difference
+        return {
+            "metric": self.metric,
+            "arm": self.arm,
+            "n": len(self.values),
+            "mean": self.mean,
+            "sd": self.sd,
+            "pairs": difference.pairs if difference else None,
+            "difference": difference.mean if difference else None,
+            "low": difference.low if difference else None,
+            "high": difference.high if difference else None,
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """All rows, metric by metric, arms in order.
+
+    Attributes:
+        baseline: the arm that the others are compared to.
+        titles: metric -> what it is called.
+        rows: the rows; a metric without any value is left out.
+    """
+
+    baseline: str
+    titles: Mapping[str, str]
+    rows: tuple[Row, ...]
+
+
+def table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
+    """Compare arms.
+
+    Args:
+        arms: at least one.
+        baseline: name of the arm that the others are compared to; by default the first.
+
+    Raises:
+        UserError: there is no arm of that name.
+    """
+    reference = _baseline(arms, baseline)
+    values = {arm.name: [_values(run) for run in arm.runs] for arm in arms}
+    titles = {**LOGGED, **COUNTED}
+    rows = []
+    for metric in titles:
+        by_arm = {arm.name: _by_seed(metric, arm, values[arm.name]) for arm in arms}
+        if any(by_arm.values()):
+            rows += [
+                Row(metric, name, own, None if name == reference else difference(own, by_arm[reference]))
+                for name, own in by_arm.items()
+            ]
+    return Table(reference, {row.metric: titles[row.metric] for row in rows}, tuple(rows))
+
+
+def _by_seed(metric: str, arm: Arm, values: Sequence[Mapping[str, float | None]]) -> dict[int, float]:
+    pairs = zip(arm.runs, values, strict=True)
+    return {run.seed: value for run, known in pairs if (value := known[metric]) is not None}
+
+
+def difference(own: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+    """The paired difference over the seeds that both have; None if there are none.
+
+    The interval is Student's, as `scipy.stats.ttest_rel` gives it.
+    """
+    paired = [own[seed] - baseline[seed] for seed in sorted(own.keys() & baseline.keys())]
+    if not paired:
+        return None
+    mean = statistics.fmean(paired)
+    if len(paired) == 1:
+        return Difference(1, mean, None, None)
+    from scipy.special import stdtrit
+
+    standard_error = statistics.stdev(paired) / len(paired) ** 0.5
+    reach = float(stdtrit(len(paired) - 1, (1 + CONFIDENCE) / 2)) * standard_error
+    return Difference(len(paired), mean, mean - reach, mean + reach)
+
+
+def _baseline(arms: Sequence[Arm], wanted: str | None) -> str:
+    names = [arm.name for arm in arms]
+    if wanted is None:
+        return names[0]
+    if wanted not in names:
+        raise UserError(
+            f"--baseline {wanted}: no such arm{did_you_mean(wanted, names)} (there are: {', '.join(names)})"
+        )
+    return wanted
+
+
+def _values(run: Run) -> dict[str, float | None]:
+    logged = {name: run.last_logged(name) for name in LOGGED}
+    last = run.by_epoch({name: LABEL_METRICS[name] for name in COUNTED}).tail(1).row(0, named=True)
+    return logged | {name: last[name] for name in COUNTED}

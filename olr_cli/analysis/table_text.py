@@ -1,0 +1,100 @@
+"""A table of arms as text: for a terminal of 80 columns, Markdown, CSV, JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from olr_cli.analysis.arms_table import Row, Table
+
+NOTHING = "\N{EN DASH}"
+
+
+def terminal(table: Table) -> RenderableType:
+    """One block a metric; accuracies and their differences in percent and percentage points."""
+    blocks: list[RenderableType] = []
+    width = min(max(len(row.arm) for row in table.rows), 32)
+    for metric, title in table.titles.items():
+        block = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        block.add_column("arm", width=width, overflow="fold")
+        for name, size in (("n", 3), ("mean", 5), ("sd", 4), ("difference", 10), ("95 % interval", 15)):
+            block.add_column(name, justify="right", width=size)
+        for row in (row for row in table.rows if row.metric == metric):
+            block.add_row(
+                row.arm, str(len(row.values)), _percent(row.mean), _percent(row.sd), *_difference(row, table)
+            )
+        blocks += [Text(f"{title}, %", style="bold"), block, Text()]
+    return Group(*blocks)
+
+
+def markdown(table: Table) -> str:
+    """A line an arm: mean ± sd in percent, and the difference to the baseline with its interval in brackets."""
+    arms = list(dict.fromkeys(row.arm for row in table.rows))
+    lines = [f"| arm | n | {' | '.join(f'{title}, %' for title in table.titles.values())} |"]
+    lines.append("|---" * (2 + len(table.titles)) + "|")
+    for arm in arms:
+        rows = {row.metric: row for row in table.rows if row.arm == arm}
+        runs = max(len(row.values) for row in rows.values())
+        cells = [_markdown_cell(rows[metric]) for metric in table.titles]
+        lines.append(f"| {arm} | {runs} | {' | '.join(cells)} |")
+    what = f"Mean ± sd; in brackets the paired difference to {table.baseline} and its 95 % t interval."
+    return "\n".join([*lines, "", what])
+
+
+def comma_separated(table: Table) -> str:
+    """A line a metric and arm, values as shares; empty where there is none."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(table.rows[0].plain()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.plain() for row in table.rows)
+    return text.getvalue().rstrip()
+
+
+def footnotes(table: Table) -> Iterator[str]:
+    """What the reader of a table should know."""
+    if any(row.difference for row in table.rows):
+        yield f"Differences are to {table.baseline}, in points, paired by seed; intervals are Student's."
+    if any(row.difference and row.difference.pairs == 1 for row in table.rows):
+        yield "One seed gives no sd and no interval: train more seeds."
+    arms = {row.arm for row in table.rows if row.difference}
+    others = {row.arm for row in table.rows} - {table.baseline}
+    for arm in sorted(others - arms):
+        yield f"{arm} has no seed in common with {table.baseline}: no paired difference."
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{100 * share:.1f}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def _difference(row: Row, table: Table) -> tuple[str, str]:
+    if row.arm == table.baseline:
+        return "baseline", ""
+    if row.difference is None:
+        return NOTHING, NOTHING
+    return _points(row.difference.mean), _interval(row) or NOTHING
+
+
+def _interval(row: Row) -> str:
+    difference = row.difference
+    if difference is None or difference.low is None or difference.high is None:
+        return ""
+    return f"[{_points(difference.low)}, {_points(difference.high)}]"
+
+
+def _markdown_cell(row: Row) -> str:
+    if row.mean is None:
+        return NOTHING
+    spread = "" if row.sd is None else f" ± {_percent(row.sd)}"
+    change = (
+        "" if row.difference is None else f" ({_points(row.difference.mean)} {_interval(row)}".rstrip() + ")"
+    )
+    return f"{_percent(row.mean)}{spread}{change}"

@@ -1,0 +1,101 @@
+"""Which part of a response is its answer (R6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from olr_cli.errors import UserError, did_you_mean
+
+_BOX = re.compile(r"\\boxed\s*\{")
+# An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
+_TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?!boxed)[\\{}]|(?P<open>\{)|(?P<close>\})")
+_REVERSED = re.compile(r"([0-9]+)(-?)")
+
+
+def boxed(response: str) -> str | None:
+    r"""Content of the last complete, balanced ``\boxed{...}``; None if there is none or it is blank (R6).
+
+    "Last" is the one that begins last. Takes time linear in the length of the response.
+    """
+    start = response.rfind("\\boxed")
+    if start < 0:
+        return None
+    last = _BOX.match(response, start)
+    span = None if last is None else _balanced(response, last.end())
+    if span is None:
+        span = _last_balanced(response)
+    return None if span is None else response[slice(*span)].strip() or None
+
+
+def _balanced(text: str, start: int) -> tuple[int, int] | None:
+    """Span from `start`, just inside a group, to the brace that closes it."""
+    depth = 1
+    for token in _TOKEN.finditer(text, start):
+        if token["close"]:
+            depth -= 1
+            if depth == 0:
+                return start, token.start()
+        elif token["open"] or token["box"]:
+            depth += 1
+    return None
+
+
+def _last_balanced(text: str) -> tuple[int, int] | None:
+    """Span of the content of the complete box that begins last."""
+    stack: list[int | None] = []  # content start of each open box, None for any other group
+    span = None
+    for token in _TOKEN.finditer(text):
+        if token["box"]:
+            stack.append(token.end())
+        elif token["open"]:
+            stack.append(None)
+        elif token["close"] and stack:
+            start = stack.pop()
+            if start is not None and (span is None or start > span[0]):
+                span = start, token.start()
+    return span
+
+
+def reversed_digits(response: str) -> str | None:
+    """The number a response of the arithmetic task claims: digits, least significant first, then the sign.
+
+    ``975`` claims 579, ``5-`` claims -5. Anything else in the response: no answer.
+    """
+    match = _REVERSED.fullmatch(response.strip())
+    if match is None:
+        return None
+    digits = match[1][::-1].lstrip("0") or "0"
+    return match[2] + digits if digits != "0" else digits
+
+
+def text(response: str) -> str | None:
+    """The whole response, for logs that hold the answer itself; None if it is blank."""
+    return response.strip() or None
+
+
+EXTRACTORS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
+    {"boxed": boxed, "reversed_digits": reversed_digits, "text": text}
+)
+"""Every extractor by the name a recipe calls it."""
+
+
+def extract(response: str, extractor: str = "boxed") -> str | None:
+    """The answer a response claims, None if it claims none.
+
+    Raises:
+        UserError: there is no such extractor.
+    """
+    try:
+        function = EXTRACTORS[extractor]
+    except KeyError:
+        known = ", ".join(sorted(EXTRACTORS))
+        hint = did_you_mean(extractor, EXTRACTORS) or f"; known: {known}"
+        raise UserError(f"no answer extractor is called '{extractor}'{hint}") from None
+    return function(response)
+
+
+def default_extractor(data_source: str) -> str:
+    """Name of the extractor for a data source: the built-in arithmetic task has its own (R6)."""
+    return "reversed_digits" if data_source.startswith("arithmetic") else "boxed"

@@ -1,0 +1,113 @@
+"""`olr analyze`: the paper's figures and tables, from run directories alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from olr_cli.analysis.arms import Arm
+    from olr_cli.analysis.arms_table import Table
+
+FORMATS = ("terminal", "markdown", "csv", "json")
+"""How tables can be printed."""
+
+
+def analyze(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Run directories, or folders with runs below them.", show_default=False
+        ),
+    ],
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--figure", help="coherence, dynamics, composition or all; may be repeated. By default all."
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="arms: arms compared, paired by seed. By default with several arms."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", metavar="ARM", help="The arm that others are compared to; by default the first."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Where figures go; by default figures/ in the run, or beside several.",
+        ),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="How tables are printed: terminal, markdown, csv or json.")
+    ] = "terminal",
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Draw figures of one run, or of several averaged over seeds, and compare arms."""
+    from olr_cli.analysis import FIGURES, TABLES, figures
+    from olr_cli.analysis.arms import find_runs, group
+
+    shape = "json" if json else figures.known("format", [format_], FORMATS)[0]
+    only_table = not figure and (table is not None or shape in ("markdown", "csv"))
+    drawn = figures.known("figure", [] if only_table else figure or ["all"], FIGURES)
+    found = find_runs(runs)
+    arms = group(found)
+    wants_table = len(arms) > 1 or baseline is not None or shape in ("markdown", "csv")
+    counted = figures.known("table", [table] if table else ["arms"] if wants_table else [], TABLES)
+    folder = (out or figures.default_folder(runs, found)) if drawn else Path()
+    tables = {name: figures.count(name, arms, baseline) for name in counted}
+    written = figures.draw(drawn, arms, folder)
+    notes = [note for arm in arms for note in arm.notes()]
+    if shape == "json":
+        _print_json(tables, written, notes)
+        return
+    for result in tables.values():
+        _print_table(result, shape)
+    for note in notes:
+        typer.echo(f"Note: {note}", err=True)
+    for file in written:
+        if file.suffix == ".png":
+            typer.echo(f"Wrote {file}, .pdf and .csv", err=shape != "terminal")
+    if shape == "terminal":
+        typer.echo(f"Next: {_next_command(arms, runs)}")
+
+
+def _print_json(tables: dict[str, Table], written: list[Path], notes: list[str]) -> None:
+    import json
+
+    found = {
+        name: {"baseline": table.baseline, "rows": [row.plain() for row in table.rows]}
+        for name, table in tables.items()
+    }
+    typer.echo(
+        json.dumps({"tables": found, "written": [str(file) for file in written], "notes": notes}, indent=2)
+    )
+
+
+def _print_table(table: Table, shape: str) -> None:
+    from rich.console import Console
+
+    from olr_cli.analysis import table_text
+
+    if shape == "terminal":
+        console = Console(highlight=False)
+        console.print(table_text.terminal(table))
+        for footnote in table_text.footnotes(table):
+            console.print(footnote, style="dim")
+    else:
+        typer.echo(table_text.markdown(table) if shape == "markdown" else table_text.comma_separated(table))
+
+
+def _next_command(arms: list[Arm], places: list[Path]) -> str:
+    if len(arms) == 1:
+        return f"olr replay {arms[0].runs[0].path} --set method.slope_threshold=0.1   (other criteria, no training)"
+    given = " ".join(map(str, places[:3])) + " \N{HORIZONTAL ELLIPSIS}" * (len(places) > 3)
+    return f"olr analyze {given} --format markdown   (the table for a paper or README)"

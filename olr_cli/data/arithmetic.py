@@ -1,0 +1,218 @@
+"""The built-in arithmetic task, and the behaviour the built-in policies imitate before RL.
+
+An expression such as ``123+456=`` has two 3-digit operands; the policy answers at once, least-significant digit
+first (``975``), as that is the order in which carries arise. True answers are stored in normal order (``579``).
+Every expression needs a carry (in subtraction, a borrow), so the procedure that drops them is always wrong.
+
+Each expression belongs to one split for good, whatever the seed: what a policy was warmed up or trained on never
+returns in its test set.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from olr_cli.data.prompts import Message, Prompt
+from olr_cli.errors import UserError, did_you_mean
+from olr_cli.seeding import key, uniform, uniform_streams
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+KindName = Literal["addition", "subtraction"]
+Split = Literal["train", "validation", "test"]
+
+SOURCE = "arithmetic"
+SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
+"""Where each split ends on the unit interval that expressions are hashed to."""
+
+WRONG_PROCEDURE_SHARE = 0.65
+"""Share of the warm-up's wrong answers that follow the wrong procedure; the others are slips of one digit."""
+SLIPS = (1, -1, 1, -1, 2, 5)
+"""What a slip adds to a digit, modulo 10; each entry is as likely."""
+
+MIXTURE_NOTE = (
+    "The built-in policies are warmed up by supervised training on a deliberate mixture of a right and a wrong "
+    "procedure: an expression is answered correctly with probability p, a random table over its two leading "
+    "digits; the other answers drop every carry (in subtraction, take the smaller digit from the larger in every "
+    f"column) in {WRONG_PROCEDURE_SHARE:.0%} of cases and change one digit of the right answer in the rest. Their "
+    "wrong answers are therefore systematic by construction."
+)
+"""Belongs wherever results of the built-in policies are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of expression. The column functions take two digits, or two arrays of digits.
+
+    Attributes:
+        symbol: the operator as written.
+        solve: the right answer of two operands.
+        wrong_column: what the wrong procedure writes under two digits.
+        crosses: whether two digits call for a carry or borrow, which the wrong procedure leaves out.
+    """
+
+    symbol: str
+    solve: Callable[[Any, Any], Any]
+    wrong_column: Callable[[Any, Any], Any]
+    crosses: Callable[[Any, Any], Any]
+
+
+KINDS: dict[KindName, Kind] = {
+    "addition": Kind("+", operator.add, lambda x, y: (x + y) % 10, lambda x, y: x + y >= 10),
+    "subtraction": Kind("-", operator.sub, lambda x, y: abs(x - y), lambda x, y: x < y),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Two 3-digit operands and what is to be done with them."""
+
+    kind: KindName
+    left: int
+    right: int
+
+    @property
+    def text(self) -> str:
+        """The prompt, for example ``123+456=``."""
+        return f"{self.left}{KINDS[self.kind].symbol}{self.right}="
+
+    @property
+    def index(self) -> int:
+        """A number of its own among the expressions of its kind."""
+        return self.left * 1000 + self.right
+
+    @property
+    def answer(self) -> int:
+        """The right answer."""
+        return int(KINDS[self.kind].solve(self.left, self.right))
+
+    @property
+    def wrong_answer(self) -> int:
+        """What the wrong procedure gives, column by column; wrong if and only if there is a carry or borrow."""
+        return int("".join(map(str, self._columns(KINDS[self.kind].wrong_column))))
+
+    @property
+    def has_carry(self) -> bool:
+        """Whether a column calls for a carry or borrow."""
+        return any(self._columns(KINDS[self.kind].crosses))
+
+    def _columns(self, of: Callable[[int, int], Any]) -> list[Any]:
+        return [of(int(x), int(y)) for x, y in zip(str(self.left), str(self.right), strict=True)]
+
+
+def response_text(answer: int, *, digits: int = 1) -> str:
+    """An answer as the policy writes it: least-significant digit first, at least `digits` of them."""
+    return f"{answer:0{digits}d}"[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The behaviour a warm-up imitates: see `MIXTURE_NOTE`.
+
+    Attributes:
+        kind: the kind of expression.
+        low: the smallest probability of a right answer.
+        high: the largest; mixtures of one kind stretch the same table.
+    """
+
+    kind: KindName
+    low: float
+    high: float
+
+    def right_probability(self, expression: Expression) -> float:
+        """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""
+        leading = (expression.left // 100, expression.right // 100)
+        return self.low + (self.high - self.low) * uniform("warm-up table", self.kind, *leading)
+
+    def respond(self, expression: Expression, *parts: str | int) -> str:
+        """A response to `expression`, drawn by `parts`."""
+        if uniform("right", *parts) < self.right_probability(expression):
+            return response_text(expression.answer)
+        if uniform("wrong procedure", *parts) < WRONG_PROCEDURE_SHARE:
+            return response_text(expression.wrong_answer, digits=3)
+        response = response_text(expression.answer)
+        at = key("slip at", *parts) % len(response)
+        digit = (int(response[at]) + SLIPS[key("slip by", *parts) % len(SLIPS)]) % 10
+        return f"{response[:at]}{digit}{response[at + 1 :]}"
+
+
+def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expression]:
+    """The first `size` expressions of a split, in an order drawn by `seed`; a larger size only adds some.
+
+    Raises:
+        UserError: the split has fewer.
+    """
+    members = split_members(kind, split)
+    if size > len(members):
+        raise UserError(
+            f"the {split} split of {SOURCE}:{kind} has {len(members)} prompts, {size} were asked for; "
+            f"ask for at most {len(members)}"
+        )
+    order = _draws(members, "arithmetic order", kind, seed, split).argsort(kind="stable")
+    return [Expression(kind, *divmod(int(index), 1000)) for index in members[order[:size]]]
+
+
+def arithmetic_prompts(kind: KindName, size: int, seed: int, split: Split) -> list[Prompt]:
+    """`size` different prompts of a split with clean labels; deterministic in all four arguments.
+
+    Raises:
+        UserError: the split has fewer.
+    """
+    return [
+        Prompt(
+            prompt_id=str(expression.index),
+            messages=(Message("user", expression.text),),
+            given_label=str(expression.answer),
+            true_answer=str(expression.answer),
+            noise_type="clean",
+            data_source=f"{SOURCE}-{kind}",
+        )
+        for expression in expressions(kind, size, seed, split)
+    ]
+
+
+def parse_source(source: str) -> KindName | None:
+    """The kind that ``arithmetic`` (addition) or ``arithmetic:KIND`` names; None for any other data source.
+
+    Raises:
+        UserError: there is no such kind.
+    """
+    name, colon, wanted = source.partition(":")
+    if name != SOURCE:
+        return None
+    for kind in KINDS:
+        if wanted == kind or (not colon and kind == "addition"):
+            return kind
+    names = " or ".join(f"{SOURCE}:{kind}" for kind in KINDS)
+    raise UserError(f"there is no built-in data set '{source}'{did_you_mean(wanted, KINDS)}; use {names}")
+
+
+@functools.lru_cache(maxsize=8)
+def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
+    """Index of every expression of a split, ascending."""
+    import numpy as np
+
+    left, right = (side.ravel() for side in np.mgrid[100:1000, 100:1000])
+    rule = KINDS[kind]
+    crosses = [rule.crosses(left // place % 10, right // place % 10) for place in (1, 10, 100)]
+    valid = np.any(crosses, axis=0) & (rule.solve(left, right) > 0)
+    indices: NDArray[np.int64] = left[valid] * 1000 + right[valid]
+    place = _draws(indices, "arithmetic split", kind)
+    ends = list(SPLIT_ENDS.values())
+    number = list(SPLIT_ENDS).index(split)
+    start = ends[number - 1] if number else 0.0
+    return indices[(place >= start) & (place < ends[number])]
+
+
+def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each expression."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return uniform_streams(indices.astype(np.uint64) + np.uint64(key(*parts)), 0)

@@ -1,0 +1,222 @@
+"""Files of rows, Parquet or JSON, as one Arrow table; nothing here knows what a prompt is."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Container, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from olr_cli.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json")
+
+
+def matching_files(source: str) -> list[Path]:
+    """The data files `source` stands for: a file, a folder of them, or a pattern (``data/train-*.parquet``).
+
+    Raises:
+        UserError: nothing is there, or a folder holds no data file.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+        if not files:
+            raise UserError(f"the folder {source} holds no file ending in {', '.join(SUFFIXES)}")
+        return files
+    if path.exists():
+        return [path]
+    files = [Path(name) for name in sorted(glob.glob(str(path)))]
+    if not files:
+        raise UserError(_nothing_at(path))
+    return files
+
+
+def _nothing_at(path: Path) -> str:
+    if glob.has_magic(str(path)):
+        return f"no file matches {path}"
+    if not path.parent.is_dir():
+        return f"no file {path}: there is no folder {path.parent}"
+    siblings = [sibling.name for sibling in path.parent.iterdir()]
+    return f"no file {path}{did_you_mean(path.name, siblings) or '; check the name'}"
+
+
+def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
+    """The rows of all files, in the order given; a column that a file lacks is null there.
+
+    Args:
+        files: Parquet, JSON Lines, or JSON arrays of objects.
+        columns: of Parquet files, only those of these columns that are there.
+
+    Raises:
+        UserError: a file is torn, foreign, not readable, or its columns don't fit those of the first.
+    """
+    import pyarrow as pa
+
+    tables = [_read_file(file, columns) for file in files]
+    whole = tables[0]
+    for file, table in zip(files[1:], tables[1:], strict=True):
+        try:
+            whole = pa.concat_tables([whole, table], promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise UserError(
+                f"{file} does not fit {files[0]}: {_first_line(error)}; read them apart"
+            ) from None
+    return whole
+
+
+def _read_file(file: Path, columns: Container[str] | None) -> pa.Table:
+    if file.suffix == ".parquet":
+        return _read_parquet(file, columns)
+    if file.suffix in SUFFIXES:
+        try:
+            return _rows_to_table(_read_json(file), file)
+        except RecursionError:
+            raise UserError(
+                f"{file} has values that are nested too deeply to be prompts; check what it is"
+            ) from None
+    raise UserError(
+        f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot tell what it is; rename it"
+    )
+
+
+def _read_parquet(file: Path, columns: Container[str] | None) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        parquet = pq.ParquetFile(file)
+        names = parquet.schema_arrow.names
+        table = parquet.read(names if columns is None else [name for name in names if name in columns])
+        table.validate(full=True)
+    except PermissionError:
+        raise UserError(f"{file} may not be read; change its permissions") from None
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"{file} is not a whole Parquet file ({_first_line(error)}); fetch or write it again"
+        ) from None
+    for position, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            plain = table.column(position).cast(column.type.value_type)
+            table = table.set_column(position, column.name, plain)
+    return table
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")[:160] or type(error).__name__
+
+
+def _read_json(file: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file, or of a file that is one JSON array."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    placed = _array(text, file) if text.lstrip()[:1] == "[" else _lines(text, file)
+    may_hold_surrogates = "\\ud" in text.lower()
+    rows = []
+    for place, row in placed:
+        if not isinstance(row, dict):
+            raise UserError(f"{file}, {place}: a row must be a JSON object, and this is {_kind(row)}")
+        if may_hold_surrogates and not _is_unicode(row):
+            raise UserError(
+                f"{file}, {place} has half of a surrogate pair, which is no character; mend its text"
+            )
+        rows.append(row)
+    return rows
+
+
+def _is_unicode(row: dict[str, Any]) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _array(text: str, file: Path) -> Iterator[tuple[str, object]]:
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{file} is not valid JSON: {error}") from None
+    return ((f"row {number}", row) for number, row in enumerate(rows))
+
+
+def _lines(text: str, file: Path) -> Iterator[tuple[str, object]]:
+    # Not str.splitlines: it also splits at characters that JSON allows within a string, such as U+2028.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield f"line {number}", json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{file}, line {number} is not valid JSON: {error}") from None
+
+
+def _rows_to_table(rows: list[dict[str, Any]], file: Path) -> pa.Table:
+    """Rows of plain values as a table; a column that mixes numbers and text becomes text."""
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: _column([row.get(name) for row in rows], f"{file}: '{name}'") for name in names}
+    return pa.table(columns)
+
+
+def _column(values: list[Any], place: str) -> pa.Array:
+    """Values as an Arrow array: structs and lists by their parts, scalars of one kind as they are, else as text."""
+    import pyarrow as pa
+
+    kinds = {_kind(value) for value in values if value is not None}
+    try:
+        if kinds == {"an object"}:
+            return _struct_column(values, place)
+        if kinds == {"a list"}:
+            return _list_column(values, place)
+        if len(kinds) <= 1:
+            return pa.array(values)
+        if kinds <= {"text", "a whole number", "a number"}:
+            return pa.array([None if value is None else str(value) for value in values])
+    except OverflowError:  # whole numbers beyond 64 bits
+        return pa.array([None if value is None else str(value) for value in values])
+    raise UserError(f"{place} mixes {' and '.join(sorted(kinds))}; make them one kind")
+
+
+def _struct_column(values: list[Any], place: str) -> pa.Array:
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for value in values if value for name in value)
+    if not names:  # Parquet has no struct without fields
+        return pa.nulls(len(values))
+    parts = [
+        _column([(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'") for name in names
+    ]
+    missing = pa.array([value is None for value in values])
+    return pa.StructArray.from_arrays(parts, list(names), mask=missing)
+
+
+def _list_column(values: list[Any], place: str) -> pa.Array:
+    import pyarrow as pa
+
+    ends = accumulate((len(value or ()) for value in values), initial=0)
+    items = _column([item for value in values if value for item in value], place)
+    missing = pa.array([value is None for value in values])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=missing)
+
+
+def _kind(value: object) -> str:
+    kinds: dict[type, str] = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "an object",
+        type(None): "null",
+    }
+    return kinds.get(type(value), type(value).__name__)

@@ -1,0 +1,70 @@
+"""Data sets from the Hugging Face hub, through the optional package `datasets`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from olr_cli.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HUB_ID = re.compile(
+    r"(?P<name>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]:%+-]+))?(?:@(?P<revision>[\w./-]+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HubId:
+    """``org/name[/configuration][:split][@revision]``."""
+
+    name: str
+    config: str | None
+    split: str | None
+    revision: str | None
+
+
+def parse_hub_id(text: str) -> HubId | None:
+    """The hub id that `text` is; None if it has another form."""
+    match = _HUB_ID.fullmatch(text)
+    return HubId(**match.groupdict()) if match else None
+
+
+def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
+    """All rows of one split, from the network or the local cache, and the commit they are from.
+
+    Args:
+        hub_id: what to load; its revision defaults to the newest commit.
+        split: taken where `hub_id` names none.
+
+    Raises:
+        UserError: `datasets` is missing, the hub can't be reached, or has no such data set, split or revision.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise UserError(
+            f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs another package:"
+            " pip install 'olr-cli[hub]'"
+        ) from None
+    try:
+        rows = datasets.load_dataset(
+            hub_id.name, hub_id.config, split=hub_id.split or split, revision=hub_id.revision
+        )
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:240] or type(error).__name__
+        raise UserError(
+            f"{hub_id.name} could not be loaded from the Hugging Face hub ({reason}); check network and name, as in"
+            " org/name/configuration:split@revision, or name a local file"
+        ) from None
+    return rows.with_format("arrow")[:], _commit(rows.cache_files) or hub_id.revision
+
+
+def _commit(cache_files: Sequence[Mapping[str, str]]) -> str | None:
+    """The commit `datasets` loaded: it names the folder of its cache, so it is known without a network too."""
+    paths = "\n".join(file["filename"] for file in cache_files)
+    found = re.search(r"[/\\]([0-9a-f]{40})[/\\]", paths)
+    return found.group(1) if found else None

@@ -1,0 +1,308 @@
+"""From rows as they are found to prompts and to the interchange format of verl, LUFFY and the authors.
+
+    data_source   prompt: list of {role, content}   ability   reward_model: {ground_truth, style}
+    extra_info: {index, split, original_ground_truth, noise_type}
+
+Plain question/answer rows become such rows; every other column, and every other field of the structs, stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from olr_cli.data.arithmetic import KINDS, SOURCE
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt
+from olr_cli.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PROMPT_COLUMNS = ("prompt", "question", "problem")
+LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution")
+GROUND_TRUTH = "reward_model.ground_truth"
+_ARITHMETIC = (SOURCE, *(f"{SOURCE}-{kind}" for kind in KINDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What `read_rows` makes of a table.
+
+    Attributes:
+        prompts: one a row.
+        table: the rows in the interchange format; its label fields are as found.
+        label_column: where the labels were found; None: nowhere.
+    """
+
+    prompts: tuple[Prompt, ...]
+    table: pa.Table
+    label_column: str | None
+
+
+def read_rows(
+    raw: pa.Table, *, place: str, data_source: str, split: str, noise_type_of_sentinel: NoiseType
+) -> Rows:
+    """Understand the rows of a file.
+
+    Args:
+        raw: interchange rows, or plain ones with a column of `PROMPT_COLUMNS` and one of `LABEL_COLUMNS`; the
+            first name that is there counts.
+        place: file name, for errors.
+        data_source: of rows that don't name theirs.
+        split: goes into the ``extra_info`` of rows that have none.
+        noise_type_of_sentinel: noise type of sentinel rows that don't name theirs (R1).
+
+    Raises:
+        UserError: there are no rows or no prompts, or a value is not what its column should hold.
+    """
+    if raw.num_rows == 0:
+        raise UserError(f"{place} has no rows")
+    prompt_column = _prompt_column(raw, place)
+    label_column = _label_column(raw, place)
+    labels = _labels(raw, label_column, place)
+    sources = [source or data_source for source in _values(raw, "data_source", place)]
+    messages = _messages(raw.column(prompt_column).to_pylist(), sources, prompt_column, place)
+    prompt_ids = _prompt_ids(_values(raw, "extra_info.index", place), messages)
+    marks = _marks(raw, labels, noise_type_of_sentinel, place)
+    prompts = tuple(
+        Prompt(prompt_id, turns, label, true_answer, noise_type, source)
+        for prompt_id, turns, label, (noise_type, true_answer), source in zip(
+            prompt_ids, messages, labels, marks, sources, strict=True
+        )
+    )
+    consumed = [name for name in (prompt_column, label_column) if name not in ("prompt", GROUND_TRUTH, None)]
+    return Rows(prompts, interchange_table(raw.drop_columns(consumed), prompts, split), label_column)
+
+
+def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
+    """`rows` with every column of the interchange format, missing ones filled in from `prompts`.
+
+    A ``prompt`` column of messages stays as it is, with whatever else its messages hold.
+    """
+    import pyarrow as pa
+
+    size = len(prompts)
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    standard = {
+        "data_source": pa.array([p.data_source for p in prompts]),
+        "prompt": columns.get("prompt"),
+        "ability": columns.get("ability", pa.array(["math"] * size)),
+    }
+    if standard["prompt"] is None or not pa.types.is_nested(standard["prompt"].type):
+        turns = [[{"role": m.role, "content": m.content} for m in p.messages] for p in prompts]
+        standard["prompt"] = pa.array(turns)
+    reward = {
+        "ground_truth": pa.array([p.given_label for p in prompts], pa.string()),
+        "style": pa.array(["rule"] * size),
+    }
+    place = {"index": _index([p.prompt_id for p in prompts]), "split": pa.array([split] * size)}
+    standard["reward_model"] = with_fields(columns.get("reward_model"), reward, replace=False)
+    standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
+    return pa.table(standard | {name: c for name, c in columns.items() if name not in standard})
+
+
+def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
+    """An interchange table with the labels of `prompts` in it.
+
+    ``original_ground_truth`` and ``noise_type`` are written where the truth of some prompt is known.
+    """
+    import pyarrow as pa
+
+    def text(values: Iterable[str | None]) -> pa.Array:
+        return pa.array(list(values), pa.string())
+
+    marks: dict[str, pa.Array] = {}
+    if any(p.true_answer is not None or p.noise_type is not None for p in prompts):
+        marks["original_ground_truth"] = text(p.true_answer for p in prompts)
+        marks["noise_type"] = text(p.noise_type for p in prompts)
+    labels = {"ground_truth": text(p.given_label for p in prompts)}
+    for name, fields in (("reward_model", labels), ("extra_info", marks)):
+        column = with_fields(table.column(name), fields, replace=True)
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
+
+
+def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
+    """A struct column with more `fields`; a field it has already is kept, or replaced."""
+    import pyarrow as pa
+
+    have: dict[str, pa.Array] = {}
+    if column is not None and pa.types.is_struct(column.type):
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        # flatten, unlike field, makes the fields of a missing struct missing too
+        have = {f.name: part for f, part in zip(whole.type, whole.flatten(), strict=True)}
+    merged = have | {name: part for name, part in fields.items() if replace or name not in have}
+    return pa.StructArray.from_arrays(list(merged.values()), list(merged))
+
+
+def _prompt_column(raw: pa.Table, place: str) -> str:
+    for name in PROMPT_COLUMNS:
+        if name in raw.column_names:
+            return name
+    found = ", ".join(raw.column_names)
+    raise UserError(
+        f"{place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are {found}"
+    )
+
+
+def _label_column(raw: pa.Table, place: str) -> str | None:
+    if _field(raw, GROUND_TRUTH, place) is not None:
+        return GROUND_TRUTH
+    return next((name for name in LABEL_COLUMNS if name in raw.column_names), None)
+
+
+def _field(raw: pa.Table, dotted: str, place: str) -> Any:
+    """A column, or a field of a struct column, as an Arrow array; None if there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name, _, inner = dotted.partition(".")
+    if name not in raw.column_names:
+        return None
+    column = raw.column(name)
+    if not inner or pa.types.is_null(column.type):
+        return None if inner else column
+    if not pa.types.is_struct(column.type):
+        raise UserError(
+            f"{place}: column '{name}' holds {column.type}, and it should be a struct with '{inner}'"
+        )
+    return pc.struct_field(column, inner) if column.type.get_field_index(inner) >= 0 else None
+
+
+def _values(raw: pa.Table, dotted: str, place: str) -> list[str | None]:
+    """A column as texts (numbers are written out); None where a value is missing or blank."""
+    column = _field(raw, dotted, place)
+    if column is None:
+        return [None] * raw.num_rows
+    return [_text(value, dotted, row, place) for row, value in enumerate(column.to_pylist())]
+
+
+def _text(value: object, column: str, row: int, place: str) -> str | None:
+    """One value as text; the only item of a list stands for the list."""
+    if isinstance(value, list) and len(value) <= 1:
+        value = value[0] if value else None
+    if value is None or value != value:  # NaN is how pandas writes a missing number
+        return None
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))  # a column of integers in which one was missing
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return str(value)
+    shown = f"a list of {len(value)} values" if isinstance(value, list) else f"a {type(value).__name__}"
+    raise UserError(
+        f"{place}: '{column}' of row {row} (the first is 0) is {shown}, and it should be text or a number"
+    )
+
+
+def _labels(raw: pa.Table, column: str | None, place: str) -> list[str | None]:
+    """What the file says the answers are; of a worked solution in the style of GSM8K, what follows ``####``."""
+    if column is None:
+        return [None] * raw.num_rows
+    labels = _values(raw, column, place)
+    if column == GROUND_TRUTH:
+        return labels
+    for row, label in enumerate(labels):
+        if label is not None and r"\boxed{" in label:
+            raise UserError(
+                f"{place}: '{column}' of row {row} (the first is 0) is a whole solution with \\boxed{{}}; put the final"
+                " answers into a column 'answer'"
+            )
+    return [None if label is None else label.rpartition("####")[2].strip() or None for label in labels]
+
+
+def _messages(
+    prompts: list[Any], sources: Sequence[str], column: str, place: str
+) -> list[tuple[Message, ...]]:
+    """The chat turns; a plain question gets the system message of R21, but not in the arithmetic task."""
+    messages = []
+    for row, (prompt, source) in enumerate(zip(prompts, sources, strict=True)):
+        if isinstance(prompt, str) and prompt.strip():
+            system = () if source in _ARITHMETIC else (Message("system", SYSTEM_PROMPT),)
+            messages.append((*system, Message("user", prompt)))
+        elif isinstance(prompt, list) and prompt and all(map(_is_turn, prompt)):
+            messages.append(tuple(Message(turn["role"], turn["content"]) for turn in prompt))
+        else:
+            is_empty = not prompt or isinstance(prompt, str)
+            found = "empty" if is_empty else f"of another form ({type(prompt).__name__})"
+            raise UserError(
+                f"{place}: '{column}' of row {row} (the first is 0) is {found}, and it should be text or a list of"
+                " {role, content} messages with text in both"
+            )
+    return messages
+
+
+def _is_turn(turn: object) -> bool:
+    if not isinstance(turn, dict):
+        return False
+    return isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+
+
+def _prompt_ids(indices: Sequence[str | None], messages: Sequence[tuple[Message, ...]]) -> list[str]:
+    present = [index for index in indices if index is not None]
+    if len(set(present)) == len(messages):
+        return present
+    return [f"{row}-{_digest(turns)}" for row, turns in enumerate(messages)]
+
+
+def _digest(turns: Iterable[Message]) -> str:
+    text = json.dumps([(turn.role, turn.content) for turn in turns])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _index(prompt_ids: Sequence[str]) -> pa.Array:
+    """Prompt ids as a column: whole numbers where all are, so that they look as in the authors' files."""
+    import pyarrow as pa
+
+    if all(i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i for i in prompt_ids):
+        return pa.array([int(i) for i in prompt_ids])
+    return pa.array(list(prompt_ids))
+
+
+def _marks(
+    raw: pa.Table, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType, place: str
+) -> list[tuple[NoiseType | None, str | None]]:
+    """Noise type and true answer of every row (R1): what the row says, else what the marks of the file imply."""
+    originals = _values(raw, "extra_info.original_ground_truth", place)
+    named = _values(raw, "extra_info.noise_type", place)
+    has_marks = SENTINEL in labels or any(original is not None for original in originals)
+    marks: list[tuple[NoiseType | None, str | None]] = []
+    for row, (label, original, name) in enumerate(zip(labels, originals, named, strict=True)):
+        if name is not None:
+            marks.append(_named_mark(name, label, original, f"{place}: row {row} (the first is 0)"))
+        elif has_marks:
+            marks.append(_implied_mark(label, original, noise_type_of_sentinel))
+        else:
+            marks.append((None, None))
+    return marks
+
+
+def _named_mark(
+    name: str, label: str | None, original: str | None, place: str
+) -> tuple[NoiseType, str | None]:
+    noise_type = next((known for known in NOISE_TYPES if known == name), None)
+    if noise_type is None:
+        raise UserError(f"{place} has the noise type '{name}'; known are {', '.join(NOISE_TYPES)}")
+    if noise_type == "clean" and label == SENTINEL:
+        raise UserError(
+            f"{place} is called clean, and its label is {SENTINEL}; mend its extra_info.noise_type"
+        )
+    if original is None and noise_type == "clean":
+        return noise_type, label
+    return noise_type, original
+
+
+def _implied_mark(
+    label: str | None, original: str | None, noise_type_of_sentinel: NoiseType
+) -> tuple[NoiseType | None, str | None]:
+    if label is None:
+        return None, original
+    if label == SENTINEL:
+        return noise_type_of_sentinel, original
+    if original is None or original == label:
+        return "clean", label
+    return "active_frozen", original  # another text than the truth was written into the file (R4)

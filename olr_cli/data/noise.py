@@ -1,0 +1,150 @@
+"""Label noise put on a data set: exact, nested and seeded (R1 to R5)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from olr_cli import seeding
+from olr_cli.data.prompt_set import PromptSet
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
+from olr_cli.errors import UserError
+
+NoiseKind = Literal["inactive", "active", "mixed"]
+Ratio = Decimal | Fraction | float | str
+
+
+def inject(
+    prompts: PromptSet,
+    *,
+    type: NoiseKind,
+    ratio: Ratio,
+    seed: int,
+    active_share: Ratio = Decimal("0.5"),
+    wrong_answers: Mapping[str, Sequence[str]] | None = None,
+) -> PromptSet:
+    """Mark exactly ``marked_count(ratio, N)`` of the N prompts, the first of one seeded permutation (R1).
+
+    Injecting declares that the labels so far are true: they become the true answers of all prompts. Of one seed,
+    a larger ratio marks what a smaller one marks, with the same types, also when `type` is mixed.
+
+    Args:
+        prompts: N labelled prompts without marks.
+        type: what marked prompts become: `inactive` (R2), `active` (R3), or both.
+        ratio: share of prompts that are marked; decimal text and decimals count as written, floats as printed.
+        seed: which prompts; and which of their wrong answers.
+        active_share: share of the marked prompts that are active, if `type` is mixed.
+        wrong_answers: from stored rollouts, by prompt_id. What would be active gets one of its prompt's wrong
+            answers as its label for good (active_frozen, R4), drawn uniformly; a prompt without wrong answers gets
+            the sentinel and is inactive, so that the same prompts are marked as without stored rollouts.
+
+    Raises:
+        UserError: a share is not in [0, 1], labels are missing (R5), there are marks already (R1), or wrong answers
+            are given for inactive noise, which has no use for them.
+    """
+    if wrong_answers is not None and type == "inactive":
+        raise UserError(
+            "stored rollouts give active noise its labels; ask for active or mixed noise, not inactive"
+        )
+    if prompts.is_marked:
+        raise UserError(
+            f"{prompts.source} is marked already ({describe_counts(prompts)}), and noise on noise has no known ratio;"
+            " start from the file without marks"
+        )
+    share, part = exact_share("ratio", ratio), exact_share("active share", active_share)
+    prompts.require_labels("injecting noise")
+    count = marked_count(share, len(prompts))
+    types: dict[int, NoiseType] = {}
+    for rank, row in enumerate(seeding.permutation(len(prompts), "noise", seed)[:count]):
+        types[row] = type if type != "mixed" else _mixed_type(rank, part)
+    facts = {"source_digest": prompts.digest, "noise.type": type, "noise.ratio": decimal_text(share)}
+    facts |= {"noise.seed": str(seed), "noise.marked": str(count)}
+    if type == "mixed":
+        facts["noise.active_share"] = decimal_text(part)
+    marked = [_mark(p, types.get(row), seed, wrong_answers) for row, p in enumerate(prompts.prompts)]
+    if wrong_answers is not None:
+        facts["noise.draw"] = "frozen"
+        without = sum(
+            types.get(row) == "active" and p.noise_type == "inactive" for row, p in enumerate(marked)
+        )
+        facts["noise.without_wrong_answer"] = str(without)
+    return prompts.with_prompts(marked, facts)
+
+
+def marked_count(ratio: Fraction, size: int) -> int:
+    """round(ratio * size), halves up, in exact arithmetic (R1)."""
+    return int(ratio * size + Fraction(1, 2))
+
+
+def exact_share(name: str, value: Ratio) -> Fraction:
+    """A share as the number that was written.
+
+    Raises:
+        UserError: it is not a number in [0, 1].
+    """
+    try:
+        share = value if isinstance(value, Fraction) else Fraction(Decimal(str(value)))
+    except (InvalidOperation, ValueError, OverflowError):
+        raise UserError(f"the {name} is {value}, and it must be a number from 0 to 1") from None
+    if not 0 <= share <= 1:
+        raise UserError(f"the {name} is {value}, and it must be from 0 to 1")
+    return share
+
+
+def decimal_text(share: Fraction) -> str:
+    """A share in its shortest decimal form; as a quotient where it has none."""
+    decimal = Decimal(share.numerator) / Decimal(share.denominator)
+    return format(decimal.normalize(), "f") if Fraction(decimal) == share else str(share)
+
+
+def counts(prompts: PromptSet) -> dict[NoiseType, int]:
+    """How many prompts there are of each noise type that occurs; clean ones last."""
+    found = Counter(prompt.noise_type for prompt in prompts.prompts)
+    return {name: found[name] for name in (*NOISE_TYPES[1:], "clean") if found[name]}
+
+
+def examples(prompts: PromptSet, size: int) -> list[Prompt]:
+    """A few prompts to look at: one of each noise type that marks, then more marked ones, then clean ones."""
+    first_of_type = {prompt.noise_type: prompt for prompt in reversed(prompts.prompts) if prompt.is_marked}
+    chosen = list(reversed(first_of_type.values()))
+    marked_first = sorted(prompts.prompts, key=lambda prompt: not prompt.is_marked)
+    return (chosen + [prompt for prompt in marked_first if prompt not in chosen])[:size]
+
+
+def default_target(source: str, kind: str, ratio: Ratio) -> Path:
+    """Where injected noise goes if nothing else is said: ``data/<source>-<kind>-<ratio>.parquet``."""
+    name = source if "/" in source else source.removesuffix(Path(source).suffix)
+    stem = re.sub(r"[^\w.+-]+", "-", name)
+    return Path("data") / f"{stem}-{kind}-{decimal_text(exact_share('ratio', ratio))}.parquet"
+
+
+def describe_counts(prompts: PromptSet) -> str:
+    """`counts` as text, such as ``387 inactive, 413 clean``."""
+    return ", ".join(f"{count} {name}" for name, count in counts(prompts).items())
+
+
+def _mixed_type(rank: int, active_share: Fraction) -> NoiseType:
+    """Types by place in the permutation: of the first m marked prompts, round(active_share * m) are active."""
+    grows = marked_count(active_share, rank + 1) > marked_count(active_share, rank)
+    return "active" if grows else "inactive"
+
+
+def _mark(
+    prompt: Prompt, noise_type: NoiseType | None, seed: int, wrong_answers: Mapping[str, Sequence[str]] | None
+) -> Prompt:
+    truth = prompt.given_label
+    if noise_type is None:
+        return replace(prompt, true_answer=truth, noise_type="clean")
+    if noise_type == "inactive" or wrong_answers is None:
+        return replace(prompt, given_label=SENTINEL, true_answer=truth, noise_type=noise_type)
+    wrong = sorted(set(wrong_answers.get(prompt.prompt_id, ())) - {SENTINEL, truth})
+    if not wrong:
+        return replace(prompt, given_label=SENTINEL, true_answer=truth, noise_type="inactive")
+    drawn = wrong[int(seeding.uniform("frozen label", seed, prompt.prompt_id) * len(wrong))]
+    return replace(prompt, given_label=drawn, true_answer=truth, noise_type="active_frozen")

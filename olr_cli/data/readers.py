@@ -1,0 +1,106 @@
+"""One way in for prompts: built-in sets, files, and the Hugging Face hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from olr_cli.data.arithmetic import KINDS, SOURCE, SPLIT_ENDS, KindName, arithmetic_prompts, parse_source
+from olr_cli.data.files import SUFFIXES, matching_files, read_table
+from olr_cli.data.hub import load_hub_table, parse_hub_id
+from olr_cli.data.interchange import interchange_table, read_rows
+from olr_cli.data.prompt_set import PromptSet
+from olr_cli.data.prompts import NoiseType
+from olr_cli.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PromptSet", "read_prompts"]
+
+_BUILT_IN_SIZE = 400
+
+
+def read_prompts(
+    source: str | Path,
+    *,
+    split: str = "train",
+    limit: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    noise_type_of_sentinel: NoiseType | None = None,
+) -> PromptSet:
+    """Prompts from a built-in set, Parquet or JSON files, or the hub.
+
+    Args:
+        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet or JSON files, in the interchange
+            format or with plain question and answer columns; or ``org/name[/configuration][:split][@revision]``.
+        split: which prompts of a built-in set; the split of a hub id that names none.
+        limit: at most so many, the first ones; of a built-in set, exactly so many (400 by default).
+        sample: exactly so many, drawn at random and kept in file order.
+        seed: of a built-in set, and of the sample.
+        noise_type_of_sentinel: what sentinel rows without a noise type are (R1); inactive by default.
+
+    Raises:
+        UserError: one sentence on what is missing or wrong, and where.
+    """
+    text = str(source)
+    kind = parse_source(text)
+    if kind is not None:
+        return _built_in(text, kind, split=split, size=sample or limit or _BUILT_IN_SIZE, seed=seed)
+    found = _find(text, split)
+    rows = read_rows(
+        found.table,
+        place=text,
+        data_source=found.data_source,
+        split=split,
+        noise_type_of_sentinel=noise_type_of_sentinel or "inactive",
+    )
+    prompts = PromptSet(rows.prompts, rows.table, found.name, found.revision, rows.label_column)
+    if limit is not None:
+        prompts = prompts.subset(range(min(limit, len(prompts))))
+    return prompts if sample is None else prompts.sample(sample, seed)
+
+
+def _built_in(name: str, kind: KindName, *, split: str, size: int, seed: int) -> PromptSet:
+    import pyarrow as pa
+
+    part = next((known for known in SPLIT_ENDS if known == split), None)
+    if part is None:
+        raise UserError(f"{name} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}")
+    prompts = tuple(arithmetic_prompts(kind, size, seed, part))
+    no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
+    return PromptSet(prompts, interchange_table(no_columns, prompts, split), name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows as they lie in a file or on the hub, and what to call them."""
+
+    table: pa.Table
+    name: str
+    data_source: str
+    revision: str | None = None
+
+
+def _find(text: str, split: str) -> _Found:
+    if _is_local(text):
+        path = Path(text).absolute()
+        # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
+        return _Found(read_table(matching_files(text)), path.name, f"local/{path.stem}")
+    hub_id = parse_hub_id(text)
+    if hub_id is not None:
+        table, revision = load_hub_table(hub_id, split)
+        return _Found(table, text, hub_id.name, revision)
+    built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in KINDS))
+    guess = did_you_mean(text, built_in) or "; name a file, a folder or a hub id org/name"
+    raise UserError(f"no data set '{text}'{guess}")
+
+
+def _is_local(text: str) -> bool:
+    """Whether a source can only mean a file: it exists, has a file's suffix or a path's form, or its folder exists."""
+    path = Path(text).expanduser()
+    if path.exists() or path.suffix in SUFFIXES or text.startswith((".", "/", "~")) or "*" in text:
+        return True
+    return "/" in text and Path(path.parts[0]).is_dir()

@@ -1,0 +1,74 @@
+"""Wrong answers that a policy has given, from a run or another trainer's log, as frozen active noise (R4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from olr_cli.data.files import matching_files, read_table
+from olr_cli.data.prompt_set import PromptSet
+from olr_cli.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ANSWERS = ("answer_class", "answer", "response")
+
+
+def wrong_answers(
+    source: Path, prompts: PromptSet, extract: Callable[[str], str | None]
+) -> dict[str, list[str]]:
+    """The different wrong answers to each prompt, over all its visits; none for prompts that have none.
+
+    Args:
+        source: a run directory, or a Parquet or JSON table with ``prompt_id``, ``is_correct`` and one of
+            ``answer_class``, ``answer``, ``response`` (the first that is there counts).
+        prompts: whose rollouts they must be.
+        extract: finds the answer of a response.
+
+    Raises:
+        UserError: nothing is there, a column is missing, no rollout is judged, or they are of other prompts.
+    """
+    table = read_table(_files(source), {"prompt_id", "is_correct", *_ANSWERS})
+    column = next((name for name in _ANSWERS if name in table.column_names), None)
+    lacking = [name for name in ("prompt_id", "is_correct") if name not in table.column_names]
+    if column is None or lacking:
+        raise UserError(
+            f"{source} lacks the column {lacking[0] if lacking else 'answer'}; stored rollouts have prompt_id,"
+            " is_correct and answer or response"
+        )
+    found = _wrong_by_prompt(table, column, source)
+    known = {prompt.prompt_id for prompt in prompts.prompts}
+    if not known & found.keys():
+        theirs, ours = next(iter(found), "none"), prompts.prompts[0].prompt_id
+        raise UserError(
+            f"{source} has no wrong answer to a prompt of {prompts.source} (its first prompt_id: {theirs}, here:"
+            f" {ours}); name a run on the same data"
+        )
+    if column == "response":
+        answers = {prompt_id: map(extract, texts) for prompt_id, texts in found.items()}
+        found = {
+            prompt_id: [text for text in texts if text is not None] for prompt_id, texts in answers.items()
+        }
+    return found
+
+
+def _files(source: Path) -> list[Path]:
+    if not source.is_dir():
+        return matching_files(str(source))
+    if not (source / "rollouts").is_dir():
+        raise UserError(f"{source} is not a run directory: it has no folder rollouts; name a run or a table")
+    return matching_files(str(source / "rollouts"))
+
+
+def _wrong_by_prompt(table: pa.Table, column: str, source: Path) -> dict[str, list[str]]:
+    import polars as pl
+
+    rollouts = pl.DataFrame(table.select(["prompt_id", "is_correct", column]))
+    if rollouts.schema["is_correct"] != pl.Boolean or rollouts["is_correct"].null_count() == len(rollouts):
+        raise UserError(f"{source} does not say which rollouts are wrong: is_correct must be true or false")
+    wrong = rollouts.filter(~pl.col("is_correct") & pl.col(column).is_not_null())
+    texts = wrong.select(pl.col("prompt_id", column).cast(pl.String)).unique().sort("prompt_id", column)
+    grouped = texts.group_by("prompt_id", maintain_order=True).agg(column)
+    return dict(zip(grouped["prompt_id"].to_list(), grouped[column].to_list(), strict=True))

@@ -1,0 +1,87 @@
+"""Prompts into a file that `olr train` and verl both read; equal prompts give equal bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from olr_cli.data.interchange import labelled_table
+from olr_cli.data.prompt_set import PromptSet
+from olr_cli.errors import UserError
+from olr_cli.files import write_whole, writing
+
+SCHEMA_VERSION = 1
+"""Raised whenever a field of the written rows changes its meaning."""
+
+
+def write_prompts(prompts: PromptSet, target: Path) -> bool:
+    """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
+
+    The file appears whole or not at all, and no other file is ever replaced.
+
+    Returns:
+        True if the file was written, False if it was there already with the same bytes.
+
+    Raises:
+        UserError: another file has that name, the name has another ending, or the disk doesn't take it.
+    """
+    content = encode(prompts, target)
+    if target.exists():
+        if target.is_file() and target.read_bytes() == content:
+            return False
+        raise UserError(f"{target} exists already with another content; choose another name with --out")
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(target, lambda path: _write_bytes(path, content))
+    return True
+
+
+def encode(prompts: PromptSet, target: Path) -> bytes:
+    """The content of the file `target`; depends on nothing but the prompts and the kind of file.
+
+    Raises:
+        UserError: the name has an ending that is not known, or JSON can't hold one of the columns.
+    """
+    if target.suffix == ".parquet":
+        return _parquet(prompts)
+    if target.suffix == ".jsonl":
+        return _json_lines(prompts, target)
+    raise UserError(
+        f"{target}: prompts are written as .parquet or .jsonl; give the file one of these endings"
+    )
+
+
+def _parquet(prompts: PromptSet) -> bytes:
+    import pyarrow.parquet as pq
+
+    # What pandas or datasets said about the columns of the source no longer holds, and datasets would believe it.
+    table = labelled_table(prompts.table, prompts.prompts).replace_schema_metadata(_metadata(prompts))
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _metadata(prompts: PromptSet) -> dict[str, str]:
+    facts = {
+        "schema_version": str(SCHEMA_VERSION),
+        "source": prompts.source,
+        "digest": prompts.digest,
+        **({} if prompts.revision is None else {"revision": prompts.revision}),
+        **prompts.facts,
+    }
+    return {f"olr.{name}": value for name, value in facts.items()}
+
+
+def _json_lines(prompts: PromptSet, target: Path) -> bytes:
+    rows = labelled_table(prompts.table, prompts.prompts).to_pylist()
+    try:
+        return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{target}: a column of {prompts.source} does not fit JSON ({error}); write .parquet"
+        ) from None
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)

@@ -1,0 +1,214 @@
+"""Makes a built-in policy: a small Qwen3 model, trained by supervision on a mixture of right and wrong answers.
+
+The mixture (`olr_cli.data.arithmetic.MIXTURE_NOTE`) is what gives RL under label noise something to show: a policy
+whose wrong answers are only slips has nothing to be misled by. Expressions of the training split alone are used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+
+from olr_cli.answers.extraction import extract
+from olr_cli.data.arithmetic import MIXTURE_NOTE, Expression, Mixture, expressions, split_members
+from olr_cli.engines.local.builtin import MIXTURES, WeightsRecord, check_new_folder, policy_name
+from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
+from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.sampler import sample
+from olr_cli.files import sync, writing
+from olr_cli.seeding import key
+
+STEPS = 2000
+BATCH = 128
+LEARNING_RATE = 3e-3
+RISE_STEPS = 100
+DECAY_SHARE = 0.4
+"""The learning rate rises over the first steps and falls linearly over this last share of them."""
+
+THREADS = 1
+HELD_OUT_PROMPTS = 1000
+HELD_OUT_ROLLOUTS = 8
+MAX_ANSWER_TOKENS = 6
+MAX_LENGTH = 64
+
+Report = Callable[[int, float], None]
+"""Called with the step just done and its loss."""
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums split among threads round differently, so the digest is of one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_one_thread()
+def warm_up(mixture: Mixture, seed: int, *, steps: int = STEPS, report: Report | None = None) -> Policy:
+    """A new policy that imitates `mixture`: 0.13 M parameters, float32, on CPU.
+
+    The same seed, machine and library versions give the same weights, bit for bit.
+
+    Args:
+        mixture: what to imitate.
+        seed: of initialisation and data.
+        steps: updates, `BATCH` expressions each.
+        report: called after every step.
+    """
+    policy = _new_policy(seed)
+    model = policy.model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    for step in range(1, steps + 1):
+        tokens_BT, is_answer_BT = _batch(policy, mixture, seed, step)
+        logits_BTV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits
+        loss = F.cross_entropy(logits_BTV[is_answer_BT[:, 1:]], tokens_BT[:, 1:][is_answer_BT[:, 1:]])
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if report:
+            report(step, loss.item())
+    model.eval()
+    return policy
+
+
+def _rate(step: int, steps: int) -> float:
+    rise = (step + 1) / RISE_STEPS
+    fall = max(0.02, (steps - step) / (steps * DECAY_SHARE))
+    return min(1.0, rise, fall)
+
+
+def _new_policy(seed: int) -> Policy:
+    tokenizer = build_tokenizer(MAX_LENGTH)
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,  # the smallest that vLLM's CPU attention has
+        max_position_embeddings=MAX_LENGTH,
+        # Expressions are a dozen characters long: with the usual base of 10,000 and initial weights of 0.02 it
+        # takes three times as many steps until the digits of a column find each other.
+        rope_parameters={"rope_type": "default", "rope_theta": 30.0},
+        initializer_range=0.08,
+        tie_word_embeddings=False,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    architecture: Any = transformers.Qwen3ForCausalLM
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key("warm-up initialisation", seed))
+        model = architecture(config)
+    return Policy(model, tokenizer, torch.device("cpu"))
+
+
+def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    """Prompts with a response each, (B, T), and where the response and its end token stand."""
+    members = split_members(mixture.kind, "train")
+    rows, prompt_lengths = [], []
+    for number in range(BATCH):
+        draw = ("warm-up", seed, step, number)
+        index = int(members[key("expression", *draw) % len(members)])
+        expression = Expression(mixture.kind, *divmod(index, 1000))
+        rows.append(expression.text + mixture.respond(expression, *draw))
+        prompt_lengths.append(len(expression.text))
+    ids = [[*tokens, policy.end_ids[0]] for tokens in policy.tokenizer(rows)["input_ids"]]
+    width = max(map(len, ids))
+    tokens_BT = torch.tensor([row + [policy.pad_id] * (width - len(row)) for row in ids])
+    place_T = torch.arange(width)
+    starts_B1 = torch.tensor(prompt_lengths)[:, None]
+    ends_B1 = torch.tensor([len(row) for row in ids])[:, None]
+    return tokens_BT, (place_T >= starts_B1) & (place_T < ends_B1)
+
+
+def digest(model: Any) -> str:
+    """sha256 over the names, shapes and bytes of all weights, in the order of their names."""
+    total = hashlib.sha256()
+    for name, weight in sorted(model.state_dict().items()):
+        total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
+        total.update(weight.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+@_one_thread()
+def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
+    """avg@8 at temperature 1, and the accuracy of the most likely response, on prompts that never train."""
+    held_out = expressions(mixture.kind, HELD_OUT_PROMPTS, 0, "test")
+    prompts = policy.tokenizer([expression.text for expression in held_out])["input_ids"]
+
+    def accuracy(rollouts: int, temperature: float) -> float:
+        keys_PG = np.array(
+            [[key("held-out", e.index, number) for number in range(rollouts)] for e in held_out],
+            dtype=np.uint64,
+        )
+        sampled = sample(policy, prompts, keys_PG, max_new_tokens=MAX_ANSWER_TOKENS, temperature=temperature)
+        right = [
+            extract(text, "reversed_digits") == str(expression.answer)
+            for expression, texts in zip(held_out, sampled.texts_PG, strict=True)
+            for text in texts
+        ]
+        return sum(right) / len(right)
+
+    return accuracy(HELD_OUT_ROLLOUTS, 1.0), accuracy(1, 0.0)
+
+
+def make_policy(name: str, out: Path, seed: int, *, report: Report | None = None) -> WeightsRecord:
+    """Warm a policy up from its seed and put it into the new folder `out`, in Hugging Face layout.
+
+    Raises:
+        UserError: there is no such policy, `out` exists already, or it cannot be written.
+    """
+    mixture = MIXTURES[policy_name(name)]
+    check_new_folder(out)
+    policy = warm_up(mixture, seed, report=report)
+    avg_at_8, greedy = held_out_accuracy(policy, mixture)
+    record = WeightsRecord(
+        name=policy_name(name),
+        note=MIXTURE_NOTE,
+        seed=seed,
+        steps=STEPS,
+        threads=THREADS,
+        torch=torch.__version__,
+        transformers=transformers.__version__,
+        digest=digest(policy.model),
+        avg_at_8=avg_at_8,
+        greedy=greedy,
+        held_out_prompts=HELD_OUT_PROMPTS,
+    )
+    _write_folder(out, policy, record)
+    return record
+
+
+def _write_folder(out: Path, policy: Policy, record: WeightsRecord) -> None:
+    temporary = out.absolute().with_name(f".{out.name}.{os.getpid()}.tmp")
+    with writing(out):
+        try:
+            temporary.mkdir()
+            policy.save(temporary)
+            record.write(temporary)
+            for path in (*temporary.iterdir(), temporary):
+                sync(path)
+            check_new_folder(out)
+            os.rename(temporary, out)
+            sync(out.absolute().parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)

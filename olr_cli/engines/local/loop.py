@@ -1,0 +1,353 @@
+"""GRPO on one machine, in one process: the whole training loop.
+
+    for every epoch, for every batch of prompts (in an order drawn for the epoch):
+        sample K rollouts of each prompt  →  supervise the labels  →  one pass of GRPO updates
+        →  store records and metrics  →  every now and then: held-out accuracy, a checkpoint
+
+On CPU a run repeats bit for bit for one thread count, also after a kill and --resume (R18): every draw is keyed
+by what it is for, so there is no random state to carry over, and a checkpoint holds weights and optimiser.
+
+    olr train laptop/quickstart
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from olr_cli import seeding
+from olr_cli.data.prompts import Prompt
+from olr_cli.engines.launch import Run, load_data, warnings
+from olr_cli.engines.local.builtin import is_builtin, policy_path
+from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.metric_logs import metric_logs, require_log_packages
+from olr_cli.errors import UserError
+from olr_cli.recipe import Recipe
+from olr_cli.recipe_files import dump_yaml
+from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
+from olr_cli.runs.interrupts import stop_requests
+from olr_cli.runs.metrics import Metrics, append_metrics
+from olr_cli.runs.store import arrow_table
+from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
+from olr_cli.supervision.held_out import held_out_accuracy
+from olr_cli.supervision.metrics import label_metrics, rollout_metrics
+
+
+def train(run: Run) -> dict[str, Any]:
+    """Train from step `run.done` to the end.
+
+    Returns:
+        What the manifest should say of the finished run.
+
+    Raises:
+        UserError: the model or a prompt cannot be used, or the disk is full.
+        Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
+    """
+    recipe = run.recipe
+    prepare(recipe)
+    policy = load_policy(recipe, checkpoint_path(run.path, run.done) if run.done else None)
+    prompts = run.data.train.prompts
+    token_ids = encode_prompts(policy, prompts, recipe)
+    grpo = _grpo(recipe, policy, checkpoint_path(run.path, run.done) if run.done else None)
+    batches = list(epoch_batches(recipe, len(prompts)))
+    run.progress.start(
+        len(batches), run.done, steps_per_epoch=-(-len(prompts) // recipe.train.prompts_per_step)
+    )
+
+    with stop_requests() as stop, metric_logs(recipe, run.path) as logs:
+        if run.done == 0:
+            _record(run, logs, 0, 0, held_out(run, policy))
+        for step, (epoch, rows) in enumerate(batches, start=1):
+            if step <= run.done:
+                continue
+            clock = Stopwatch()
+            batch = [prompts[row] for row in rows]
+            with clock.measure("rollouts"):
+                keys = rollout_keys("rollout", recipe.seed, epoch, batch, recipe.train.rollouts_per_prompt)
+                sampled = sample(
+                    policy,
+                    [token_ids[row] for row in rows],
+                    keys,
+                    max_new_tokens=recipe.train.max_new_tokens,
+                    temperature=recipe.train.temperature,
+                    batch_tokens=recipe.engine.max_batch_tokens,
+                )
+            with clock.measure("labels"):
+                decided = run.supervisor.supervise(rollout_groups(batch, sampled, epoch, step))
+            with clock.measure("update"):
+                rewards = torch.tensor([group.rewards for group in decided])
+                metrics = grpo.update(sampled, rewards, [group.trains for group in decided])
+            with clock.measure("store"):
+                labels = [group.label for group in decided]
+                rollouts = [record for group in decided for record in group.rollouts]
+                run.store.append(step, labels, rollouts)
+            metrics |= step_metrics(decided, run.supervisor.judge.timeouts)
+            if step == 1:
+                _warn_of_a_wrong_template(run, metrics)
+            if is_due(step, recipe.train.evaluate_every, len(batches)):
+                with clock.measure("evaluation"):
+                    metrics |= held_out(run, policy)
+            _record(run, logs, step, epoch, metrics | clock.metrics())
+            if is_due(step, recipe.train.checkpoint_every, len(batches)) or stop.signal_number is not None:
+                save_checkpoint(run, step, policy, grpo)
+            if step < len(batches):
+                stop.raise_if_requested()
+    return {"steps": len(batches), "policy": str(checkpoint_path(run.path, len(batches)))}
+
+
+def prepare(recipe: Recipe) -> None:
+    """Set torch up as the recipe says, so that results repeat.
+
+    Raises:
+        UserError: a package that the recipe logs to is missing.
+    """
+    require_log_packages(recipe)
+    if recipe.engine.threads is not None:
+        torch.set_num_threads(recipe.engine.threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The run has a display of its own; bars for loading and saving a few weights would tear it.
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def facts(recipe: Recipe) -> dict[str, Any]:
+    """What the manifest says of this engine: where it ran, and where it departs from the authors' settings."""
+    on_gpu = recipe.engine.device != "cpu" and torch.cuda.is_available()
+    departures = ["mini-batches keep whole rollout groups; verl shuffles nothing either, but pads"]
+    if on_gpu:
+        departures.append(
+            "bfloat16 autocast over float32 weights; results do not repeat bit for bit on a GPU"
+        )
+    return {
+        "engine": "local",
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "threads": recipe.engine.threads or torch.get_num_threads(),
+        "departures": departures,
+    }
+
+
+def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
+    """The recipe's starting policy, or the one in a checkpoint."""
+    path = recipe.model.path
+    start = policy_path(path) if is_builtin(path) else path
+    return Policy.load(
+        checkpoint or start, device=recipe.engine.device, trust_remote_code=recipe.model.trust_remote_code
+    )
+
+
+def encode_prompts(policy: Policy, prompts: Sequence[Prompt], recipe: Recipe) -> list[list[int]]:
+    """Token ids of every prompt.
+
+    Raises:
+        UserError: prompts are longer than the recipe allows; says how many.
+    """
+    token_ids = policy.encode([prompt.messages for prompt in prompts])
+    limit = recipe.train.max_prompt_tokens
+    long = [
+        prompt.prompt_id for prompt, tokens in zip(prompts, token_ids, strict=True) if len(tokens) > limit
+    ]
+    if long:
+        raise UserError(
+            f"{len(long)} of {len(prompts)} prompts are longer than train.max_prompt_tokens {limit} (the first:"
+            f" {long[0]}); raise the limit or remove them"
+        )
+    return token_ids
+
+
+def epoch_batches(recipe: Recipe, prompts: int) -> Iterator[tuple[int, list[int]]]:
+    """(epoch, rows of the prompts) of every step, epochs from 1; the last batch of an epoch may be smaller."""
+    size = recipe.train.prompts_per_step
+    for epoch in range(1, recipe.train.epochs + 1):
+        order = seeding.permutation(prompts, "order", recipe.seed, epoch)
+        for first in range(0, prompts, size):
+            yield epoch, order[first : first + size]
+
+
+def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
+    """Keys of shape (prompts, rollouts): each rollout's randomness depends on what it is, not on its batch."""
+    keys = [
+        [seeding.key(purpose, seed, epoch, prompt.prompt_id, g) for g in range(rollouts)]
+        for prompt in prompts
+    ]
+    return np.array(keys, dtype=np.uint64)
+
+
+def rollout_groups(
+    prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int
+) -> list[RolloutGroup]:
+    """What the policy said, as the supervisor takes it."""
+    columns = (
+        sampled.texts_PG,
+        sampled.lengths_PG.tolist(),
+        sampled.truncated_PG.tolist(),
+        sampled.mean_logprobs_PG.tolist(),
+        sampled.entropy_PG.tolist(),
+        sampled.self_certainty_PG.tolist(),
+    )
+    groups = []
+    for prompt, *rows in zip(prompts, *columns, strict=True):
+        rollouts = tuple(
+            Rollout(text, tokens, truncated, "original", logprob, entropy, certainty)
+            for text, tokens, truncated, logprob, entropy, certainty in zip(*rows, strict=True)
+        )
+        groups.append(RolloutGroup(prompt, visit=epoch, step=step, rollouts=rollouts))
+    return groups
+
+
+def step_metrics(decided: Sequence[SupervisedGroup], timeouts: int) -> Metrics:
+    """The metrics of one step's records, named as in SEMANTICS."""
+    labels = pl.DataFrame(pl.from_arrow(arrow_table("labels", [group.label for group in decided])))
+    records = [record for group in decided for record in group.rollouts]
+    rollouts = pl.DataFrame(pl.from_arrow(arrow_table("rollouts", records)))
+    return {
+        **label_metrics(labels),
+        **rollout_metrics(labels, rollouts),
+        "rollout/verification_timeouts": timeouts,
+    }
+
+
+def held_out(run: Run, policy: Policy) -> Metrics:
+    """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
+    recipe = run.recipe
+    found: Metrics = {}
+    for prefix, prompts in (("eval", run.data.test), ("validation", run.data.validation)):
+        if prompts is None:
+            continue
+        keys = rollout_keys("held-out", recipe.seed, 0, prompts.prompts, recipe.train.rollouts_per_prompt)
+        sampled = sample(
+            policy,
+            encode_prompts(policy, prompts.prompts, recipe),
+            keys,
+            max_new_tokens=recipe.train.max_new_tokens,
+            temperature=recipe.train.evaluation_temperature,
+            batch_tokens=recipe.engine.max_batch_tokens,
+        )
+        accuracy = held_out_accuracy(
+            prompts.prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
+        )
+        found |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
+    return found
+
+
+def is_due(step: int, every: int | None, last: int) -> bool:
+    """Whether something that happens every so many steps, and at the last, happens now."""
+    return step == last or (every is not None and step % every == 0)
+
+
+def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
+    """Write weights and tokenizer in Hugging Face layout, the optimiser, and where the run stands."""
+
+    def fill(folder: Path) -> None:
+        policy.save(folder)
+        torch.save(grpo.optimizer.state_dict(), folder / "optimizer.pt")
+        state = {"step": step, "recipe_digest": run.recipe.digest(), "rng": torch.get_rng_state().tolist()}
+        (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
+
+    run.store.sync()
+    write_checkpoint(run.path, step, fill, keep=run.recipe.train.keep_checkpoints)
+
+
+def rehearse(recipe: Recipe) -> list[str]:
+    """What a run of this recipe would do, and one prompt exactly as the policy sees it; nothing is written."""
+    prepare(recipe)
+    data = load_data(recipe)
+    policy = load_policy(recipe)
+    prompts = data.train.prompts
+    encode_prompts(policy, prompts, recipe)
+    steps = sum(1 for _ in epoch_batches(recipe, len(prompts)))
+    rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt
+    first = prompts[0]
+    return [
+        dump_yaml(recipe.plain()),
+        *(
+            f"Warning: {warning}"
+            for warning in [*warnings(recipe, data), *_template_warnings(recipe, policy)]
+        ),
+        f"{len(prompts)} prompts from {data.train.source}, {sum(p.is_marked for p in prompts)} of them marked as noise",
+        f"{steps} steps, {rollouts:,} rollouts; device {policy.device}",
+        f"prompt {first.prompt_id} as the policy sees it:",
+        policy.render(first.messages),
+        f"its label: {first.given_label}",
+    ]
+
+
+def _grpo(recipe: Recipe, policy: Policy, checkpoint: Path | None) -> Grpo:
+    settings = recipe.train
+    reference = None
+    if settings.kl_weight > 0:
+        reference = policy.frozen_copy() if checkpoint is None else load_policy(recipe).frozen_copy()
+    grpo = Grpo(
+        policy,
+        reference,
+        learning_rate=settings.learning_rate,
+        kl_weight=settings.kl_weight,
+        clip=settings.clip,
+        mini_batch_prompts=settings.mini_batch_prompts or settings.prompts_per_step,
+        temperature=settings.temperature,
+        micro_batch_tokens=recipe.engine.max_batch_tokens,
+    )
+    if checkpoint is not None:
+        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=policy.device)
+        grpo.optimizer.load_state_dict(state)
+        saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
+        torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
+    return grpo
+
+
+def _record(run: Run, logs: Sequence[Any], step: int, epoch: int, metrics: Metrics) -> None:
+    append_metrics(run.path, step, epoch, metrics)
+    for log in logs:
+        log(step, metrics)
+    run.progress.step(step, metrics)
+
+
+def _template_warnings(recipe: Recipe, policy: Policy) -> list[str]:
+    if policy.has_chat_template:
+        return []
+    return [
+        f"{recipe.model.path} has no chat template: prompts are given to it as plain text, roles left out"
+    ]
+
+
+def _warn_of_a_wrong_template(run: Run, metrics: Metrics) -> None:
+    """Tell the two signs of a wrong chat template or answer extractor, while there is still time."""
+    for name, what in (
+        ("rollout/zero_variance_groups", "of the groups have equal rewards throughout"),
+        ("rollout/missing_answers", "of the responses have no answer"),
+    ):
+        if metrics.get(name, 0) > 0.9:
+            run.progress.say(
+                f"Warning: {metrics[name]:.0%} {what}; the chat template or data.extractor may be wrong"
+                " (`olr train --dry-run` shows a prompt as the policy sees it)"
+            )
+
+
+class Stopwatch:
+    """Seconds spent in each part of a step."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._parts: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, part: str) -> Iterator[None]:
+        """Count the block's time as `part`."""
+        began = time.perf_counter()
+        yield
+        self._parts[part] = time.perf_counter() - began
+
+    def metrics(self) -> Metrics:
+        """`time/<part>` for every part, and the whole step as `time/step`."""
+        return {f"time/{part}": seconds for part, seconds in self._parts.items()} | {
+            "time/step": time.perf_counter() - self._began
+        }

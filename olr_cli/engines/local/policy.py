@@ -1,0 +1,271 @@
+"""The policy: a causal language model and its tokenizer.
+
+Both the sampler and the update need what the policy says after G responses to each of P prompts. Neither reads
+a prompt more than once; the G rollouts of a group continue from a shared context:
+
+    context = policy.read(prompts)                # P rows, the prompts' keys and values
+    context.repeat(G)                             # P * G rows
+    logits = policy.extend(context, tokens)       # (P * G, T, V), one token at a time or the whole response
+
+Gradients flow through all three, the shared prompt included. Prompts of unequal length are padded on the left.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jinja2 import TemplateError
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.utils.logging import disable_progress_bar
+
+from olr_cli.data.prompts import Message
+from olr_cli.errors import UserError
+
+Device = Literal["auto", "cpu", "cuda"]
+
+# The library's bars for reading and writing weights would tear a run's own display.
+disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@dataclass
+class Context:
+    """What the policy has read so far, a row a sequence (B rows, S positions, V words).
+
+    Attributes:
+        cache: keys and values of every layer.
+        logits_BV: scores of the token that follows.
+        mask_BS: False at padding; None if nothing is padded.
+        lengths_B: tokens read, padding left out, so the position of the token that follows.
+    """
+
+    cache: Any
+    logits_BV: Tensor
+    mask_BS: Tensor | None
+    lengths_B: Tensor
+
+    def repeat(self, times: int) -> None:
+        """Continue every sequence in `times` rows, which stay neighbours."""
+        self.cache.batch_repeat_interleave(times)
+        self.logits_BV = self.logits_BV.repeat_interleave(times, dim=0)
+        self.lengths_B = self.lengths_B.repeat_interleave(times)
+        if self.mask_BS is not None:
+            self.mask_BS = self.mask_BS.repeat_interleave(times, dim=0)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only `rows` (their numbers)."""
+        self.cache.batch_select_indices(rows)
+        self.logits_BV = self.logits_BV[rows]
+        self.lengths_B = self.lengths_B[rows]
+        if self.mask_BS is not None:
+            self.mask_BS = self.mask_BS[rows]
+
+
+class Policy:
+    """A causal language model, its tokenizer, and where and in which precision it computes.
+
+    Weights are always float32. With `dtype` bfloat16 the matrix products run under autocast, so an update as
+    small as learning rate 1e-6 is not rounded away.
+
+    Attributes:
+        end_ids: tokens that end a response.
+        pad_id: fills unused places of a batch; what stands there has no influence.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.device = device
+        self.dtype = dtype
+        # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
+        self.model = model.to(device=device, dtype=torch.float32).eval()
+        self.tokenizer = tokenizer
+        self.end_ids = _end_ids(model, tokenizer)
+        self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: Device = "auto",
+        dtype: torch.dtype | None = None,
+        trust_remote_code: bool = False,
+    ) -> Policy:
+        """Load a folder in Hugging Face layout, or a hub id; weights from safetensors only.
+
+        Args:
+            path: the model.
+            device: ``auto`` takes the GPU if there is one.
+            dtype: precision of the computation; by default float32 on CPU, bfloat16 on a GPU that has it.
+            trust_remote_code: run model code that comes with the weights.
+
+        Raises:
+            UserError: no such model, not a causal language model with attention layers, or no such device.
+        """
+        chosen_device = _device(device)
+        if dtype is None:
+            has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
+            dtype = torch.bfloat16 if has_bfloat16 else torch.float32
+        remote = {"trust_remote_code": trust_remote_code}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path, **remote)
+            model = AutoModelForCausalLM.from_pretrained(
+                path, dtype=torch.float32, use_safetensors=True, **remote
+            )
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise UserError(
+                f"cannot load a causal language model from '{path}' ({reason}); give a folder in Hugging Face "
+                "layout with safetensors weights, or a hub id"
+            ) from error
+        _check_architecture(model, path)
+        _make_savable(model)
+        return cls(model, tokenizer, chosen_device, dtype)
+
+    def frozen_copy(self) -> Policy:
+        """The policy as it is now, never to change: the reference of the KL term."""
+        frozen = copy.copy(self)
+        frozen.model = copy.deepcopy(self.model).requires_grad_(False)
+        return frozen
+
+    def save(self, folder: str | Path) -> None:
+        """Write weights (float32, safetensors) and tokenizer in Hugging Face layout."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether prompts are rendered as chat turns; if not, as plain text."""
+        return getattr(self.tokenizer, "chat_template", None) is not None
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt as text, exactly as the policy will read it."""
+        if not self.has_chat_template:
+            return "\n\n".join(message.content for message in messages)
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            text: str = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            roles = ", ".join(message.role for message in messages)
+            raise UserError(
+                f"the model's chat template refuses a prompt of roles {roles} ({error}); change the prompt's "
+                "messages or the template"
+            ) from error
+        return text
+
+    def encode(self, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
+        """Token ids of every prompt. A chat template writes its special tokens itself.
+
+        Raises:
+            UserError: a prompt has no token at all.
+        """
+        texts = [self.render(messages) for messages in prompts]
+        ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=not self.has_chat_template)[
+            "input_ids"
+        ]
+        for number, tokens in enumerate(ids, start=1):
+            if not tokens:
+                raise UserError(
+                    f"prompt {number} of {len(ids)} is empty; the policy needs at least one token"
+                )
+        return ids
+
+    def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
+        """Texts of the responses, special tokens left out."""
+        texts: list[str] = self.tokenizer.batch_decode(
+            responses, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return texts
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """The context every computation runs in; one for a whole generation, so weights are cast once."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+    def read(self, prompts: Sequence[Sequence[int]]) -> Context:
+        """Read every prompt (token ids) once."""
+        width = max(map(len, prompts))
+        tokens_PS = torch.tensor(
+            [[self.pad_id] * (width - len(p)) + list(p) for p in prompts], device=self.device
+        )
+        lengths_P = torch.tensor([len(p) for p in prompts], device=self.device)
+        positions_PS = torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
+        is_padded = width > min(map(len, prompts))
+        mask_PS = positions_PS >= 0 if is_padded else None
+        cache = DynamicCache(config=self.model.config)
+        logits_P1V = self.model(
+            input_ids=tokens_PS,
+            attention_mask=mask_PS,
+            position_ids=positions_PS.clamp(min=0),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits
+        return Context(cache, logits_P1V[:, -1], mask_PS, lengths_P)
+
+    def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
+        """Append T tokens to every row of `context`.
+
+        Returns:
+            logits_BTV: scores of the token that follows each of them.
+        """
+        added = tokens_BT.shape[1]
+        if context.mask_BS is not None:
+            context.mask_BS = torch.nn.functional.pad(context.mask_BS, (0, added), value=True)
+        logits_BTV: Tensor = self.model(
+            input_ids=tokens_BT,
+            attention_mask=context.mask_BS,
+            position_ids=context.lengths_B[:, None] + torch.arange(added, device=self.device),
+            past_key_values=context.cache,
+            use_cache=True,
+        ).logits
+        context.lengths_B = context.lengths_B + added
+        context.logits_BV = logits_BTV[:, -1]
+        return logits_BTV
+
+
+def _device(name: Device) -> torch.device:
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
+        raise UserError("engine.device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'")
+    return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
+
+
+def _end_ids(model: Any, tokenizer: Any) -> list[int]:
+    """End tokens the generation config names (one, several or none) and the tokenizer's own."""
+    named = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = [named] if isinstance(named, int) else list(named or [])
+    if tokenizer.eos_token_id is not None:
+        ids.append(tokenizer.eos_token_id)
+    if not ids:
+        raise UserError(
+            "neither the model's generation config nor its tokenizer names an end token; set eos_token"
+        )
+    return sorted(set(ids))
+
+
+def _make_savable(model: Any) -> None:
+    """Mend a published generation config that names sampling values without sampling: it could not be saved."""
+    try:
+        model.generation_config.validate(strict=True)
+    except ValueError:
+        model.generation_config.do_sample = True
+
+
+def _check_architecture(model: Any, path: str | Path) -> None:
+    """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
+    layers = DynamicCache(config=model.config).layers
+    has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
+    if not has_attention_only or "position_ids" not in inspect.signature(model.forward).parameters:
+        raise UserError(
+            f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention layers "
+            "throughout and position_ids; use engine.name openrlhf"
+        )

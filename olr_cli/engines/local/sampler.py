@@ -1,0 +1,179 @@
+"""Sampling: G rollouts of each of P prompts, every rollout's randomness a function of its own key (R18).
+
+The next token is drawn by inverting the cumulative distribution at a uniform number, so a rollout needs one
+number a token, and runs that differ in batching draw the same rollouts. Rollouts that have ended leave the batch
+once they are half of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from olr_cli.engines.local.policy import Policy
+from olr_cli.seeding import uniform_streams
+
+
+@dataclass(frozen=True)
+class SampledRollouts:
+    """G rollouts of each of P prompts, T tokens the longest; an end token counts as a response token.
+
+    Log-probabilities and averages are of the distribution that was sampled from, softmax(logits / temperature).
+
+    Attributes:
+        prompts: token ids of each prompt.
+        tokens_PGT: response tokens, padding after the end.
+        lengths_PG: response tokens of each rollout.
+        truncated_PG: the length limit cut the response.
+        logprobs_PGT: log pi(token), 0 at padding; float32.
+        entropy_PG: mean over response tokens of the entropy, in nats.
+        self_certainty_PG: mean over response tokens of KL(uniform || pi) = -log V - mean_v log pi(v), in nats.
+        texts_PG: responses as text, end token and other special tokens left out.
+    """
+
+    prompts: Sequence[list[int]]
+    tokens_PGT: Tensor
+    lengths_PG: Tensor
+    truncated_PG: Tensor
+    logprobs_PGT: Tensor
+    entropy_PG: Tensor
+    self_certainty_PG: Tensor
+    texts_PG: list[list[str]]
+
+    @property
+    def mean_logprobs_PG(self) -> Tensor:
+        """Mean over response tokens of log pi(token)."""
+        return self.logprobs_PGT.sum(-1) / self.lengths_PG
+
+
+def sample(
+    policy: Policy,
+    prompts: Sequence[list[int]],
+    keys_PG: NDArray[np.uint64],
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    batch_tokens: int = 131_072,
+) -> SampledRollouts:
+    """Sample as many rollouts of each prompt as it has keys, from the whole distribution (top_p 1, top_k off).
+
+    Args:
+        policy: what to sample from.
+        prompts: token ids, none empty.
+        keys_PG: a key a rollout, see `olr_cli.seeding`.
+        max_new_tokens: length limit of a response.
+        temperature: divides the logits; 0 takes the most likely token (its statistics are of temperature 1).
+        batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
+            is never split.
+    """
+    P, G = keys_PG.shape
+    longest = max(map(len, prompts)) + max_new_tokens
+    at_once = max(1, batch_tokens // (G * longest))
+    with torch.inference_mode(), policy.precision():
+        chunks = [
+            _respond(
+                policy,
+                prompts[first : first + at_once],
+                keys_PG[first : first + at_once],
+                max_new_tokens,
+                temperature,
+            )
+            for first in range(0, P, at_once)
+        ]
+    written = _Responses(*map(torch.cat, zip(*chunks, strict=True)))
+    T = int(written.lengths_B.max())
+    tokens_PGT = written.tokens_BT[:, :T].reshape(P, G, T)
+    lengths_PG, truncated_PG = written.lengths_B.view(P, G), written.truncated_B.view(P, G)
+    return SampledRollouts(
+        prompts=prompts,
+        tokens_PGT=tokens_PGT,
+        lengths_PG=lengths_PG,
+        truncated_PG=truncated_PG,
+        logprobs_PGT=written.logprobs_BT[:, :T].reshape(P, G, T),
+        entropy_PG=written.entropy_B.view(P, G) / lengths_PG,
+        self_certainty_PG=written.self_certainty_B.view(P, G) / lengths_PG,
+        texts_PG=_texts(policy, tokens_PGT, lengths_PG - (~truncated_PG).long()),
+    )
+
+
+class _Responses(NamedTuple):
+    """B responses of up to T tokens; entropy and self-certainty are sums over response tokens."""
+
+    tokens_BT: Tensor
+    logprobs_BT: Tensor
+    lengths_B: Tensor
+    truncated_B: Tensor
+    entropy_B: Tensor
+    self_certainty_B: Tensor
+
+
+def _respond(
+    policy: Policy, prompts: Sequence[list[int]], keys_PG: NDArray[np.uint64], limit: int, temperature: float
+) -> _Responses:
+    """The responses of one batch, B = P * G."""
+    keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
+    written = _Responses(
+        tokens_BT=torch.full((B, limit), policy.pad_id, device=device),
+        logprobs_BT=torch.zeros(B, limit, device=device),
+        lengths_B=torch.zeros(B, dtype=torch.long, device=device),
+        truncated_B=torch.zeros(B, dtype=torch.bool, device=device),
+        entropy_B=torch.zeros(B, device=device),
+        self_certainty_B=torch.zeros(B, device=device),
+    )
+    end_ids = torch.tensor(policy.end_ids, device=device)
+    context = policy.read(prompts)
+    context.repeat(keys_PG.shape[1])
+    rows = torch.arange(B, device=device)  # the rows of `written` that are still in the batch
+    goes_on = torch.ones(B, dtype=torch.bool, device=device)  # and whether they have not ended
+
+    for position in range(limit):
+        log_pi_BV = torch.log_softmax(context.logits_BV.float() / (temperature or 1.0), dim=-1)
+        pi_BV = log_pi_BV.exp()
+        tokens_B = _draw(pi_BV, uniform_streams(keys_B, position)) if temperature else pi_BV.argmax(-1)
+        logprobs_B = log_pi_BV.gather(1, tokens_B[:, None])[:, 0]
+        entropy_B = torch.special.entr(pi_BV).sum(-1)
+        self_certainty_B = -math.log(log_pi_BV.shape[1]) - log_pi_BV.mean(-1)
+
+        written.tokens_BT[rows, position] = tokens_B.where(goes_on, policy.pad_id)
+        written.logprobs_BT[rows, position] = logprobs_B.where(goes_on, 0)
+        written.entropy_B[rows] += entropy_B.where(goes_on, 0)
+        written.self_certainty_B[rows] += self_certainty_B.where(goes_on, 0)
+        written.lengths_B[rows] += goes_on
+
+        goes_on = goes_on & ~torch.isin(tokens_B, end_ids)
+        written.truncated_B[rows] = goes_on
+        going = int(goes_on.sum())
+        if going == 0:
+            break
+        if going <= len(rows) // 2:  # moving keys and values costs about as much as the rows that are saved
+            kept = goes_on.nonzero()[:, 0]
+            rows, goes_on, tokens_B = rows[kept], goes_on[kept], tokens_B[kept]
+            keys_B = keys_B[kept.cpu().numpy()]
+            context.select(kept)
+        if position + 1 < limit:
+            policy.extend(context, tokens_B[:, None])
+    return written
+
+
+def _draw(pi_BV: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
+    """The first token whose cumulative probability exceeds a uniform number; in float64, or rare tokens get lost."""
+    cumulative_BV = pi_BV.double().cumsum(-1)
+    total_B = cumulative_BV[:, -1]
+    threshold_B = torch.from_numpy(uniform_B).to(pi_BV.device) * total_B
+    below_total_B = torch.minimum(threshold_B, total_B.nextafter(torch.zeros_like(total_B)))
+    return torch.searchsorted(cumulative_BV, below_total_B[:, None], right=True)[:, 0]
+
+
+def _texts(policy: Policy, tokens_PGT: Tensor, kept_PG: Tensor) -> list[list[str]]:
+    """The first tokens of each response, its end token not among them, as text."""
+    P, G = kept_PG.shape
+    rows = zip(tokens_PGT.flatten(0, 1).tolist(), kept_PG.flatten().tolist(), strict=True)
+    texts = policy.decode([tokens[:kept] for tokens, kept in rows])
+    return [texts[p * G : (p + 1) * G] for p in range(P)]

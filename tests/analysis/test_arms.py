@@ -1,0 +1,160 @@
+"""Runs are found, grouped into arms by their recipes, and averaged over seeds."""
+
+import json
+import statistics
+
+import pytest
+from histories import write_history
+
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.errors import UserError
+from olr_cli.runs.store import scan_labels
+from olr_cli.supervision.metrics import by_visit
+
+SMALL = {"prompts": 12, "prompts_per_step": 6, "epochs": 4, "store_rollouts": False}
+OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 1}
+
+
+def write(path, **changes):
+    return write_history(path, **{**SMALL, **changes})
+
+
+def arms_of(*places):
+    return group(find_runs(places))
+
+
+def test_runs_that_differ_only_in_name_and_seed_are_one_arm(tmp_path):
+    for seed in (2, 0, 1):
+        write(tmp_path / f"any-name-{seed}", seed=seed)
+    (arm,) = arms_of(tmp_path)
+    assert [run.seed for run in arm.runs] == [0, 1, 2]
+    assert arm.name == "active 0.5 olr"
+
+
+def test_settings_that_do_not_change_a_result_do_not_split_an_arm(tmp_path):
+    write(tmp_path / "one", seed=1)
+    recipe = write(tmp_path / "two", seed=2) / "recipe.yaml"
+    changed = (
+        recipe.read_text()
+        .replace("tensorboard: false", "tensorboard: true")
+        .replace("device: auto", "device: cpu")
+    )
+    recipe.write_text(changed)
+    assert len(arms_of(tmp_path)) == 1
+    recipe.write_text(changed.replace("temperature: 1.0", "temperature: 0.9"))
+    assert [arm.name for arm in arms_of(tmp_path)] == [
+        "active 0.5 olr temperature=1.0",
+        "active 0.5 olr temperature=0.9",
+    ]
+
+
+def test_arms_are_named_by_noise_and_method_and_keep_the_order_given(tmp_path):
+    grpo = {"name": "grpo"}
+    places = [
+        write(tmp_path / "b", noise="inactive", method=OLR),
+        write(tmp_path / "a", noise="active", ratio=0.25, method=grpo),
+        write(tmp_path / "c", noise=None, method=grpo),
+        write(tmp_path / "d", method={**OLR, "criteria": ["consistency"]}),
+    ]
+    names = [arm.name for arm in arms_of(*places)]
+    assert names == ["inactive 0.5 olr", "active 0.25 grpo", "grpo", "active 0.5 olr_without_slope"]
+
+
+def test_namesakes_are_told_apart_by_the_settings_in_which_they_differ(tmp_path):
+    for threshold in (0.02, 0.1):
+        write(tmp_path / f"{threshold}", method={**OLR, "slope_threshold": threshold})
+    write(tmp_path / "grpo", method={"name": "grpo"})
+    names = {arm.name for arm in arms_of(tmp_path)}
+    assert names == {
+        "active 0.5 olr slope_threshold=0.02",
+        "active 0.5 olr slope_threshold=0.1",
+        "active 0.5 grpo",
+    }
+
+
+def test_an_arm_is_called_what_its_sweep_calls_it(tmp_path):
+    write(tmp_path / "x", arm="harder_olr")
+    write(tmp_path / "y", arm="harder_olr", seed=1)
+    write(tmp_path / "z", arm="harder_grpo")
+    assert [(arm.name, len(arm.runs)) for arm in arms_of(tmp_path)] == [("harder_olr", 2), ("harder_grpo", 1)]
+
+
+def test_the_runs_of_a_folder_come_in_the_order_in_which_they_were_made(tmp_path):
+    for number, name in enumerate(["c", "a", "b"]):
+        file = write(tmp_path / "deep" / name, arm=name) / "manifest.json"
+        made = {"created": f"2026-01-0{number + 1}T00:00:00+00:00"}
+        file.write_text(json.dumps(json.loads(file.read_text()) | made))
+    assert [run.path.name for run in find_runs([tmp_path])] == ["c", "a", "b"]
+
+
+def test_a_run_named_twice_is_one_run(tmp_path):
+    run = write(tmp_path / "run")
+    assert len(find_runs([run, tmp_path, run / ".." / "run"])) == 1
+
+
+def test_two_runs_of_one_seed_in_an_arm_are_refused(tmp_path):
+    write(tmp_path / "one")
+    write(tmp_path / "two")
+    with pytest.raises(UserError, match=r"one and .*two are both seed 0 of arm 'active 0.5 olr'"):
+        arms_of(tmp_path)
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"nowhere does not exist"):
+        find_runs([tmp_path / "nowhere"])
+    with pytest.raises(UserError, match=r"neither a run directory nor a folder of runs"):
+        find_runs([tmp_path])
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UserError, match=r"is not a run directory"):
+        find_runs([tmp_path])
+
+
+def test_mean_and_spread_are_over_runs_that_have_a_value(tmp_path):
+    runs = [write(tmp_path / str(seed), seed=seed, method=OLR) for seed in (1, 2, 3)]
+    (arm,) = arms_of(tmp_path)
+    rows = arm.by_epoch()
+    assert set(rows["arm"]) == {"active 0.5 olr"}
+    own = [by_visit(scan_labels(run)) for run in runs]
+    for row in rows.iter_rows(named=True):
+        values = [table[row["metric"]][row["epoch"] - 1] for table in own]
+        known = [value for value in values if value is not None]
+        assert row["runs"] == len(known)
+        assert row["mean"] == pytest.approx(statistics.fmean(known))
+        assert row["sd"] == (pytest.approx(statistics.stdev(known)) if len(known) > 1 else None)
+    first = rows.filter(metric="majority/accuracy_selected")["epoch"].min()
+    assert first == 2, "nothing is selected in warm-up, so there is no row"
+
+
+def test_an_epoch_under_way_is_left_out_and_said(tmp_path):
+    write(tmp_path / "run", steps=5)
+    (arm,) = arms_of(tmp_path)
+    assert arm.epochs == 2
+    assert arm.by_epoch()["epoch"].max() == 2
+    assert arm.notes() == [
+        f"{tmp_path / 'run'} has gone through 2 of 4 epochs; epoch 3 is under way and left out."
+    ]
+
+
+def test_a_first_epoch_under_way_is_shown(tmp_path):
+    write(tmp_path / "run", steps=1)
+    (arm,) = arms_of(tmp_path)
+    assert (arm.epochs, arm.by_epoch()["epoch"].max()) == (1, 1)
+
+
+def test_runs_of_different_length_are_averaged_over_the_epochs_that_all_have(tmp_path):
+    write(tmp_path / "long", seed=1)
+    write(tmp_path / "short", seed=2, steps=6)
+    (arm,) = arms_of(tmp_path)
+    assert arm.by_epoch()["epoch"].max() == 3
+    assert arm.notes()[-1] == "Arm 'active 0.5 olr' is drawn up to epoch 3, which all its runs have finished."
+
+
+def test_the_last_logged_value_is_one_since_training_began(tmp_path):
+    (run,) = find_runs([write(tmp_path / "run")])
+    last = (run.path / "metrics.jsonl").read_text().splitlines()[-1]
+    assert run.last_logged("eval/avg") == json.loads(last)["eval/avg"]
+    assert run.last_logged("eval/unheard_of") is None
+    (run.path / "metrics.jsonl").write_text(
+        '{"step": 0, "epoch": 0, "eval/avg": 0.4}\n{"step": 1, "epoch": 1}\n'
+    )
+    assert run.last_logged("eval/avg") is None

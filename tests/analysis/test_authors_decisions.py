@@ -1,0 +1,151 @@
+"""Where our decisions and those of the paper's published code part, a numbered rule says why.
+
+The observed decisions are in tests/fixtures/authors_decisions.parquet. A disagreement that no rule explains is a
+failure; so is a kind of answer on which agreement falls. The table is printed with `pytest -s`.
+"""
+
+from collections import Counter, defaultdict
+from fractions import Fraction
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from olr_cli.analysis.replay import read_history, replay
+from olr_cli.answers import Judge, extract
+from olr_cli.supervision.criteria import historical_majority
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "authors_decisions.parquet"
+NO_MAJORITY = "__NoMajorityAnswer__"
+
+AGREEMENT = {  # visits that agree, of all visits
+    "int": (65, 67),
+    "negative": (30, 37),
+    "bigint": (24, 38),
+    "frac_vs_decimal": (56, 59),
+    "frac_vs_slash": (43, 45),
+    "units": (50, 51),
+    "interval_tuple_set": (47, 57),
+    "expr": (53, 71),
+    "equation": (46, 49),
+    "thousands_sci": (41, 46),
+    "text_letter": (51, 55),
+    "matrix": (29, 31),
+    "unparseable": (59, 66),
+    "style_missing": (54, 54),
+    "style_nobox": (48, 55),
+    "style_odd": (45, 52),
+    "vote_tie": (100, 148),
+    "history_tie": (179, 181),
+    "slope_exact": (221, 266),
+    "sentinel_history": (48, 80),
+    "rep_spelling": (52, 80),
+    "static_wrong": (39, 40),
+}
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge() as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def ours(judge, tmp_path_factory):
+    """Our label record of every (case, visit), through `olr replay`'s own path."""
+    observed = pl.read_parquet(FIXTURE)
+    table = observed.select(
+        prompt_id=pl.col("case").cast(pl.String),
+        visit="visit",
+        response="responses",
+        given_label="given_label",
+        true_answer="true_answer",
+        noise_type=pl.col("noise_type").replace("inactive_static", "inactive"),
+        warmup_epochs="warmup_epochs",
+        slope_threshold="slope_threshold",
+    ).explode("response")
+    folder = tmp_path_factory.mktemp("tables")
+    found = {}
+    for (warmup, threshold), rows in table.group_by(["warmup_epochs", "slope_threshold"]):
+        file = folder / f"{warmup}-{threshold}.parquet"
+        rows.write_parquet(file)
+        settings = [f"method.warmup_epochs={warmup}", f"method.slope_threshold={threshold}"]
+        for labels in replay(read_history(file, settings), judge):
+            found |= {(int(label.prompt_id), label.visit): label for label in labels}
+    return found
+
+
+def reading_rule(judge, row):
+    """The rule by which our votes of this visit differ from theirs, or None."""
+    answers = [extract(response) for response in row["responses"]]
+    (classes,) = judge.classify([{a for a in (*answers, *row["extracted"]) if a is not None}])
+    pairs = list(zip(answers, row["extracted"], strict=True))
+    if any((a is None) != (b is None) or (a is not None and not classes.same(a, b)) for a, b in pairs):
+        return "R6 (they take numbers of the prose, merge boxes, cut units off)"
+    ours = Counter(classes.class_of(a) for a in answers if a is not None)
+    if sorted(ours.values(), reverse=True) != row["votes"]:
+        return "R7 (their classes depend on the order of the rollouts)"
+    if row["votes"][:1] == [1] and None in answers:
+        return "R9 (they let missing answers vote)"
+    return None
+
+
+def agrees(judge, label, row):
+    if label.is_selected != row["selected"]:
+        return False
+    if not label.is_selected:
+        return True
+    if row["majority"] == NO_MAJORITY:
+        return False
+    (classes,) = judge.classify([[label.majority_answer, row["majority"]]])
+    return classes.same(label.majority_answer, row["majority"])
+
+
+def rule(judge, label, row, earlier):
+    """The rule that explains a disagreement, or None. `earlier`: rules that changed a vote at some visit so far."""
+    if row["selected"] and row["majority"] == NO_MAJORITY:
+        return "R14 (they select prompts without a majority)"
+    if earlier:
+        return earlier[0]
+    if Fraction(label.slope).limit_denominator(10_000) == Fraction(row["slope_threshold"]):
+        return "R14 (they select at a slope equal to the threshold)"
+    return history_rule(judge, label, row)
+
+
+def history_rule(judge, label, row):
+    """R7 and R11 for the historical majority: counted by class, visits without majority left out, it is ours."""
+    counted = [text for text, n in zip(row["history"], row["history_counts"], strict=True) for _ in range(n)]
+    answers = [text for text in counted if text != NO_MAJORITY]
+    (classes,) = judge.classify([{*answers, label.historical_majority or label.majority_answer}])
+    merged = historical_majority([classes.class_of(text) for text in answers])
+    expected = None if label.historical_majority is None else classes.class_of(label.historical_majority)
+    if merged != expected:
+        return None
+    if len(answers) < len(counted):
+        return "R11 (they count visits without a majority as a candidate)"
+    return "R7 (they count spellings of one answer apart in the history)"
+
+
+def test_every_disagreement_with_the_authors_code_has_a_rule(judge, ours):
+    total, agreed = Counter(), Counter()
+    rules = defaultdict(Counter)
+    unexplained = []
+    changed = defaultdict(list)
+    for row in pl.read_parquet(FIXTURE).sort("case", "visit").iter_rows(named=True):
+        label = ours[row["case"], row["visit"]]
+        reading = reading_rule(judge, row)
+        if reading is not None:
+            changed[row["case"]].append(reading)
+        total[row["kind"]] += 1
+        if agrees(judge, label, row):
+            agreed[row["kind"]] += 1
+            continue
+        why = rule(judge, label, row, changed[row["case"]])
+        rules[row["kind"]][why] += 1
+        if why is None:
+            unexplained.append((row["case"], row["visit"]))
+    for kind in total:
+        print(f"{kind:20} {agreed[kind]:4} of {total[kind]:4} agree  {dict(rules[kind])}")
+    print(f"{'all':20} {agreed.total():4} of {total.total():4} agree")
+    assert unexplained == []
+    assert {kind: (agreed[kind], total[kind]) for kind in total} == AGREEMENT

@@ -1,0 +1,100 @@
+"""Axes, sizes and files of figures."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from olr_cli.analysis import style
+from olr_cli.analysis.style import Chart, Line
+from olr_cli.errors import UserError
+
+ROWS = pl.DataFrame(
+    {"metric": ["m"] * 3, "epoch": [1, 2, 3], "mean": [0.2, 0.4, 0.5], "sd": [0.1, None, 0.05]}
+)
+
+
+def chart(name="chart"):
+    with style.applied():
+        sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
+        axes = sheet.panels[0]
+        style.epoch_axis(axes, 3)
+        style.percent_axis(axes, style.percent_limits(ROWS))
+        sheet.lines(axes, [Line("m", "line", style.BLUE), Line("absent", "absent", style.BLACK)], ROWS)
+        return Chart(name, sheet.finish(), ROWS)
+
+
+def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
+    png, pdf, csv = style.save(chart(), tmp_path / "new" / "folder")
+    header = png.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    size = int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
+    assert size == (975, 600)
+    assert pdf.read_bytes().startswith(b"%PDF")
+    assert pl.read_csv(csv).equals(ROWS)
+    assert sorted(file.name for file in png.parent.iterdir()) == ["chart.csv", "chart.pdf", "chart.png"]
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    one, other = (style.save(chart(), tmp_path / place) for place in ("a", "b"))
+    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in other]
+
+
+def test_a_line_without_rows_is_neither_drawn_nor_named():
+    axes = chart().figure.axes[0]
+    assert [text.get_text() for text in axes.texts] == ["line"]
+    assert len(axes.lines) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        style.save(chart(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_users_own_matplotlib_settings_do_not_change_a_figure(tmp_path):
+    import matplotlib
+
+    plain = style.save(chart(), tmp_path / "plain")
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 10}):
+        styled = style.save(chart(), tmp_path / "styled")
+        assert matplotlib.rcParams["font.size"] == 30
+    assert plain[0].read_bytes() == styled[0].read_bytes()
+
+
+@given(st.integers(1, 2000), st.integers(3, 6))
+def test_epoch_ticks_are_few_whole_and_within_the_run(epochs, most):
+    ticks = style.epoch_ticks(epochs, most)
+    assert 1 <= len(ticks) <= most
+    assert ticks == sorted(set(ticks))
+    assert ticks[0] >= 1
+    assert ticks[-1] <= epochs
+
+
+@pytest.mark.parametrize(
+    ("epochs", "ticks"),
+    [
+        (1, [1]),
+        (4, [1, 2, 3, 4]),
+        (10, [2, 4, 6, 8, 10]),
+        (20, [1, 5, 10, 15, 20]),
+        (100, [1, 25, 50, 75, 100]),
+    ],
+)
+def test_epoch_ticks_are_round(epochs, ticks):
+    assert style.epoch_ticks(epochs, 5) == ticks
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.none() | st.floats(0, 0.5)), max_size=6))
+def test_limits_of_shares_hold_the_bands_and_stay_within_0_and_100_percent(points):
+    rows = pl.DataFrame(points, schema={"mean": pl.Float64, "sd": pl.Float64}, orient="row")
+    low, high = style.percent_limits(rows)
+    assert 0 <= low < high <= 1
+    assert high - low >= 0.2 - 1e-9
+    for mean, sd in points:
+        assert low <= max(mean - (sd or 0), 0) + 1e-9
+        assert high >= min(mean + (sd or 0), 1) - 1e-9

@@ -1,0 +1,151 @@
+"""`olr analyze` as a user types it."""
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from histories import write_history
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+
+SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
+GRPO = {"name": "grpo"}
+
+
+def olr(*words):
+    return CliRunner().invoke(app, ["analyze", *map(str, words)])
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_history(tmp_path / "run", **SMALL)
+
+
+@pytest.fixture
+def arms(tmp_path):
+    for seed in (1, 2):
+        write_history(tmp_path / f"grpo{seed}", arm="grpo", method=GRPO, seed=seed, **SMALL)
+        write_history(tmp_path / f"olr{seed}", arm="olr", seed=seed, **SMALL)
+    return tmp_path
+
+
+def test_a_figure_of_one_run_goes_into_the_run(run):
+    result = olr(run, "--figure", "dynamics")
+    assert result.exit_code == 0, result.output
+    assert names(run / "figures") == ["dynamics.csv", "dynamics.pdf", "dynamics.png"]
+    assert all(file.stat().st_size > 1000 for file in (run / "figures").iterdir())
+    assert f"Wrote {run / 'figures' / 'dynamics.png'}, .pdf and .csv" in result.output
+    assert result.output.splitlines()[-1].startswith(f"Next: olr replay {run}")
+
+
+def test_figures_can_be_asked_for_several_times_and_all_is_the_default(run, tmp_path):
+    assert (
+        olr(run, "--figure", "coherence", "--figure", "composition", "--out", tmp_path / "out").exit_code == 0
+    )
+    assert {file.stem for file in (tmp_path / "out").iterdir()} == {"coherence", "composition"}
+    assert olr(run).exit_code == 0
+    assert {file.stem for file in (run / "figures").iterdir()} == {"coherence", "dynamics", "composition"}
+
+
+def test_several_arms_are_drawn_beside_each_other_and_compared(arms):
+    result = olr(arms, "--figure", "coherence")
+    assert result.exit_code == 0, result.output
+    assert pl.read_csv(arms / "figures" / "coherence.csv")["arm"].unique().sort().to_list() == ["grpo", "olr"]
+    assert "held-out accuracy, %" in result.output
+    assert "Differences are to grpo" in result.output
+    again = olr(arms, "--figure", "coherence")
+    assert again.exit_code == 0, "its own figures folder is no run and may be written again"
+
+
+def test_only_a_table_draws_nothing(arms):
+    result = olr(*sorted(arms.iterdir()), "--table", "arms", "--baseline", "olr")
+    assert result.exit_code == 0, result.output
+    assert not (arms / "figures").exists()
+    assert "Differences are to olr" in result.output
+
+
+@pytest.mark.parametrize("shape", ["csv", "markdown"])
+def test_tables_for_other_programs_stand_alone_on_standard_output(arms, shape):
+    result = olr(arms, "--format", shape)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith({"csv": "metric,arm,n,", "markdown": "| arm | n |"}[shape])
+    assert "Next" not in result.stdout
+
+
+def test_json_says_what_was_written_and_counted(arms):
+    result = olr(arms, "--figure", "composition", "--json")
+    told = json.loads(result.stdout)
+    assert [file.rpartition("/")[2] for file in told["written"]] == [
+        f"composition.{x}" for x in ("png", "pdf", "csv")
+    ]
+    assert told["tables"]["arms"]["baseline"] == "grpo"
+    assert {row["arm"] for row in told["tables"]["arms"]["rows"]} == {"grpo", "olr"}
+    assert told["notes"] == []
+    assert json.loads(olr(arms, "--table", "arms", "--format", "json").stdout)["written"] == []
+
+
+def test_an_unfinished_run_is_noted(tmp_path):
+    run = write_history(tmp_path / "run", steps=5, **SMALL)
+    result = olr(run, "--figure", "dynamics")
+    assert result.exit_code == 0
+    assert "has gone through 2 of 5 epochs" in result.stderr
+
+
+def refused(*words):
+    result = olr(*words)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_mistakes_are_one_sentence_and_status_2(run, arms, tmp_path):
+    assert "no figure 'dynamic'; did you mean 'dynamics'?" in refused(run, "--figure", "dynamic")
+    assert "no table 'arm'; did you mean 'arms'?" in refused(run, "--table", "arm")
+    assert "no format 'cvs'; did you mean 'csv'?" in refused(run, "--format", "cvs")
+    assert "--baseline gpro: no such arm; did you mean 'grpo'?" in refused(
+        arms / "grpo1", arms / "olr1", "--baseline", "gpro"
+    )
+    assert "nowhere does not exist" in refused(tmp_path / "nowhere")
+    assert "neither a run directory nor a folder of runs" in refused(run / "labels")
+    taken = tmp_path / "file"
+    taken.write_text("mine")
+    assert "is a file, not a folder" in refused(run, "--out", taken)
+    assert not (run / "figures").exists()
+
+
+def test_runs_in_several_folders_need_an_out(tmp_path):
+    one = write_history(tmp_path / "a" / "run", seed=1, **SMALL)
+    other = write_history(tmp_path / "b" / "run", seed=2, **SMALL)
+    assert "say with --out DIR" in refused(one, other)
+    assert olr(one, other, "--figure", "coherence", "--out", tmp_path / "out").exit_code == 0
+
+
+def test_a_run_without_labels_and_a_torn_or_foreign_shard_are_named(run):
+    shard = run / "labels" / "step-000004.parquet"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 2])
+    assert str(shard) in refused(run, "--figure", "dynamics")
+    pl.DataFrame({"visit": [1]}).write_parquet(shard)
+    assert str(shard) in refused(run, "--figure", "dynamics")
+    for file in (run / "labels").iterdir():
+        file.unlink()
+    assert "holds no complete step yet" in refused(run)
+    assert not (run / "figures").exists()
+
+
+def test_it_needs_no_torch(run):
+    command = (
+        "import sys; from olr_cli.cli import app\n"
+        f"app(['analyze', {str(run)!r}], standalone_mode=False)\n"
+        "assert not {'torch', 'transformers', 'math_verify'} & set(sys.modules), 'heavy imports'"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,168 @@
+"""The built-in task: answers are right, splits never meet, and the wrong procedure is wrong where it should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from olr_cli.answers.extraction import reversed_digits
+from olr_cli.data.arithmetic import (
+    KINDS,
+    SPLIT_ENDS,
+    Expression,
+    Mixture,
+    arithmetic_prompts,
+    expressions,
+    parse_source,
+    response_text,
+    split_members,
+)
+from olr_cli.errors import UserError
+
+operand = st.integers(100, 999)
+kinds = st.sampled_from(list(KINDS))
+splits = st.sampled_from(list(SPLIT_ENDS))
+seeds = st.integers(0, 2**32)
+
+
+@st.composite
+def any_expression(draw: st.DrawFn) -> Expression:
+    """Also those that need no carry, which the task leaves out."""
+    kind = draw(kinds)
+    left, right = draw(operand), draw(operand)
+    return Expression(kind, max(left, right), min(left, right))
+
+
+@given(any_expression())
+def test_the_wrong_procedure_is_wrong_exactly_where_there_is_a_carry_or_borrow(expression):
+    assert (expression.wrong_answer != expression.answer) == expression.has_carry
+
+
+@pytest.mark.parametrize(
+    ("expression", "answer", "wrong"),
+    [
+        (Expression("addition", 678, 543), 1221, 111),
+        (Expression("addition", 555, 555), 1110, 0),
+        (Expression("addition", 123, 456), 579, 579),
+        (Expression("subtraction", 523, 487), 36, 164),
+        (Expression("subtraction", 200, 199), 1, 199),
+    ],
+)
+def test_known_answers(expression, answer, wrong):
+    assert (expression.answer, expression.wrong_answer) == (answer, wrong)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kinds, st.integers(1, 50), seeds, splits)
+def test_prompts_are_valid_distinct_and_answered(kind, size, seed, split):
+    prompts = arithmetic_prompts(kind, size, seed, split)
+    assert len({prompt.prompt_id for prompt in prompts}) == size
+    for prompt in prompts:
+        (message,) = prompt.messages
+        assert message.role == "user"
+        left, right = map(int, message.content.removesuffix("=").split(KINDS[kind].symbol))
+        assert 100 <= right <= 999 and 100 <= left <= 999
+        expression = Expression(kind, left, right)
+        assert expression.has_carry and expression.answer > 0
+        assert expression.text == message.content and str(expression.index) == prompt.prompt_id
+        expected = left + right if kind == "addition" else left - right
+        assert prompt.true_answer == prompt.given_label == str(expected)
+        assert (prompt.noise_type, prompt.data_source) == ("clean", f"arithmetic-{kind}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_splits_are_disjoint_for_every_seed_and_hold_every_expression_with_a_carry(kind):
+    members = {split: set(split_members(kind, split).tolist()) for split in SPLIT_ENDS}
+    assert all(not members[one] & members[other] for one, other in combinations(members, 2))
+    # Addition: 900 * 900 less those without carry (36 leading pairs, 55 in each other column).
+    # Subtraction: 900 * 899 / 2 less those without borrow (45 * 55 * 55, equal operands excepted).
+    total = {"addition": 810_000 - 36 * 55 * 55, "subtraction": 404_550 - (45 * 55 * 55 - 900)}[kind]
+    assert sum(map(len, members.values())) == total
+    assert len(members["train"]) / total == pytest.approx(0.8, abs=0.005)
+    assert len(members["test"]) / total == pytest.approx(0.1, abs=0.005)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kinds, seeds, splits)
+def test_every_seed_draws_from_its_split_alone(kind, seed, split):
+    drawn = [expression.index for expression in expressions(kind, 40, seed, split)]
+    assert np.isin(drawn, split_members(kind, split)).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(kinds, seeds, splits, st.integers(0, 30), st.integers(0, 30))
+def test_a_larger_set_begins_with_the_smaller_one(kind, seed, split, size, more):
+    assert expressions(kind, size + more, seed, split)[:size] == expressions(kind, size, seed, split)
+
+
+def test_seeds_draw_different_sets():
+    drawn = [{e.index for e in expressions("addition", 400, seed, "train")} for seed in range(3)]
+    assert all(len(one & other) < 10 for one, other in combinations(drawn, 2))
+
+
+def test_a_whole_split_can_be_had_but_no_more():
+    size = len(split_members("subtraction", "test"))
+    assert len(expressions("subtraction", size, 1, "test")) == size
+    with pytest.raises(UserError, match=rf"has {size} prompts, {size + 1} were asked for"):
+        arithmetic_prompts("subtraction", size + 1, 1, "test")
+
+
+@given(st.integers(0, 1998), st.integers(1, 4))
+def test_a_response_reads_back_as_its_answer(answer, digits):
+    assert reversed_digits(response_text(answer, digits=digits)) == str(answer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("low", "high"), [(0.05, 0.85), (0.02, 0.58)])
+def test_the_mixture_has_the_shares_it_claims(kind, low, high):
+    mixture = Mixture(kind, low, high)
+    members = expressions(kind, 20_000, 3, "train")
+    probabilities = [mixture.right_probability(expression) for expression in members]
+    assert low <= min(probabilities) and max(probabilities) <= high
+    assert len(set(probabilities)) > 40  # a number of its own for each pair of leading digits
+
+    made = Counter()
+    for expression in members:
+        claimed = int(reversed_digits(mixture.respond(expression, 1, expression.index)))
+        made["right" if claimed == expression.answer else "wrong"] += 1
+        made["wrong procedure"] += claimed == expression.wrong_answer
+    assert made["right"] / len(members) == pytest.approx(sum(probabilities) / len(members), abs=0.012)
+    # A slip now and then gives what the wrong procedure gives, never what is right.
+    assert 0.65 - 0.015 <= made["wrong procedure"] / made["wrong"] <= 0.70
+
+
+def test_mixtures_of_one_kind_stretch_the_same_table():
+    easier, harder = Mixture("addition", 0.05, 0.85), Mixture("addition", 0.02, 0.58)
+    members = expressions("addition", 200, 5, "train")
+    assert sorted(members, key=easier.right_probability) == sorted(members, key=harder.right_probability)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("arithmetic", "addition"),
+        ("arithmetic:addition", "addition"),
+        ("arithmetic:subtraction", "subtraction"),
+        ("arithmetic.parquet", None),
+        ("data/arithmetic", None),
+        ("owner/dataset", None),
+    ],
+)
+def test_a_source_names_a_built_in_kind_or_something_else(source, kind):
+    assert parse_source(source) == kind
+
+
+@pytest.mark.parametrize("source", ["arithmetic:subtracton", "arithmetic:"])
+def test_an_unknown_kind_is_refused_with_the_known_ones(source):
+    with pytest.raises(UserError, match="arithmetic:addition or arithmetic:subtraction"):
+        parse_source(source)
+
+
+def test_a_misspelt_kind_is_answered_with_the_closest():
+    with pytest.raises(UserError, match="did you mean 'subtraction'"):
+        parse_source("arithmetic:subtracton")

@@ -1,0 +1,102 @@
+"""Hub ids, and what a user is told where the hub is out of reach. A stand-in plays the part of `datasets`."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from olr_cli.data.hub import HubId, parse_hub_id
+from olr_cli.data.readers import read_prompts
+from olr_cli.errors import UserError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class LoadedRows:
+    """What `datasets.load_dataset` returns, as far as it is used."""
+
+    def __init__(self, table: pa.Table, cache_folder: str) -> None:
+        self.table = table
+        self.cache_files = [{"filename": f"/cache/org___name/default/0.0.0/{cache_folder}/name-train.arrow"}]
+
+    def with_format(self, kind: str) -> LoadedRows:
+        assert kind == "arrow"
+        return self
+
+    def __getitem__(self, rows: slice) -> pa.Table:
+        return self.table
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Puts a data set of two rows on a hub of its own; returns what is asked of it."""
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(name: str, config: str | None, *, split: str, revision: str | None) -> LoadedRows:
+        asked.append((name, config, split, revision))
+        if name == "org/unreachable":
+            raise ConnectionError("Couldn't reach\n'org/unreachable' on the Hub")
+        if split == "unknown":
+            raise ValueError('Unknown split "unknown". Should be one of [train, test].')
+        return LoadedRows(pa.table({"question": ["1+1", "2+2"], "answer": ["2", "4"]}), revision or COMMIT)
+
+    package = ModuleType("datasets")
+    package.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("text", "hub_id"),
+    [
+        ("org/name", HubId("org/name", None, None, None)),
+        ("org/name:test", HubId("org/name", None, "test", None)),
+        ("org/name@v1.0", HubId("org/name", None, None, "v1.0")),
+        ("openai/gsm8k/main:train[:100]@abc", HubId("openai/gsm8k", "main", "train[:100]", "abc")),
+        ("name", None),
+        ("a/b/c/d", None),
+        ("org/name:", None),
+    ],
+)
+def test_a_hub_id_names_configuration_split_and_revision(text: str, hub_id: HubId | None) -> None:
+    assert parse_hub_id(text) == hub_id
+
+
+def test_hub_rows_are_read_like_a_file_and_their_commit_is_kept(calls: list[tuple[Any, ...]]) -> None:
+    prompts = read_prompts("org/name")
+    assert calls == [("org/name", None, "train", None)]
+    assert [p.given_label for p in prompts.prompts] == ["2", "4"]
+    assert prompts.prompts[0].data_source == "org/name"
+    assert (prompts.source, prompts.revision) == ("org/name", COMMIT)
+
+
+def test_the_split_of_the_id_comes_before_the_one_asked_for(calls: list[tuple[Any, ...]]) -> None:
+    read_prompts("org/name", split="validation")
+    named = read_prompts("org/name/hard:test@v2", split="validation")
+    assert calls == [("org/name", None, "validation", None), ("org/name", "hard", "test", "v2")]
+    assert named.revision == "v2"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("org/unreachable", "Couldn't reach 'org/unreachable'"),
+        ("org/name:unknown", "Should be one of [train, test]"),
+    ],
+)
+def test_what_the_hub_refuses_is_one_sentence(
+    calls: list[tuple[Any, ...]], source: str, expected: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read_prompts(source)
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"pip install 'olr-cli\[hub\]'"):
+        read_prompts("org/name")

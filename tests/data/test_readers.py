@@ -1,0 +1,346 @@
+"""What becomes a prompt, its id, its label and its mark, from every form of source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt
+from olr_cli.data.readers import PromptSet, read_prompts
+from olr_cli.errors import UserError
+
+SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+needs_shared = pytest.mark.skipif(
+    not SHARED.exists(), reason="the larger data sets are not beside this clone"
+)
+
+
+def write_lines(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read_lines(folder: Path, *rows: object) -> PromptSet:
+    return read_prompts(write_lines(folder / "rows.jsonl", *rows))
+
+
+def interchange(label: object, **extra: object) -> dict[str, object]:
+    row: dict[str, object] = {
+        "prompt": [{"role": "user", "content": "1+1"}],
+        "reward_model": {"ground_truth": label},
+    }
+    return row | ({"extra_info": extra} if extra else {})
+
+
+def complaint(folder: Path, *rows: object) -> str:
+    with pytest.raises(UserError) as caught:
+        read_lines(folder, *rows)
+    assert "rows.jsonl" in str(caught.value) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def marks(prompts: PromptSet) -> list[tuple[str | None, str | None, NoiseType | None]]:
+    return [(p.given_label, p.true_answer, p.noise_type) for p in prompts.prompts]
+
+
+def test_interchange_rows_are_kept_as_they_are() -> None:
+    prompts = read_prompts(SAMPLE)
+    rows = pq.read_table(SAMPLE).to_pylist()
+    assert len(prompts) == 24
+    for prompt, row in zip(prompts.prompts, rows, strict=True):
+        assert [(m.role, m.content) for m in prompt.messages] == [
+            (m["role"], m["content"]) for m in row["prompt"]
+        ]
+        assert prompt.prompt_id == str(row["extra_info"]["index"])
+        assert prompt.given_label == row["reward_model"]["ground_truth"]
+        assert prompt.data_source == "dapo-math"
+    assert prompts.source == "dapo_sample.parquet"
+    assert prompts.label_column == "reward_model.ground_truth"
+
+
+def test_labels_of_an_unmarked_file_are_of_unknown_quality() -> None:
+    assert {(p.noise_type, p.true_answer) for p in read_prompts(SAMPLE).prompts} == {(None, None)}
+
+
+@pytest.mark.parametrize("question", ["question", "problem", "prompt"])
+@pytest.mark.parametrize("answer", ["answer", "label", "ground_truth", "solution"])
+def test_a_plain_question_is_asked_with_the_system_prompt(tmp_path: Path, question: str, answer: str) -> None:
+    """R21."""
+    prompts = read_lines(tmp_path, {question: "What is 1+1?", answer: "2"})
+    prompt = prompts.prompts[0]
+    assert prompt.messages == (Message("system", SYSTEM_PROMPT), Message("user", "What is 1+1?"))
+    assert (prompt.given_label, prompt.data_source) == ("2", "local/rows")
+    assert prompts.label_column == answer
+
+
+def test_an_interchange_row_may_have_its_prompt_as_text_and_name_the_arithmetic_task(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "1+1=", "reward_model": {"ground_truth": "2"}, "data_source": source}
+        for source in ("arithmetic-addition", "arithmetic", "aime")
+    ]
+    roles = [[m.role for m in p.messages] for p in read_lines(tmp_path, *rows).prompts]
+    assert roles == [["user"], ["user"], ["system", "user"]]
+
+
+def test_a_file_called_arithmetic_is_not_taken_for_the_arithmetic_task(tmp_path: Path) -> None:
+    prompts = read_prompts(write_lines(tmp_path / "arithmetic.jsonl", {"question": "1+1", "answer": 2}))
+    assert prompts.prompts[0].data_source == "local/arithmetic"
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("10", "10"),
+        (10, "10"),
+        (10.0, "10"),
+        (0.5, "0.5"),
+        (["7"], "7"),
+        ([7], "7"),
+        ([], None),
+        ("", None),
+        (" \n", None),
+        (None, None),
+        (10**400, str(10**400)),
+    ],
+)
+def test_a_label_becomes_text_or_nothing(tmp_path: Path, label: object, text: str | None) -> None:
+    plain = read_lines(tmp_path, {"question": "q", "answer": label}).prompts[0]
+    nested = read_lines(tmp_path, interchange(label)).prompts[0]
+    assert plain.given_label == nested.given_label == text
+
+
+def test_numbers_and_text_may_share_a_column_of_labels(tmp_path: Path) -> None:
+    rows = [{"question": "q", "answer": label} for label in ("x", 3, 2.5, None)]
+    assert [p.given_label for p in read_lines(tmp_path, *rows).prompts] == ["x", "3", "2.5", None]
+
+
+def test_numeric_labels_of_parquet_read_like_those_of_json(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"question": ["a", "b"], "answer": pa.array([72.0, None])}), file)
+    assert [p.given_label for p in read_prompts(file).prompts] == ["72", None]
+
+
+def test_of_a_worked_solution_the_part_after_the_hashes_is_the_label(tmp_path: Path) -> None:
+    prompts = read_lines(tmp_path, {"question": "q", "answer": "48/2 = 24\n48+24 = 72\n#### 72"})
+    assert prompts.prompts[0].given_label == "72"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            {"text": "q", "answer": "1"},
+            "no column of prompts (prompt, question, problem); its columns are text, answer",
+        ),
+        ({"question": None, "answer": "1"}, "'question' of row 0 (the first is 0) is empty"),
+        ({"question": "  ", "answer": "1"}, "'question' of row 0 (the first is 0) is empty"),
+        ({"prompt": [], "answer": "1"}, "'prompt' of row 0 (the first is 0) is empty"),
+        ({"prompt": 5, "answer": "1"}, "'prompt' of row 0 (the first is 0) is of another form (int)"),
+        ({"prompt": [{"role": "user"}], "answer": "1"}, "is of another form (list)"),
+        ({"prompt": [{"role": "user", "content": ["x"]}], "answer": "1"}, "with text in both"),
+        ({"question": "q", "answer": ["1", "2"]}, "'answer' of row 0 (the first is 0) is a list of 2 values"),
+        ({"question": "q", "answer": True}, "'answer' of row 0 (the first is 0) is a bool"),
+        ({"question": "q", "answer": {"value": 1}}, "is a dict, and it should be text or a number"),
+        (
+            {"question": "q", "solution": r"so it is \boxed{4}"},
+            "put the final answers into a column 'answer'",
+        ),
+        ({"prompt": "q", "reward_model": "rule"}, "column 'reward_model' holds string"),
+        (interchange("2", noise_type="loud"), "has the noise type 'loud'; known are clean, inactive"),
+        (interchange(SENTINEL, noise_type="clean"), "is called clean, and its label is __NoCorrectAnswer__"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, row: dict[str, object], expected: str) -> None:
+    assert expected in complaint(tmp_path, row)
+
+
+def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
+    assert complaint(tmp_path).endswith("has no rows")
+    pq.write_table(pq.read_table(SAMPLE).slice(0, 0), tmp_path / "none.parquet")
+    with pytest.raises(UserError, match="has no rows"):
+        read_prompts(tmp_path / "none.parquet")
+
+
+def test_prompts_without_labels_are_read_and_refused_only_where_labels_count(tmp_path: Path) -> None:
+    """R5: everything but injection, and methods that need a label, works on them."""
+    unlabelled = read_lines(tmp_path, {"question": "q"})
+    assert unlabelled.prompts[0].given_label is None
+    with pytest.raises(UserError, match=r"rows\.jsonl has no column of labels"):
+        unlabelled.require_labels("grpo")
+    some = read_lines(tmp_path, *({"question": "q", "answer": answer} for answer in ("1", "", None)))
+    with pytest.raises(
+        UserError, match=r"2 of the 3 in rows\.jsonl have none in 'answer' \(the first: row 1,"
+    ):
+        some.require_labels("grpo")
+
+
+def test_prompt_ids_are_indices_where_each_row_has_one_of_its_own(tmp_path: Path) -> None:
+    unique = read_lines(tmp_path, interchange("1", index=7), interchange("1", index=9))
+    assert [p.prompt_id for p in unique.prompts] == ["7", "9"]
+    named = read_lines(tmp_path, interchange("1", index="a"), interchange("1", index="b"))
+    assert [p.prompt_id for p in named.prompts] == ["a", "b"]
+
+
+@pytest.mark.parametrize("indices", [(7, 7), (7, None), (None, None)])
+def test_else_prompt_ids_are_row_number_and_digest(tmp_path: Path, indices: tuple[int | None, ...]) -> None:
+    prompts = read_lines(tmp_path, *(interchange("1", index=index) for index in indices)).prompts
+    (first, digest), (second, same) = (p.prompt_id.split("-") for p in prompts)
+    assert (first, second) == ("0", "1")
+    assert len(digest) == 8 and digest == same  # the same question twice
+
+
+def test_a_limit_does_not_change_prompt_ids(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "rows.jsonl", *(interchange("1", index=index) for index in (1, 2, 2)))
+    whole, part = read_prompts(file), read_prompts(file, limit=2)
+    assert part.prompts == whole.prompts[:2]
+    assert len(read_prompts(file, limit=10)) == 3
+
+
+def test_a_sample_is_an_exact_seeded_subset_in_file_order() -> None:
+    whole = read_prompts(SAMPLE)
+    small, large = (read_prompts(SAMPLE, sample=size, seed=1) for size in (5, 11))
+    order = {p.prompt_id: place for place, p in enumerate(whole.prompts)}
+    places = [order[p.prompt_id] for p in large.prompts]
+    assert len(small) == 5 and len(large) == 11
+    assert places == sorted(places)
+    assert set(small.prompts) < set(large.prompts) < set(whole.prompts)
+    assert read_prompts(SAMPLE, sample=11, seed=2).prompts != large.prompts
+    assert large.table["extra_info"].to_pylist()[0]["index"] == int(large.prompts[0].prompt_id)
+    with pytest.raises(UserError, match="has 24 prompts, so 25 cannot be sampled"):
+        read_prompts(SAMPLE, sample=25)
+
+
+def test_rows_that_say_their_noise_type_are_believed(tmp_path: Path) -> None:
+    prompts = read_lines(
+        tmp_path,
+        interchange(SENTINEL, noise_type="active", original_ground_truth="2"),
+        interchange("5", noise_type="active_frozen", original_ground_truth="2"),
+        interchange("2", noise_type="clean", original_ground_truth=None),
+        interchange(SENTINEL, noise_type="inactive", original_ground_truth=None),
+    )
+    assert marks(prompts) == [
+        (SENTINEL, "2", "active"),
+        ("5", "2", "active_frozen"),
+        ("2", "2", "clean"),
+        (SENTINEL, None, "inactive"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "becomes"), [(None, "inactive"), ("inactive", "inactive"), ("active", "active")]
+)
+def test_sentinel_rows_without_a_type_take_the_one_asked_for(
+    tmp_path: Path, asked: NoiseType | None, becomes: NoiseType
+) -> None:
+    """R1, as in the authors' files."""
+    file = write_lines(
+        tmp_path / "rows.jsonl",
+        interchange(SENTINEL, original_ground_truth="2"),
+        interchange("2", original_ground_truth="2"),
+        interchange(SENTINEL, original_ground_truth=None),
+        interchange("4", original_ground_truth=None),
+        interchange(None, original_ground_truth="2"),
+    )
+    assert marks(read_prompts(file, noise_type_of_sentinel=asked)) == [
+        (SENTINEL, "2", becomes),
+        ("2", "2", "clean"),
+        (SENTINEL, None, becomes),
+        ("4", "4", "clean"),
+        (None, "2", None),
+    ]
+
+
+def test_another_text_than_the_original_is_a_wrong_label_for_good(tmp_path: Path) -> None:
+    """R4: a file with wrong labels written into it, by whomever."""
+    assert marks(read_lines(tmp_path, interchange("5", original_ground_truth="2"))) == [
+        ("5", "2", "active_frozen")
+    ]
+
+
+def test_the_digest_is_of_the_content_not_of_the_file(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}+1", "answer": n + 1} for n in range(5)]
+    parquet = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), parquet)
+    digest = read_prompts(parquet).digest
+    assert read_lines(tmp_path, *rows).digest == digest
+    assert read_lines(tmp_path, *rows[1:], rows[0]).digest != digest
+    rows[2]["answer"] = 9
+    assert read_lines(tmp_path, *rows).digest != digest
+
+
+def test_the_digest_sees_every_field_of_a_prompt(tmp_path: Path) -> None:
+    base = Prompt("1", (Message("user", "q"),), "2", "2", "clean", "s")
+    others = [
+        Prompt("2", (Message("user", "q"),), "2", "2", "clean", "s"),
+        Prompt("1", (Message("system", "q"),), "2", "2", "clean", "s"),
+        Prompt("1", (Message("user", "q"), Message("user", "")), "2", "2", "clean", "s"),
+        Prompt("1", (Message("user", "q"),), None, "2", "clean", "s"),
+        Prompt("1", (Message("user", "q"),), "2", None, "clean", "s"),
+        Prompt("1", (Message("user", "q"),), "2", "2", None, "s"),
+        Prompt("1", (Message("user", "q"),), "2", "2", "clean", "t"),
+    ]
+    table = read_lines(tmp_path, interchange("2")).table
+    assert len({PromptSet((prompt,), table, "x").digest for prompt in [base, *others]}) == 8
+
+
+def test_the_built_in_set_needs_no_file() -> None:
+    prompts = read_prompts("arithmetic")
+    assert len(prompts) == 400 and prompts.source == "arithmetic"
+    assert {(p.noise_type, p.messages[0].role) for p in prompts.prompts} == {("clean", "user")}
+    assert (
+        len(read_prompts("arithmetic:subtraction", limit=7)) == len(read_prompts("arithmetic", sample=7)) == 7
+    )
+    held_out = read_prompts("arithmetic", split="test")
+    assert not {p.prompt_id for p in held_out.prompts} & {p.prompt_id for p in prompts.prompts}
+    with pytest.raises(UserError, match="has no split 'dev'"):
+        read_prompts("arithmetic", split="dev")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("arithmetc", "did you mean 'arithmetic'?"),
+        ("arithmetic:additon", "did you mean 'addition'?"),
+        ("olympiads", "name a file, a folder or a hub id org/name"),
+        ("./no-such-file", "no file"),
+    ],
+)
+def test_a_source_that_is_nothing_is_refused(source: str, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_prompts(source)
+    assert expected in str(caught.value)
+
+
+def test_a_name_below_a_folder_that_exists_is_a_file_and_no_hub_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "dapo").mkdir()
+    with pytest.raises(UserError, match=r"no file data/dapp; did you mean 'dapo'\?"):
+        read_prompts("data/dapp")
+
+
+@needs_shared
+def test_the_authors_marked_file_is_read_as_marked() -> None:
+    prompts = read_prompts(SHARED / "dapo_800_noise_0.5.parquet", noise_type_of_sentinel="active")
+    clean = read_prompts(SHARED / "dapo_800.parquet")
+    assert sum(p.is_marked for p in prompts.prompts) == 387
+    assert [p.true_answer for p in prompts.prompts] == [p.given_label for p in clean.prompts]
+    assert {(p.noise_type, p.given_label == SENTINEL) for p in prompts.prompts} == {
+        ("active", True),
+        ("clean", False),
+    }
+
+
+@needs_shared
+@pytest.mark.parametrize(("name", "rows"), [("math_benchmarks", 2591), ("arc_c", 1172), ("dapo_800", 800)])
+def test_the_published_files_are_read(name: str, rows: int) -> None:
+    prompts = read_prompts(SHARED / f"{name}.parquet")
+    assert len(prompts) == rows == len({p.prompt_id for p in prompts.prompts})
+    assert all(p.given_label and p.noise_type is None for p in prompts.prompts)

@@ -1,0 +1,187 @@
+"""What is written can be read again, by us and by verl, and never replaces anything."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from olr_cli.data.noise import NoiseKind, inject
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.writers import encode, write_prompts
+from olr_cli.errors import UserError
+
+SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(texts, texts.filter(lambda t: "#" not in t and "\\" not in t)), min_size=1, max_size=8
+    ),
+    kind=st.sampled_from(["inactive", "active", "mixed", None]),
+    suffix=st.sampled_from([".parquet", ".jsonl"]),
+)
+def test_prompts_survive_a_file(
+    rows: list[tuple[str, str]], kind: NoiseKind | None, suffix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("round")
+    plain = folder / "plain.jsonl"
+    plain.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows))
+    prompts = read_prompts(plain)
+    if kind is not None:
+        prompts = inject(prompts, type=kind, ratio="0.5", seed=0)
+    file = folder / f"file{suffix}"
+    assert write_prompts(prompts, file)
+    again = read_prompts(file)
+    assert again.prompts == prompts.prompts
+    assert again.digest == prompts.digest
+    assert encode(again, file) == encode(read_prompts(file), file)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+@pytest.mark.parametrize("wrong", [None, {"16": ["11"], "42": ["7"]}])
+def test_noise_survives_a_file(tmp_path: Path, suffix: str, wrong: dict[str, list[str]] | None) -> None:
+    noisy = inject(read_prompts(SAMPLE), type="active", ratio=1, seed=0, wrong_answers=wrong)
+    write_prompts(noisy, tmp_path / f"file{suffix}")
+    assert read_prompts(tmp_path / f"file{suffix}").prompts == noisy.prompts
+
+
+def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_path: Path) -> None:
+    source = tmp_path / "source.parquet"
+    row = {
+        "rephrased_prompt": [{"role": "user", "content": "one and one?"}],
+        "prompt": [{"role": "user", "content": "1+1", "name": "ann"}],
+        "reward_model": {"style": "model", "ground_truth": "2", "weight": 0.5},
+        "extra_info": {"index": 5, "split": "valid", "level": "easy"},
+    }
+    pq.write_table(pa.Table.from_pylist([row]), source)
+    write_prompts(inject(read_prompts(source), type="inactive", ratio=1, seed=0), tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [
+        {
+            "data_source": "local/source",
+            "prompt": [{"role": "user", "content": "1+1", "name": "ann"}],
+            "ability": "math",
+            "reward_model": {"style": "model", "ground_truth": SENTINEL, "weight": 0.5},
+            "extra_info": {
+                "index": 5,
+                "split": "valid",
+                "level": "easy",
+                "original_ground_truth": "2",
+                "noise_type": "inactive",
+            },
+            "rephrased_prompt": [{"role": "user", "content": "one and one?"}],
+        }
+    ]
+
+
+def test_plain_rows_become_interchange_rows(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text('{"question": "1+1", "answer": 2, "level": "easy"}\n')
+    prompts = read_prompts(plain)
+    write_prompts(prompts, tmp_path / "out.jsonl")
+    row = json.loads((tmp_path / "out.jsonl").read_text())
+    assert list(row) == ["data_source", "prompt", "ability", "reward_model", "extra_info", "level"]
+    assert [turn["role"] for turn in row["prompt"]] == ["system", "user"]
+    assert row["reward_model"] == {"ground_truth": "2", "style": "rule"}
+    assert row["extra_info"] == {"index": prompts.prompts[0].prompt_id, "split": "train"}
+
+
+def test_the_built_in_set_has_whole_numbers_as_indices(tmp_path: Path) -> None:
+    prompts = read_prompts("arithmetic", limit=3)
+    write_prompts(prompts, tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.schema.field("extra_info").type.field("index").type == pa.int64()
+    assert read_prompts(tmp_path / "out.parquet").prompts == prompts.prompts
+
+
+def test_the_columns_are_those_that_verl_reads(tmp_path: Path) -> None:
+    """Verl takes the prompt as a list of turns, and calls a reward function with these three."""
+    write_prompts(inject(read_prompts(SAMPLE), type="mixed", ratio="0.5", seed=0), tmp_path / "out.parquet")
+    schema = pq.read_schema(tmp_path / "out.parquet")
+    assert schema.names[:5] == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+    assert schema.field("prompt").type == pq.read_schema(SAMPLE).field("prompt").type
+    assert {field.name: str(field.type) for field in schema.field("reward_model").type} == {
+        "ground_truth": "string",
+        "style": "string",
+    }
+    assert {field.name: str(field.type) for field in schema.field("extra_info").type} == {
+        "index": "int64",
+        "split": "string",
+        "original_ground_truth": "string",
+        "noise_type": "string",
+    }
+
+
+def test_the_metadata_say_what_was_done_and_nothing_stale(tmp_path: Path) -> None:
+    clean = read_prompts(SAMPLE, sample=10, seed=2)
+    noisy = inject(clean, type="mixed", ratio="0.50", seed=4, active_share="0.2")
+    write_prompts(noisy, tmp_path / "out.parquet")
+    assert pq.read_schema(tmp_path / "out.parquet").metadata == {
+        b"olr.schema_version": b"1",
+        b"olr.source": b"dapo_sample.parquet",
+        b"olr.digest": noisy.digest.encode(),
+        b"olr.source_digest": clean.digest.encode(),
+        b"olr.sample.size": b"10",
+        b"olr.sample.seed": b"2",
+        b"olr.noise.type": b"mixed",
+        b"olr.noise.ratio": b"0.5",
+        b"olr.noise.seed": b"4",
+        b"olr.noise.marked": b"5",
+        b"olr.noise.active_share": b"0.2",
+    }
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(
+    tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / "deep" / "er" / f"file{suffix}"
+    prompts = read_prompts(SAMPLE)
+    assert write_prompts(inject(prompts, type="active", ratio="0.5", seed=0), file) is True
+    before = (file.read_bytes(), file.stat().st_mtime_ns)
+    assert write_prompts(inject(read_prompts(SAMPLE), type="active", ratio="0.50", seed=0), file) is False
+    with pytest.raises(UserError, match="another content; choose another name with --out"):
+        write_prompts(inject(prompts, type="active", ratio="0.5", seed=1), file)
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_folder_or_another_ending_is_no_target(tmp_path: Path) -> None:
+    prompts = read_prompts(SAMPLE)
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises(UserError, match="exists already"):
+        write_prompts(prompts, tmp_path / "folder.parquet")
+    with pytest.raises(UserError, match=r"written as \.parquet or \.jsonl"):
+        write_prompts(prompts, tmp_path / "out.csv")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="could not be written"):
+        write_prompts(prompts, tmp_path / "file" / "out.parquet")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"out\.parquet could not be written: the disk is full"):
+        write_prompts(read_prompts(SAMPLE), tmp_path / "out.parquet")
+    assert os.listdir(tmp_path) == []
+
+
+def test_columns_that_json_has_no_form_for_are_named(tmp_path: Path) -> None:
+    source = tmp_path / "source.parquet"
+    pq.write_table(pa.table({"question": ["q"], "answer": ["1"], "image": [b"\x89PNG"]}), source)
+    with pytest.raises(UserError, match=r"does not fit JSON .*write \.parquet"):
+        write_prompts(read_prompts(source), tmp_path / "out.jsonl")
+    assert write_prompts(read_prompts(source), tmp_path / "out.parquet")

@@ -1,0 +1,388 @@
+"""The update is Eq. 1 and the loss of R17, equal to a plain implementation rollout by rollout."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
+
+from olr_cli.engines.local.grpo import (
+    Grpo,
+    clipped_surrogate,
+    group_advantages,
+    k3_divergence,
+    response_logprobs,
+)
+from olr_cli.engines.local.sampler import sample
+
+REWARDS = torch.tensor(
+    [[1.0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 1, 1], [0.5, 0.25, 0, 1, 0, 0]]
+)
+ALL_TRAIN = [True] * 4
+TEMPERATURE = 0.8
+
+
+def sampled_by(policy, prompts=PROMPTS, rollouts=6, temperature=TEMPERATURE):
+    policy.end_ids = [2, *range(45, 60)]  # responses of many lengths
+    return sample(policy, prompts, keys(len(prompts), rollouts), max_new_tokens=8, temperature=temperature)
+
+
+def moved(policy, seed, distance):
+    """The policy with its weights moved a little, so that ratios and KL are not trivial."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight += distance * torch.randn(weight.shape, generator=generator)
+    return policy
+
+
+def grpo(policy, reference=None, **changes):
+    settings = {
+        "learning_rate": 1e-3,
+        "kl_weight": 0.1 if reference else 0.0,
+        "clip": 0.2,
+        "mini_batch_prompts": 4,
+        "temperature": TEMPERATURE,
+        **changes,
+    }
+    return Grpo(policy, reference, **settings)
+
+
+def off_policy_case(distance=0.01):
+    """A policy that has moved on from the one that sampled, and a reference elsewhere."""
+    policy = tiny_policy()
+    rollouts = sampled_by(policy)
+    return moved(policy, 1, distance), moved(tiny_policy(), 2, 0.005).frozen_copy(), rollouts
+
+
+def gradient_of(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, **changes):
+    """Gradient of one mini-batch's loss, before it is clipped."""
+    update = grpo(policy, reference, **changes)
+    training = [p for p, t in enumerate(trains) if t]
+    update._accumulate(rollouts, group_advantages(rewards), rollouts.logprobs_PGT, training)
+    return {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
+
+
+def plain_gradient(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, clip=0.2):
+    """The same by the formulas: one rollout at a time, one token at a time, no cache, no padding."""
+    policy.model.zero_grad()
+    total, tokens = torch.zeros(()), 0
+    for p, prompt in enumerate(rollouts.prompts):
+        if not trains[p]:
+            continue
+        r = rewards[p].double().numpy()
+        for g, advantage in enumerate((r - r.mean()) / (r.std() + 1e-6)):
+            length = int(rollouts.lengths_PG[p, g])
+            response = rollouts.tokens_PGT[p, g, :length].tolist()
+            new_T, _ = plain_logprobs(policy, prompt, response, TEMPERATURE)
+            reference_T, _ = (
+                plain_logprobs(reference, prompt, response, TEMPERATURE) if reference else (new_T, 0)
+            )
+            for new, old, fixed in zip(
+                new_T, rollouts.logprobs_PGT[p, g], reference_T.detach(), strict=False
+            ):
+                ratio = torch.exp(new - old)
+                gain = min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+                if advantage < 0:
+                    gain = max(gain, torch.tensor(3.0 * advantage))
+                kl = torch.exp(fixed - new) - 1 - (fixed - new)
+                total = total - gain + (0.1 * kl if reference else 0)
+                tokens += 1
+    (total / tokens).backward()
+    gradient = {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
+    policy.model.zero_grad()
+    return gradient
+
+
+def assert_same_gradient(gradient, expected, atol=1e-6):
+    assert max(float(g.abs().max()) for g in expected.values()) > 100 * atol
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            gradient[name], value, atol=atol, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@given(
+    st.lists(st.lists(st.floats(-10, 10, width=32), min_size=4, max_size=4), min_size=1, max_size=5).filter(
+        lambda groups: all(np.std(group) > 1e-3 for group in groups)
+    )
+)
+def test_advantages_are_rewards_minus_mean_over_population_std_plus_eps(groups):
+    r = np.array(groups)
+    expected = (r - r.mean(1, keepdims=True)) / (r.std(1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(group_advantages(torch.tensor(groups)).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@given(st.floats(-10, 10), st.integers(1, 9))
+def test_a_group_of_equal_rewards_has_advantages_of_exactly_zero(reward, rollouts):
+    rewards = torch.full((2, rollouts), reward, dtype=torch.float64)
+    assert (group_advantages(rewards) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "clipped"),
+    [
+        (1.1, 1.0, -1.1, False),
+        (1.5, 1.0, -1.2, True),
+        (0.5, 1.0, -0.5, False),
+        (0.5, -1.0, 0.8, True),
+        (1.5, -1.0, 1.5, False),
+        (5.0, -1.0, 3.0, False),  # the dual clip
+        (5.0, -2.0, 6.0, False),
+        (1.5, 0.0, 0.0, False),
+    ],
+)
+def test_the_surrogate_is_clipped_and_dual_clipped(ratio, advantage, loss, clipped):
+    value, holds = clipped_surrogate(
+        torch.tensor(math.log(ratio)), torch.tensor(0.0), torch.tensor(advantage), clip=0.2
+    )
+    assert value == pytest.approx(loss)
+    assert holds == clipped
+
+
+def test_k3_is_never_negative_and_its_mean_is_the_kl_divergence():
+    generator = torch.Generator().manual_seed(0)
+    log_pi, log_ref = (torch.log_softmax(torch.randn(10, generator=generator), -1) for _ in range(2))
+    estimate = k3_divergence(log_pi, log_ref)
+    assert (estimate >= 0).all()
+    torch.testing.assert_close((log_pi.exp() * estimate).sum(), (log_pi.exp() * (log_pi - log_ref)).sum())
+
+
+def test_a_token_that_the_reference_finds_far_likelier_has_a_bounded_estimate_without_gradient():
+    logprob = torch.tensor(-40.0, requires_grad=True)
+    estimate = k3_divergence(logprob, torch.tensor(-1.0))
+    estimate.backward()
+    assert (estimate, logprob.grad) == (10, 0)
+
+
+def test_logprobs_of_the_update_are_those_of_the_sampler():
+    policy = tiny_policy()
+    rollouts = sampled_by(policy)
+    logprobs = response_logprobs(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE)
+    is_response = torch.arange(logprobs.shape[2]) < rollouts.lengths_PG[..., None]
+    torch.testing.assert_close(
+        logprobs[is_response], rollouts.logprobs_PGT[is_response], atol=1e-5, rtol=1e-5
+    )
+
+
+def test_logprobs_of_one_token_responses_need_no_second_pass():
+    policy = tiny_policy()
+    logprobs = response_logprobs(policy, PROMPTS, torch.full((4, 1, 1), 7), 1.0)
+    for p, prompt in enumerate(PROMPTS):
+        torch.testing.assert_close(logprobs[p, 0], plain_logprobs(policy, prompt, [7])[0])
+
+
+def test_the_gradient_is_that_of_a_plain_implementation():
+    policy, reference, rollouts = off_policy_case()
+    gradient = gradient_of(policy, reference, rollouts)
+    assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))
+
+
+def test_so_it_is_without_kl_and_far_off_policy():
+    policy, _, rollouts = off_policy_case(distance=0.02)
+    gradient = gradient_of(policy, None, rollouts)
+    assert_same_gradient(gradient, plain_gradient(policy, None, rollouts))
+
+
+def test_in_the_case_above_clip_and_dual_clip_hold_for_some_tokens():
+    policy, _, rollouts = off_policy_case(distance=0.02)
+    new = response_logprobs(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE)
+    advantages = group_advantages(REWARDS)[..., None].expand(new.shape)
+    is_response = torch.arange(new.shape[2]) < rollouts.lengths_PG[..., None]
+    _, clipped = clipped_surrogate(new, rollouts.logprobs_PGT, advantages, 0.2)
+    assert 0.05 < clipped[is_response].float().mean() < 0.95
+    assert ((new - rollouts.logprobs_PGT).exp()[is_response & (advantages < 0)] > 3).any()
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [1, 40, 200])
+def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(micro_batch_tokens):
+    policy, reference, rollouts = off_policy_case()
+    pieces = list(grpo(policy, micro_batch_tokens=micro_batch_tokens)._micro_batches(rollouts, [0, 1, 2, 3]))
+    assert len(pieces) == {1: 24, 40: 12, 200: 2}[micro_batch_tokens]
+    whole = gradient_of(policy, reference, rollouts)
+    assert_same_gradient(
+        gradient_of(policy, reference, rollouts, micro_batch_tokens=micro_batch_tokens), whole
+    )
+
+
+def test_a_prompt_that_does_not_train_has_no_influence():
+    policy, reference, rollouts = off_policy_case()
+    gradient = gradient_of(policy, reference, rollouts, trains=[True, False, True, False])
+    without = replace(
+        rollouts,
+        prompts=[PROMPTS[0], PROMPTS[2]],
+        tokens_PGT=rollouts.tokens_PGT[[0, 2]],
+        lengths_PG=rollouts.lengths_PG[[0, 2]],
+        logprobs_PGT=rollouts.logprobs_PGT[[0, 2]],
+    )
+    expected = gradient_of(policy, reference, without, rewards=REWARDS[[0, 2]], trains=[True, True])
+    assert_same_gradient(gradient, expected)
+
+
+def test_without_kl_a_group_of_equal_rewards_only_counts_in_the_mean():
+    policy, _, rollouts = off_policy_case()
+    assert not group_advantages(REWARDS)[1].any()
+    read = []
+    policy_read = policy.read
+    policy.read = lambda prompts: read.extend(prompts) or policy_read(prompts)
+    gradient = gradient_of(policy, None, rollouts)
+    assert read == [PROMPTS[0], PROMPTS[2], PROMPTS[3]]
+    assert_same_gradient(gradient, plain_gradient(policy, None, rollouts))
+
+
+def test_padding_after_a_response_has_no_influence():
+    policy, reference, rollouts = off_policy_case()
+    after = torch.arange(rollouts.tokens_PGT.shape[2]) >= rollouts.lengths_PG[..., None]
+    assert after.any()
+    other = replace(rollouts, tokens_PGT=rollouts.tokens_PGT.masked_fill(after, 33))
+    gradient, expected = (gradient_of(policy, reference, r) for r in (other, rollouts))
+    assert_same_gradient(gradient, expected, atol=1e-7)
+
+
+def weights(policy):
+    return torch.cat([weight.detach().flatten() for weight in policy.model.parameters()])
+
+
+def test_mini_batches_are_prompts_in_their_order_the_last_one_smaller(monkeypatch):
+    policy = tiny_policy()
+    rollouts = sampled_by(policy)
+    update = grpo(policy, mini_batch_prompts=3)
+    taken = []
+    accumulate = update._accumulate
+    monkeypatch.setattr(
+        update, "_accumulate", lambda *arguments: taken.append(arguments[-1]) or accumulate(*arguments)
+    )
+    update.update(rollouts, REWARDS, [True, False, True, True])
+    assert taken == [[0, 2], [3]]
+
+
+def test_a_step_is_adamw_on_a_gradient_clipped_to_norm_one():
+    policy, reference, rollouts = off_policy_case()
+    gradient = gradient_of(policy, reference, rollouts)
+    norm = torch.cat([g.flatten() for g in gradient.values()]).norm()
+    assert norm > 1.1
+    before = {name: weight.detach().clone() for name, weight in policy.model.named_parameters()}
+
+    update = grpo(policy, reference, learning_rate=0.01)
+    metrics = update.update(rollouts, REWARDS, ALL_TRAIN)
+    assert metrics["policy/grad_norm"] == pytest.approx(norm.item(), rel=1e-5)
+    for name, weight in policy.model.named_parameters():
+        state, clipped = update.optimizer.state[weight], gradient[name] / norm
+        torch.testing.assert_close(state["exp_avg"], 0.1 * clipped, atol=1e-7, rtol=1e-4)
+        torch.testing.assert_close(state["exp_avg_sq"], 0.001 * clipped**2, atol=1e-9, rtol=1e-4)
+        is_large = clipped.abs() > 1e-4  # where Adam's eps of 1e-8 and rounding do not show
+        step = before[name] * 0.01 * 0.01 + 0.01 * clipped.sign()
+        torch.testing.assert_close((before[name] - weight)[is_large], step[is_large], atol=1e-5, rtol=1e-3)
+
+
+def test_a_step_that_trains_nothing_changes_nothing_and_reports_no_gradient():
+    policy = tiny_policy()
+    rollouts = sampled_by(policy)
+    before = weights(policy)
+    metrics = grpo(policy, policy.frozen_copy()).update(rollouts, REWARDS, [False] * 4)
+    assert torch.equal(weights(policy), before)
+    assert set(metrics) == {"policy/entropy", "policy/lr"}
+
+
+def test_a_step_without_signal_still_lets_momentum_go_on():
+    policy = tiny_policy()
+    update = grpo(policy)
+    update.update(sampled_by(policy), REWARDS, ALL_TRAIN)
+    before = weights(policy)
+    update.update(sampled_by(policy), torch.zeros(4, 6), ALL_TRAIN)
+    assert not torch.equal(weights(policy), before)
+
+
+def test_metrics_are_those_of_the_step():
+    policy = tiny_policy()
+    rollouts = sampled_by(policy)
+    metrics = grpo(policy, policy.frozen_copy(), learning_rate=0.01, mini_batch_prompts=2).update(
+        rollouts, REWARDS, ALL_TRAIN
+    )
+    entropies = [
+        -(log_pi.exp() * log_pi).sum(-1)
+        for p, prompt in enumerate(PROMPTS)
+        for g in range(6)
+        for _, log_pi in [
+            plain_logprobs(
+                tiny_policy(),
+                prompt,
+                rollouts.tokens_PGT[p, g, : rollouts.lengths_PG[p, g]].tolist(),
+                TEMPERATURE,
+            )
+        ]
+    ]
+    assert metrics["policy/entropy"] == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-4)
+    assert metrics["policy/lr"] == 0.01
+    assert metrics["policy/kl"] > 0  # the second mini-batch sees a policy that has moved
+    assert 0 < metrics["policy/clip_fraction"] < 1
+    assert metrics["policy/grad_norm"] > 0
+
+
+def test_the_first_mini_batch_is_on_policy():
+    policy = tiny_policy()
+    metrics = grpo(policy, policy.frozen_copy()).update(sampled_by(policy), REWARDS, ALL_TRAIN)
+    assert metrics["policy/kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["policy/clip_fraction"] == 0
+
+
+def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded():
+    policy = tiny_policy(dtype=torch.bfloat16)
+    rollouts = sampled_by(policy)
+    rounded = replace(rollouts, logprobs_PGT=rollouts.logprobs_PGT - 1)
+    metrics = grpo(policy, policy.frozen_copy(), clip=1e-6).update(rounded, REWARDS, ALL_TRAIN)
+    assert (metrics["policy/clip_fraction"], metrics["policy/kl"]) == (0, 0)
+    assert metrics["policy/grad_norm"] > 0
+
+
+def test_without_reference_there_is_no_kl_to_report():
+    policy = tiny_policy()
+    assert "policy/kl" not in grpo(policy).update(sampled_by(policy), REWARDS, ALL_TRAIN)
+
+
+def train(policy, steps, update=None, first=0):
+    """Reward every response whose first token is 20."""
+    update = update or grpo(policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3)
+    for step in range(first, first + steps):
+        rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), max_new_tokens=3)
+        update.update(rollouts, (rollouts.tokens_PGT[:, :, 0] == 20).float(), ALL_TRAIN)
+    return update
+
+
+def probability_of_20(policy):
+    with torch.no_grad():
+        return policy.read(PROMPTS).logits_BV.softmax(-1)[:, 20].mean()
+
+
+def test_what_is_rewarded_becomes_likely():
+    policy = tiny_policy()
+    before = probability_of_20(policy)
+    train(policy, 40)
+    assert before < 0.1
+    assert probability_of_20(policy) > 0.5
+
+
+def test_two_runs_are_equal_bit_for_bit():
+    first, second = tiny_policy(), tiny_policy()
+    train(first, 3)
+    train(second, 3)
+    assert torch.equal(weights(first), weights(second))
+
+
+def test_a_run_continued_from_saved_weights_and_optimiser_is_the_same_run(tmp_path):
+    policy = tiny_policy()
+    reference = policy.frozen_copy()
+    update = train(policy, 2)
+    policy.save(tmp_path)
+    torch.save(update.optimizer.state_dict(), tmp_path / "optimizer.pt")
+    train(policy, 2, update, first=2)
+
+    resumed = type(policy).load(tmp_path, device="cpu")
+    continued = grpo(resumed, reference, learning_rate=3e-3, temperature=1.0, kl_weight=1e-3)
+    continued.optimizer.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
+    train(resumed, 2, continued, first=2)
+    assert torch.equal(weights(resumed), weights(policy))

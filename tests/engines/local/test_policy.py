@@ -1,0 +1,202 @@
+"""The policy loads, saves, renders and continues sequences as the model alone would."""
+
+import pytest
+import torch
+from tiny import PROMPTS, plain_logprobs, tiny_policy
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+)
+
+from olr_cli.data.prompts import Message
+from olr_cli.engines.local.policy import Policy
+from olr_cli.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    tiny_policy().save(folder)
+    return folder
+
+
+def test_a_saved_policy_is_a_hugging_face_model_with_safetensors_and_tokenizer(saved):
+    policy = tiny_policy()
+    model = AutoModelForCausalLM.from_pretrained(saved)
+    assert (saved / "model.safetensors").exists()
+    for name, weight in policy.model.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], weight, rtol=0, atol=0)
+    assert AutoTokenizer.from_pretrained(saved)("1+2=")["input_ids"] == policy.tokenizer("1+2=")["input_ids"]
+
+
+def test_loading_takes_the_cpu_and_float32_when_there_is_no_gpu(saved, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    policy = Policy.load(saved)
+    assert (policy.device.type, policy.dtype) == ("cpu", torch.float32)
+
+
+def test_weights_stay_float32_when_the_computation_is_bfloat16(saved):
+    policy = Policy.load(saved, device="cpu", dtype=torch.bfloat16)
+    assert {p.dtype for p in policy.model.parameters()} == {torch.float32}
+
+
+def test_asking_for_a_gpu_that_is_not_there_is_the_users_error(saved, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"no GPU.*'cpu' or 'auto'"):
+        Policy.load(saved, device="cuda")
+
+
+def test_a_path_without_a_model_is_the_users_error(tmp_path):
+    with pytest.raises(UserError, match=str(tmp_path)):
+        Policy.load(tmp_path)
+
+
+def test_weights_that_are_not_safetensors_are_refused(saved, tmp_path):
+    for file in saved.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(tiny_policy().model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="safetensors"):
+        Policy.load(tmp_path)
+
+
+def test_a_model_whose_positions_cannot_be_numbered_is_refused(saved, tmp_path):
+    BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=2)).save_pretrained(
+        tmp_path
+    )
+    AutoTokenizer.from_pretrained(saved).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="bloom"):
+        Policy.load(tmp_path, device="cpu")
+
+
+def test_a_generation_config_that_transformers_would_not_write_again_can_be_saved(saved, tmp_path):
+    AutoTokenizer.from_pretrained(saved).save_pretrained(tmp_path / "given")
+    AutoModelForCausalLM.from_pretrained(saved).save_pretrained(tmp_path / "given")
+    (tmp_path / "given/generation_config.json").write_text(
+        '{"temperature": 0.6, "do_sample": false, "eos_token_id": 2}'
+    )
+    Policy.load(tmp_path / "given", device="cpu").save(tmp_path / "again")
+    assert (tmp_path / "again/generation_config.json").exists()
+
+
+def test_every_end_token_of_generation_config_and_tokenizer_ends_a_response():
+    policy = tiny_policy()
+    policy.model.generation_config.eos_token_id = [7, 9]
+    assert Policy(policy.model, policy.tokenizer, policy.device).end_ids == [2, 7, 9]
+
+
+def test_a_policy_without_end_token_is_the_users_error():
+    policy = tiny_policy()
+    policy.model.generation_config.eos_token_id = None
+    policy.tokenizer.eos_token = None
+    with pytest.raises(UserError, match="end token"):
+        Policy(policy.model, policy.tokenizer, policy.device)
+
+
+def test_the_frozen_copy_does_not_follow_the_policy():
+    policy = tiny_policy()
+    frozen = policy.frozen_copy()
+    before = frozen.model.get_output_embeddings().weight.clone()
+    with torch.no_grad():
+        policy.model.get_output_embeddings().weight += 1
+    torch.testing.assert_close(frozen.model.get_output_embeddings().weight, before, rtol=0, atol=0)
+    assert not any(p.requires_grad for p in frozen.model.parameters())
+    assert all(p.requires_grad for p in policy.model.parameters())
+
+
+def test_prompts_are_rendered_by_the_chat_template_with_a_generation_prompt():
+    policy = tiny_policy()
+    policy.tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    assert policy.has_chat_template
+    assert policy.render((Message("system", "s"), Message("user", "u"))) == "<system>s<user>u<assistant>"
+
+
+def test_without_chat_template_a_prompt_is_its_text():
+    policy = tiny_policy()
+    policy.tokenizer.chat_template = None
+    assert not policy.has_chat_template
+    assert policy.render((Message("user", "1+2="),)) == "1+2="
+    assert policy.encode([(Message("user", "1+2="),)]) == [policy.tokenizer("1+2=")["input_ids"]]
+
+
+def test_a_chat_template_that_refuses_a_prompt_is_the_users_error():
+    policy = tiny_policy()
+    policy.tokenizer.chat_template = "{{ raise_exception('no system role here') }}"
+    with pytest.raises(UserError, match="no system role here"):
+        policy.render((Message("system", "s"), Message("user", "u")))
+
+
+def test_an_empty_prompt_is_the_users_error():
+    with pytest.raises(UserError, match="prompt 2 of 2 is empty"):
+        tiny_policy().encode([(Message("user", "1"),), (Message("user", ""),)])
+
+
+def of_architecture(config):
+    tiny = tiny_policy()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = AutoModelForCausalLM.from_config(config)
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                torch.nn.init.normal_(weight, std=0.2)
+    return Policy(model, tiny.tokenizer, tiny.device)
+
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+ARCHITECTURES = {
+    "qwen3": tiny_policy,
+    "llama": lambda: of_architecture(LlamaConfig(**SIZES)),
+    "gpt2": lambda: of_architecture(
+        GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, eos_token_id=2)
+    ),
+    "mistral, sliding window": lambda: of_architecture(MistralConfig(**SIZES, sliding_window=4)),
+    "gemma2, hybrid": lambda: of_architecture(Gemma2Config(**SIZES, head_dim=8, sliding_window=4)),
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own_scores(name):
+    policy = ARCHITECTURES[name]()
+    responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
+    context = policy.read(PROMPTS)
+    context.repeat(2)
+    logits = torch.cat(
+        [
+            context.logits_BV[:, None],
+            policy.extend(context, responses[:, :2]),
+            policy.extend(context, responses[:, 2:]),
+        ],
+        dim=1,
+    )
+    for row, response in enumerate(responses.tolist()):
+        _, expected = plain_logprobs(policy, PROMPTS[row // 2], response)
+        torch.testing.assert_close(logits[row, :-1].log_softmax(-1), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_selected_rows_continue_as_if_the_others_had_never_been():
+    policy = tiny_policy()
+    responses = torch.randint(3, 64, (len(PROMPTS), 4), generator=torch.Generator().manual_seed(0))
+    context = policy.read(PROMPTS)
+    policy.extend(context, responses[:, :2])
+    kept = torch.tensor([1, 3])
+    context.select(kept)
+    logits = policy.extend(context, responses[kept, 2:])
+    for row, prompt in enumerate(kept.tolist()):
+        _, expected = plain_logprobs(policy, PROMPTS[prompt], [*responses[prompt].tolist(), 5])
+        torch.testing.assert_close(logits[row].log_softmax(-1), expected[-2:], atol=1e-5, rtol=1e-5)

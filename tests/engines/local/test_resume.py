@@ -1,0 +1,293 @@
+"""A run that was killed, wherever, and resumed has the tables of a run that never was, row for row (R18)."""
+
+import errno
+import io
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from olr_cli import files
+from olr_cli.engines import launch as launching
+from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
+from olr_cli.engines.local import loop
+from olr_cli.errors import UserError
+from olr_cli.recipe_files import validate
+from olr_cli.runs import checkpoints, store
+from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.progress import LineProgress
+from olr_cli.runs.store import scan_labels, scan_rollouts
+
+STEPS = 9  # 20 prompts in steps of 8, 8 and 4; three epochs
+
+
+def recipe(**changes):
+    tree = {
+        "data": {"train": "arithmetic", "limit": 20},
+        "noise": {"type": "active", "ratio": 0.5},
+        "method": {"name": "olr", "slope_threshold": 0, "warmup_epochs": 1},
+        "train": {
+            "epochs": 3,
+            "prompts_per_step": 8,
+            "mini_batch_prompts": 4,
+            "rollouts_per_prompt": 4,
+            "learning_rate": 1e-3,
+            "max_new_tokens": 5,
+            "checkpoint_every": 2,
+        },
+        "engine": {"name": "local", "device": "cpu", "threads": 1},
+        **changes,
+    }
+    return validate(tree, "test")
+
+
+def go(path, *, resume=False, a_recipe=None):
+    a_recipe = a_recipe or recipe()
+    quiet = LineProgress(io.StringIO())
+    launch(a_recipe, path, loop.train, quiet, facts=lambda: loop.facts(a_recipe), resume=resume)
+
+
+def tables(path):
+    order = ["step", "prompt_id"]
+    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort([*order, "sample"]).collect()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody interrupted."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    go(path)
+    return path
+
+
+def in_child(path, kill=None, *, wait=True):
+    """Train in a process of its own, which `kill` (a function of this module) prepares to kill itself.
+
+    A fork would do for torch, but not for polars' threads.
+    """
+    code = (
+        f"import test_resume; test_resume.train_and_die({str(path)!r}, {kill.__name__ if kill else None!r})"
+    )
+    folder = str(Path(__file__).parent)
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stderr=subprocess.DEVNULL)
+    return child.wait() if wait else child
+
+
+def train_and_die(path, kill):
+    """What the child of `in_child` does."""
+    if kill is not None:
+        globals()[kill](pytest.MonkeyPatch())
+    go(Path(path))
+
+
+def kill_self(*_args, **_kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(number, original, deed):
+    """`original`, but its call `number` (from 1) does `deed` instead."""
+    calls = itertools.count(1)
+
+    def wrapped(*args, **kwargs):
+        return deed(*args, **kwargs) if next(calls) == number else original(*args, **kwargs)
+
+    return wrapped
+
+
+def kill_inside_a_shard(monkeypatch):
+    import pyarrow.parquet as pq
+
+    def half(_table, path, **_options):
+        Path(path).write_bytes(b"PAR1 half a shard")
+        kill_self()
+
+    monkeypatch.setattr(pq, "write_table", at_call(9, pq.write_table, half))
+
+
+def kill_between_the_tables(monkeypatch):
+    # Two renames a step, rollouts first: the tenth would put the labels of step 5 in place.
+    monkeypatch.setattr(store, "write_whole", at_call(10, store.write_whole, kill_self))
+
+
+def kill_inside_a_checkpoint(monkeypatch):
+    monkeypatch.setattr(loop.Policy, "save", at_call(3, loop.Policy.save, kill_self))
+
+
+def kill_before_a_checkpoints_rename(monkeypatch):
+    monkeypatch.setattr(checkpoints.os, "replace", at_call(14 + 3, os.replace, kill_self))
+
+
+def kill_after_a_checkpoints_rename(monkeypatch):
+    monkeypatch.setattr(checkpoints, "checkpoint_steps", at_call(2, checkpoints.checkpoint_steps, kill_self))
+
+
+def kill_before_the_first_checkpoint(monkeypatch):
+    monkeypatch.setattr(loop, "save_checkpoint", kill_self)
+
+
+def kill_inside_a_metrics_line(monkeypatch):
+    def half_a_line(run, *_args):
+        with (run / "metrics.jsonl").open("a") as lines:
+            lines.write('{"step": 4, "epo')
+        kill_self()
+
+    monkeypatch.setattr(loop, "append_metrics", at_call(5, loop.append_metrics, half_a_line))
+
+
+@pytest.mark.parametrize(
+    "kill",
+    [
+        kill_inside_a_shard,
+        kill_between_the_tables,
+        kill_inside_a_checkpoint,
+        kill_before_a_checkpoints_rename,
+        kill_after_a_checkpoints_rename,
+        kill_before_the_first_checkpoint,
+        kill_inside_a_metrics_line,
+    ],
+)
+def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
+    path = tmp_path / "run"
+    assert in_child(path, kill) == -signal.SIGKILL, "the kill did not happen: the test tests nothing"
+    assert read_manifest(path)["status"] == "running"
+    go(path, resume=True)
+    for resumed, expected in zip(tables(path), tables(whole), strict=True):
+        assert_frame_equal(resumed, expected)
+    assert [line["step"] for line in read_metrics(path)] == list(range(STEPS + 1))
+    assert not [p for p in path.rglob("*") if p.name.endswith((".tmp", ".removed"))]
+    assert read_manifest(path)["status"] == "finished"
+
+
+def test_killed_at_any_moment_and_resumed_equals_never_killed(whole, tmp_path):
+    for number, steps in enumerate((1, 4, 7)):
+        path = tmp_path / str(number)
+        child = in_child(path, wait=False)
+        while not (path / "labels" / f"step-{steps:06d}.parquet").exists():
+            time.sleep(0.002)
+        time.sleep(0.01 * number)
+        child.kill()
+        child.wait()
+        go(path, resume=True)
+        for resumed, expected in zip(tables(path), tables(whole), strict=True):
+            assert_frame_equal(resumed, expected)
+
+
+def interrupt(path, monkeypatch):
+    """Leave an unfinished run of two steps at `path`."""
+
+    def fail(*_args):
+        raise RuntimeError
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+        patched.setattr(loop, "save_checkpoint", fail)
+        go(path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_writes_a_checkpoint_and_resumes(number, whole, tmp_path, monkeypatch):
+    def signalled(*args):
+        os.kill(os.getpid(), number)
+        return loop_metrics(*args)
+
+    loop_metrics = loop.step_metrics
+    monkeypatch.setattr(loop, "step_metrics", at_call(3, loop_metrics, signalled))
+    with pytest.raises(Interrupted) as stop:
+        go(tmp_path / "run")
+    assert stop.value.exit_status == 128 + number
+    assert checkpoint_steps(tmp_path / "run")[-1] == 3
+    assert read_manifest(tmp_path / "run")["status"] == "interrupted"
+    monkeypatch.undo()
+    go(tmp_path / "run", resume=True)
+    for resumed, expected in zip(tables(tmp_path / "run"), tables(whole), strict=True):
+        assert_frame_equal(resumed, expected)
+
+
+def test_a_full_disk_stops_the_run_with_a_sentence_and_resumes(whole, tmp_path, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "run"
+    monkeypatch.setattr(files.os, "replace", at_call(14, os.replace, full))
+    with pytest.raises(UserError, match="the disk is full; make room and try again"):
+        go(path)
+    monkeypatch.undo()
+    assert read_manifest(path)["status"] == "failed"
+    go(path, resume=True)
+    for resumed, expected in zip(tables(path), tables(whole), strict=True):
+        assert_frame_equal(resumed, expected)
+
+
+def test_a_resume_with_another_recipe_names_the_changed_keys(whole):
+    changed = recipe(seed=5)
+    with pytest.raises(UserError, match="seed: 0 -> 5"):
+        go(whole, resume=True, a_recipe=changed)
+
+
+def test_a_second_run_into_the_same_directory_is_refused(whole):
+    before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()}
+    with pytest.raises(UserError, match="holds a run already"):
+        go(whole)
+    assert {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()} == before
+
+
+def test_without_a_run_directory_a_new_run_gets_a_free_name(tmp_path):
+    assert unused_run_path("a", tmp_path) == tmp_path / "a"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a-2").mkdir()
+    assert unused_run_path("a", tmp_path) == tmp_path / "a-3"
+
+
+def test_resume_without_a_run_directory_finds_the_one_unfinished_run(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="no unfinished run"):
+        unfinished_run(recipe(), tmp_path)
+    interrupt(tmp_path / "a", monkeypatch)
+    assert unfinished_run(recipe(), tmp_path) == tmp_path / "a"
+    interrupt(tmp_path / "b", monkeypatch)
+    with pytest.raises(UserError, match=r"several unfinished runs of this recipe: .*/a \(2 steps\), .*/b"):
+        unfinished_run(recipe(), tmp_path)
+    with pytest.raises(UserError, match="no unfinished run"):
+        unfinished_run(recipe(seed=9), tmp_path)
+
+
+def test_the_checkpoint_is_a_hugging_face_model(whole):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = checkpoint_path(whole, STEPS)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokens = AutoTokenizer.from_pretrained(folder)("123+456=", return_tensors="pt")
+    assert model(**tokens).logits.shape[-1] == model.config.vocab_size
+    assert len(checkpoint_steps(whole)) == recipe().train.keep_checkpoints
+
+
+def test_data_that_changed_is_noticed_on_resume(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    interrupt(path, monkeypatch)
+    real = launching.load_data
+
+    def other(a_recipe):
+        data = real(a_recipe)
+        fewer = data.train.subset(range(len(data.train.prompts) - 1))
+        return launching.DataSets(fewer, None, None)
+
+    monkeypatch.setattr(launching, "load_data", other)
+    with pytest.raises(UserError, match="has changed since"):
+        go(path, resume=True)
+
+
+def test_epochs_visit_every_prompt_once(whole):
+    labels = scan_labels(whole).collect()
+    visits = (
+        labels.group_by("visit").agg(pl.len(), pl.col("prompt_id").n_unique().alias("prompts")).sort("visit")
+    )
+    assert visits.rows() == [(1, 20, 20), (2, 20, 20), (3, 20, 20)]
+    assert labels.group_by("step").len().sort("step")["len"].to_list() == [8, 8, 4] * 3

@@ -1,0 +1,142 @@
+"""Sampling draws from the policy's distribution, by each rollout's own key, and reports what it drew."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
+
+from olr_cli.engines.local.sampler import _draw, sample
+
+LIMIT = 12
+
+
+@pytest.fixture(scope="module")
+def policy():
+    """Several end tokens, so that responses end at all lengths and the batch shrinks on the way."""
+    policy = tiny_policy()
+    policy.end_ids = [2, *range(50, 60)]
+    return policy
+
+
+@pytest.fixture(scope="module")
+def rollouts(policy):
+    return sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7)
+
+
+def responses(rollouts):
+    """(prompt, sample, response tokens) of every rollout."""
+    for p, lengths_G in enumerate(rollouts.lengths_PG.tolist()):
+        for g, length in enumerate(lengths_G):
+            yield p, g, rollouts.tokens_PGT[p, g, :length].tolist()
+
+
+def test_the_same_keys_give_the_same_rollouts_however_they_are_batched(policy, rollouts):
+    one_group_at_a_time = sample(
+        policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, batch_tokens=1
+    )
+    assert list(responses(one_group_at_a_time)) == list(responses(rollouts))
+    torch.testing.assert_close(one_group_at_a_time.logprobs_PGT, rollouts.logprobs_PGT, atol=1e-5, rtol=1e-5)
+
+
+def test_a_rollout_does_not_depend_on_the_company_it_is_sampled_in(policy, rollouts):
+    of_two = sample(policy, PROMPTS[3:1:-1], keys(4, 8)[3:1:-1, 5:], max_new_tokens=LIMIT, temperature=0.7)
+    drawn = {(p, g): response for p, g, response in responses(rollouts)}
+    assert {(3 - p, 5 + g): response for p, g, response in responses(of_two)} == {
+        place: response for place, response in drawn.items() if place[0] >= 2 and place[1] >= 5
+    }
+
+
+def test_other_keys_give_other_rollouts(policy, rollouts):
+    others = sample(policy, PROMPTS, keys(4, 8, "other"), max_new_tokens=LIMIT, temperature=0.7)
+    assert list(responses(others)) != list(responses(rollouts))
+
+
+def test_two_runs_are_equal_bit_for_bit(policy, rollouts):
+    again = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7)
+    assert torch.equal(again.tokens_PGT, rollouts.tokens_PGT)
+    assert torch.equal(again.logprobs_PGT, rollouts.logprobs_PGT)
+
+
+def test_statistics_are_those_of_a_forward_pass_over_each_whole_sequence(policy, rollouts):
+    for p, g, response in responses(rollouts):
+        logprobs_T, log_pi_TV = plain_logprobs(policy, PROMPTS[p], response, temperature=0.7)
+        entropy = -(log_pi_TV.exp() * log_pi_TV).sum(-1).mean()
+        self_certainty = (-math.log(log_pi_TV.shape[1]) - log_pi_TV.mean(-1)).mean()
+        close = {"atol": 1e-5, "rtol": 1e-5}
+        torch.testing.assert_close(rollouts.logprobs_PGT[p, g, : len(response)], logprobs_T, **close)
+        torch.testing.assert_close(rollouts.mean_logprobs_PG[p, g], logprobs_T.mean(), **close)
+        torch.testing.assert_close(rollouts.entropy_PG[p, g], entropy, **close)
+        torch.testing.assert_close(rollouts.self_certainty_PG[p, g], self_certainty, **close)
+
+
+def test_a_response_stops_at_its_first_end_token_or_at_the_limit(policy, rollouts):
+    lengths = [len(response) for *_, response in responses(rollouts)]
+    assert min(lengths) < LIMIT // 2
+    for p, g, response in responses(rollouts):
+        ends = [token in policy.end_ids for token in response]
+        assert not any(ends[:-1])
+        assert rollouts.truncated_PG[p, g] == (not ends[-1])
+        assert ends[-1] or len(response) == LIMIT
+    assert rollouts.truncated_PG.any()
+
+
+def test_an_end_token_at_the_limit_is_not_a_truncation(policy, rollouts):
+    length = int(rollouts.lengths_PG[~rollouts.truncated_PG].max())
+    cut = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=length, temperature=0.7)
+    ended_just_there = (rollouts.lengths_PG == length) & ~rollouts.truncated_PG
+    assert not cut.truncated_PG[ended_just_there].any()
+
+
+def test_nothing_stands_after_the_end(policy, rollouts):
+    positions_T = torch.arange(rollouts.tokens_PGT.shape[2])
+    after_PGT = positions_T >= rollouts.lengths_PG[..., None]
+    assert (rollouts.tokens_PGT[after_PGT] == policy.pad_id).all()
+    assert (rollouts.logprobs_PGT[after_PGT] == 0).all()
+    assert rollouts.tokens_PGT.shape[2] == rollouts.lengths_PG.max()
+
+
+def test_texts_are_the_responses_without_their_end_tokens(policy, rollouts):
+    for p, g, response in responses(rollouts):
+        kept = response if rollouts.truncated_PG[p, g] else response[:-1]
+        assert rollouts.texts_PG[p][g] == policy.tokenizer.decode(kept, skip_special_tokens=True)
+
+
+def test_temperature_zero_is_the_models_own_greedy_decoding():
+    policy = tiny_policy()
+    greedy = sample(policy, PROMPTS, keys(4, 1), max_new_tokens=LIMIT, temperature=0)
+    for p, _, response in responses(greedy):
+        ids = policy.model.generate(
+            torch.tensor([PROMPTS[p]]), max_new_tokens=LIMIT, do_sample=False, pad_token_id=policy.pad_id
+        )
+        assert response == ids[0, len(PROMPTS[p]) :].tolist()
+
+
+def test_tokens_are_drawn_with_the_policys_probabilities():
+    policy = tiny_policy()
+    draws = 20_000
+    rollouts = sample(policy, PROMPTS[:1], keys(1, draws), max_new_tokens=1)
+    _, log_pi_TV = plain_logprobs(policy, PROMPTS[0], [0])
+    pi_V = log_pi_TV[0].exp().detach().double().numpy()
+    drawn_V = np.bincount(rollouts.tokens_PGT.flatten().numpy(), minlength=len(pi_V))
+    standard_errors_V = (drawn_V - draws * pi_V) / np.sqrt(draws * pi_V * (1 - pi_V))
+    assert np.abs(standard_errors_V[draws * pi_V > 20]).max() < 4
+
+
+@pytest.mark.parametrize(
+    ("uniform", "token"), [(0.0, 1), (0.24, 1), (0.26, 3), (0.99, 3), (np.nextafter(1.0, 0.0), 3)]
+)
+@pytest.mark.parametrize("total", [1.0, 0.9, 1.1, 1 - 2**-24])  # as rounding leaves it
+def test_a_token_without_probability_is_never_drawn(uniform, token, total):
+    pi_BV = total * torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
+    assert _draw(pi_BV, np.array([uniform])).tolist() == [token]
+
+
+def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):
+    policy = tiny_policy(dtype=torch.bfloat16)
+    sampled = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7)
+    assert sampled.logprobs_PGT.dtype == torch.float32
+    for p, g, response in responses(sampled):
+        logprobs_T, _ = plain_logprobs(policy, PROMPTS[p], response, temperature=0.7)
+        assert abs(sampled.mean_logprobs_PG[p, g] - logprobs_T.mean()) < 0.1

@@ -1,0 +1,48 @@
+"""A policy small enough for every test, with random weights, and keys to sample with."""
+
+import numpy as np
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from olr_cli import seeding
+from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
+from olr_cli.engines.local.policy import Policy
+
+PROMPTS = [[14, 15, 16, 17], [5, 6], [20], [7, 8, 9, 10, 11, 12, 13]]  # unequal lengths: left padding matters
+
+
+def tiny_policy(seed=0, dtype=torch.float32):
+    tokenizer = build_tokenizer(64)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        initializer_range=0.3,  # far from uniform, so that a wrong mask or position shows
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    return Policy(model, tokenizer, torch.device("cpu"), dtype)
+
+
+def keys(prompts, rollouts, purpose="test"):
+    return np.array(
+        [[seeding.key(purpose, p, g) for g in range(rollouts)] for p in range(prompts)], dtype=np.uint64
+    )
+
+
+def plain_logprobs(policy, prompt, response, temperature=1.0):
+    """Log pi of each response token, by one forward pass over the whole sequence without cache or padding."""
+    ids = torch.tensor([[*prompt, *response]])
+    logits_TV = policy.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    log_pi_TV = torch.log_softmax(logits_TV / temperature, dim=-1)
+    return log_pi_TV.gather(1, torch.tensor(response)[:, None])[:, 0], log_pi_TV

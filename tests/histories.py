@@ -1,0 +1,288 @@
+"""Synthetic run directories, written without training anything; the same arguments give the same bytes.
+
+A prompt's policy chooses among the true answer, a systematic wrong one, a few rare wrong ones and no answer. Training
+on a right effective label makes the true answer likelier, training on a wrong one makes that answer likelier; the rest
+of the prompts lift every prompt a little. All decisions (R9 to R16) are made here once more, in integers and
+over all prompts at once, so that the project's own code can be compared with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from olr_cli import seeding
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.recipe import OlrMethod, Recipe
+from olr_cli.recipe_files import validate
+from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
+from olr_cli.supervision.metrics import label_metrics
+from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
+
+TRUE, WRONG, RARE, NONE = 0, 1, (2, 3, 4), 5
+"""The answer classes of every prompt; the last is no answer."""
+
+Columns = dict[str, Any]
+
+
+def write_history(
+    run: Path,
+    *,
+    noise: str | None = "active",
+    ratio: float = 0.5,
+    method: Mapping[str, Any] | None = None,
+    prompts: int = 40,
+    epochs: int = 8,
+    rollouts: int = 8,
+    prompts_per_step: int = 20,
+    seed: int = 0,
+    arm: str = "",
+    steps: int | None = None,
+    knows_truth: bool = True,
+    knows_noise: bool = True,
+    store_rollouts: bool = True,
+) -> Path:
+    """Write a run directory as `olr train` would have left it, without checkpoints.
+
+    Args:
+        run: the new directory.
+        noise: type of the recipe's noise; None: clean labels.
+        ratio: share of the prompts that are marked.
+        method: the recipe's method section; OLR with threshold 0.02 after 3 epochs by default.
+        prompts: in the training set.
+        epochs: that the recipe asks for.
+        rollouts: K.
+        prompts_per_step: a step's prompts.
+        seed: of the recipe and of everything drawn.
+        arm: as in the manifest of a sweep's run.
+        steps: the run stopped after so many; by default it is finished.
+        knows_truth: the data has true answers.
+        knows_noise: the data says which labels are noise.
+        store_rollouts: write the rollouts too; without, their shards have no rows.
+
+    Returns:
+        `run`.
+    """
+    tree: dict[str, Any] = {
+        "name": run.name,
+        "seed": seed,
+        "data": {"limit": prompts},
+        "method": dict(method or {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}),
+        "train": {
+            "epochs": epochs,
+            "prompts_per_step": prompts_per_step,
+            "rollouts_per_prompt": rollouts,
+            "max_new_tokens": 16,
+        },
+    }
+    if noise is not None:
+        tree["noise"] = {"type": noise, "ratio": ratio}
+    recipe = validate(tree, str(run))
+    for folder in ("labels", "rollouts"):
+        (run / folder).mkdir(parents=True)
+    (run / "recipe.yaml").write_text(recipe_yaml(recipe))
+    history = _History(recipe, prompts, noise, ratio)
+    whole = -(-prompts // prompts_per_step) * epochs
+    lines: list[dict[str, float]] = [{"step": 0, "epoch": 0, **history.held_out(0)}]
+    for step in range(1, min(steps or whole, whole) + 1):
+        labels, answers = history.step(step, knows_truth=knows_truth, knows_noise=knows_noise)
+        _write(run, "labels", step, labels)
+        _write(run, "rollouts", step, answers if store_rollouts else {name: [] for name in answers})
+        lines.append({"step": step, "epoch": int(labels["visit"][0]), **_metrics(labels)})
+    lines[-1] |= history.held_out(len(lines) - 1)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    manifest = {"schema_version": MANIFEST_VERSION, "name": run.name, "arm": arm, "seed": seed}
+    manifest |= {"status": "finished" if len(lines) > whole else "interrupted", "attempts": []}
+    (run / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    return run
+
+
+class _History:
+    """All prompts of a run; arrays are (P,), (P, K) or (P, classes)."""
+
+    def __init__(self, recipe: Recipe, prompts: int, noise: str | None, ratio: float) -> None:
+        self.recipe, self.prompts = recipe, prompts
+        self.k = recipe.train.rollouts_per_prompt
+        self.rng = np.random.default_rng(seeding.key("history", recipe.seed))
+        marked = seeding.permutation(prompts, "noise", recipe.seed)[: round(ratio * prompts) if noise else 0]
+        self.noise_type = np.full(prompts, "clean", dtype=object)
+        self.noise_type[marked] = noise
+        self.preference = self.rng.normal([0.4, 0.2, -1.2, -1.6, -2.0, -2.2], 0.8, (prompts, 6))
+        self.majority_counts: list[np.ndarray] = []
+        self.majorities: list[np.ndarray] = []
+        self.steps_per_epoch = -(-prompts // recipe.train.prompts_per_step)
+        self.visit = 0
+        self.columns: Columns = {}
+        self.answers = np.zeros((prompts, self.k), dtype=int)
+        self.rewards = np.zeros((prompts, self.k))
+
+    def step(self, step: int, *, knows_truth: bool, knows_noise: bool) -> tuple[Columns, Columns]:
+        """The label and rollout columns of one step; a new epoch begins when it is due."""
+        visit, part = divmod(step - 1, self.steps_per_epoch)
+        if visit + 1 > self.visit:
+            self.visit = visit + 1
+            self._epoch(knows_truth=knows_truth, knows_noise=knows_noise)
+        size = self.recipe.train.prompts_per_step
+        rows = slice(part * size, (part + 1) * size)
+        labels = {name: list(values[rows]) for name, values in self.columns.items()}
+        labels["step"] = [step] * len(labels["visit"])
+        return labels, self._rollouts(rows, step, knows_truth=knows_truth)
+
+    def held_out(self, step: int) -> dict[str, float]:
+        """What a held-out evaluation might have given: the share of the true answer."""
+        share = float(_softmax(self.preference)[:, TRUE].mean())
+        wobble = seeding.uniform("held out", self.recipe.seed, step) * 0.02
+        return {"eval/avg": round(share - wobble, 4), "eval/majority": round(share + wobble, 4)}
+
+    def _epoch(self, *, knows_truth: bool, knows_noise: bool) -> None:
+        everyone = np.arange(self.prompts)
+        draws = self.rng.random((self.prompts, self.k))
+        edges = _softmax(self.preference).cumsum(axis=1)[:, :-1]
+        self.answers = (draws[:, :, None] > edges[:, None, :]).sum(axis=2)
+        counts = (self.answers[:, :, None] == np.arange(6)).sum(axis=1)
+        votes = counts[:, :NONE]
+        top = votes.max(axis=1)
+        unique = (votes == top[:, None]).sum(axis=1) == 1
+        majority = np.where(unique & (top > 0), votes.argmax(axis=1), -1)
+        majority_count = np.where(majority >= 0, top, 0)
+        self.majorities.append(majority)
+        self.majority_counts.append(majority_count)
+        rise, scale = self._slope()
+        historical = self._historical()
+        consistent = (majority >= 0) & (majority == historical)
+        selected = self._selected(majority, rise, scale, consistent)
+        noisy = self._noisy_label(votes)
+        standing = np.where(self.noise_type == "clean", TRUE, noisy)
+        effective = np.where(selected, majority, standing)
+        self.rewards = ((self.answers == effective[:, None]) & (effective >= 0)[:, None]).astype(float)
+        self._learn(effective)
+        marked = self.noise_type != "clean"
+        right = majority == TRUE
+        none = np.full(self.prompts, None, dtype=object)
+        given = np.where(self.noise_type == "clean", _spelt(np.full(self.prompts, TRUE)), SENTINEL)
+        source = np.where(effective < 0, "sentinel", np.where(marked, "noisy", "given"))
+        self.columns = {
+            "prompt_id": np.array([str(i) for i in everyone], dtype=object),
+            "visit": np.full(self.prompts, self.visit),
+            "step": np.zeros(self.prompts, dtype=int),
+            "noise_type": self.noise_type if knows_noise else none,
+            "true_answer": _spelt(np.full(self.prompts, TRUE)) if knows_truth else none,
+            "given_label": given,
+            "noisy_label": np.where(marked, np.where(noisy < 0, SENTINEL, _spelt(noisy)), None),
+            "noisy_label_count": np.where(marked, np.where(noisy < 0, 0, counts[everyone, noisy]), None),
+            "true_answer_count": counts[:, TRUE].astype(object) if knows_truth else none,
+            "given_label_count": np.where(marked, 0, counts[:, TRUE]),
+            "majority_answer": _spelt(majority),
+            "majority_count": majority_count,
+            "rollouts": np.full(self.prompts, self.k),
+            "answered": self.k - counts[:, NONE],
+            "pass_rate": majority_count / self.k,
+            "slope": rise / scale,
+            "historical_majority": _spelt(historical),
+            "is_consistent": consistent,
+            "is_selected": selected,
+            "effective_label": np.where(effective < 0, SENTINEL, _spelt(effective)),
+            "label_source": np.where(selected, "majority", source),
+            "majority_is_correct": right.astype(object) if knows_truth else none,
+            "majority_is_noisy_label": np.where(marked, (majority >= 0) & (majority == noisy), None),
+            "effective_label_is_correct": (effective == TRUE).astype(object) if knows_truth else none,
+            "reward_mean": self.rewards.mean(axis=1),
+            "has_zero_variance": self.rewards.min(axis=1) == self.rewards.max(axis=1),
+            "trains": np.full(self.prompts, True),
+        }
+
+    def _slope(self) -> tuple[np.ndarray, int]:
+        """R12 as numerators (P,) and one denominator; both are small, so their quotient is correctly rounded."""
+        t = self.visit
+        if t == 1:
+            return np.zeros(self.prompts, dtype=np.int64), 1
+        weights = 2 * np.arange(1, t + 1) - t - 1
+        return 6 * np.stack(self.majority_counts, axis=1) @ weights, self.k * t * (t * t - 1)
+
+    def _historical(self) -> np.ndarray:
+        past = np.stack(self.majorities, axis=1)
+        counts = (past[:, :, None] == np.arange(NONE)).sum(axis=1)
+        top = counts.max(axis=1)
+        unique = (counts == top[:, None]).sum(axis=1) == 1
+        return np.where(unique & (top > 0), counts.argmax(axis=1), -1)
+
+    def _selected(self, majority: Any, rise: Any, scale: int, consistent: Any) -> np.ndarray:
+        method = self.recipe.method
+        if not isinstance(method, OlrMethod) or self.visit <= method.warmup_epochs:
+            return np.zeros(self.prompts, dtype=bool)
+        selected = majority >= 0
+        if "slope" in method.criteria:
+            threshold = Fraction(Decimal(method.slope_threshold))
+            selected = selected & (rise * threshold.denominator > threshold.numerator * scale)
+        return selected & consistent if "consistency" in method.criteria else selected
+
+    def _noisy_label(self, votes: np.ndarray) -> np.ndarray:
+        """R3, drawn uniformly from the wrong classes of the visit; -1 where there is none."""
+        wrong = (votes > 0) & (np.arange(NONE) != TRUE)
+        draw = np.where(wrong, self.rng.random(wrong.shape), -1.0)
+        return np.where((self.noise_type == "active") & wrong.any(axis=1), draw.argmax(axis=1), -1)
+
+    def _learn(self, effective: np.ndarray) -> None:
+        pull = 2.5 / self.recipe.train.epochs
+        reinforced = (effective >= 0) & (self.rewards.sum(axis=1) > 0)
+        self.preference[reinforced, effective[reinforced]] += pull
+        self.preference[:, TRUE] += pull * (effective == TRUE).mean()
+
+    def _rollouts(self, rows: slice, step: int, *, knows_truth: bool) -> Columns:
+        answers, rewards = self.answers[rows].ravel(), self.rewards[rows].ravel()
+        prompts = np.repeat(np.arange(self.prompts)[rows], self.k)
+        spelling = list(_spelt(np.where(answers == NONE, -1, answers)))
+        size = len(answers)
+        return {
+            "prompt_id": [str(i) for i in prompts],
+            "visit": [self.visit] * size,
+            "step": [step] * size,
+            "sample": list(np.tile(np.arange(self.k), size // self.k)),
+            "view": ["original"] * size,
+            "response": ["I give up" if text is None else f"\\boxed{{{text}}}" for text in spelling],
+            "answer": spelling,
+            "answer_class": spelling,
+            "reward": list(rewards),
+            "is_correct": list(answers == TRUE) if knows_truth else [None] * size,
+            "tokens": list(4 + answers),
+            "truncated": list(answers == NONE),
+            "mean_logprob": [-0.5] * size,
+            "entropy": [0.5] * size,
+            "self_certainty": [None] * size,
+        }
+
+
+def _softmax(preference: np.ndarray) -> np.ndarray:
+    weights = np.exp(preference - preference.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _spelt(classes: np.ndarray) -> np.ndarray:
+    """The answers as text; None where there is none."""
+    return np.array(["10", "11", "12", "13", "14", None, None], dtype=object)[classes]
+
+
+def _table(kind: str, columns: Columns) -> pa.Table:
+    schema = arrow_schema({"labels": LabelRecord, "rollouts": RolloutRecord}[kind])
+    marks = {"olr.table": kind, "olr.schema_version": str(SCHEMA_VERSION)}
+    return pa.table({field.name: columns[field.name] for field in schema}, schema.with_metadata(marks))
+
+
+def _write(run: Path, kind: str, step: int, columns: Columns) -> None:
+    pq.write_table(_table(kind, columns), run / kind / f"step-{step:06d}.parquet", compression="zstd")
+
+
+def _metrics(labels: Columns) -> dict[str, float]:
+    import polars as pl
+
+    frame = pl.from_arrow(_table("labels", labels))
+    assert isinstance(frame, pl.DataFrame)
+    return label_metrics(frame)
