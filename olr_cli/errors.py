@@ -14,6 +14,6 @@ class UserError(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A trailing ``; did you mean 'x'?`` for the known name closest to `name`, or an empty string."""
+    """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f" (did you mean '{close[0]}'?)" if close else ""

@@ -26,11 +26,24 @@ def writing(target: Path) -> Iterator[None]:
     """Turn a full disk or missing permission while writing `target` into a sentence for the user."""
     try:
         yield
-    except OSError as error:
-        remedy = _USERS_TO_MEND.get(error.errno or 0)
+    except Exception as error:
+        remedy = _USERS_TO_MEND.get(_error_number(error))
         if remedy is None:
             raise
         raise UserError(f"{target} could not be written: {remedy}") from error
+
+
+def _error_number(error: BaseException) -> int:
+    """The system's error number behind an exception, 0 if there is none.
+
+    torch.save raises a RuntimeError while it handles the OSError, and safetensors has its text alone.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError):
+            return link.errno or 0
+        link = link.__cause__ or link.__context__
+    return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else 0
 
 
 def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:

@@ -246,7 +246,8 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
 def _sentence(detail: Any) -> str:
     place = _dotted(detail["loc"])
     if detail["type"] == "extra_forbidden":
-        return f"unknown key '{place}'{did_you_mean(place, _known_keys())}"
+        alike = [key for key in _known_keys() if key.count(".") == place.count(".")]
+        return f"unknown key '{place}'{did_you_mean(place, alike)}"
     if detail["type"] == "union_tag_invalid":
         tag = detail["ctx"]["discriminator"].strip("'")
         return f"{place}.{tag} is '{detail['ctx']['tag']}'; known: {detail['ctx']['expected_tags']}"

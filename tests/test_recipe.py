@@ -64,8 +64,8 @@ def test_decimals_are_taken_as_written(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("trian: {epochs: 3}", "unknown key 'trian'; did you mean 'train'"),
-        ("train: {epoch: 3}", "unknown key 'train.epoch'; did you mean 'train.epochs'"),
+        ("trian: {epochs: 3}", "unknown key 'trian' (did you mean 'train'"),
+        ("train: {epoch: 3}", "unknown key 'train.epoch' (did you mean 'train.epochs'"),
         ("method: {name: olr, slope_treshold: 1}", "did you mean 'method.slope_threshold'"),
         ("method: {name: grop}", "method.name is 'grop'; known: 'grpo', 'olr'"),
         ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),

@@ -13,7 +13,7 @@ from math_verify.grader import is_assignment_relation, take_first_relation, take
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
-from olr_cli.answers.forms import Form, Kind, number, short, unordered
+from olr_cli.answers.forms import Form, Kind, Point, number, short, unordered
 from olr_cli.answers.reading import exact_number
 
 _MOST_BITS = 1 << 20
@@ -21,6 +21,9 @@ _MOST_BITS = 1 << 20
 _LARGEST_FACTORIAL = 50_000
 _MOST_EXPANDED = 60
 _DIGITS = 30
+_MOST_DIGITS = 200
+_SMALLEST_EXPONENT = -400
+"""Zero in disguise comes out as noise around 2**-660, which is what `_MOST_DIGITS` leave of it."""
 _LARGEST_DENOMINATOR = 10**6
 
 _Limits = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
@@ -142,14 +145,13 @@ def _expression(value: Any) -> Form:
         return canonical(sympy.Rational(exact_number(value.name)))  # \text{5}
     if value.is_Rational:
         return number(Fraction(int(value.p), int(value.q)))
-    point = value_at(value, {})
-    rational = None if point is None else _rational(value, point)
+    there = value_at(value, {})
+    rational = None if there is None else _rational(value, there)
     if rational is not None:
         return number(rational)
     label, kind = short(str(value)), _kind(value)
-    return Form(
-        kind, label.lower() if kind == "symbol" else label, value=None if point is None else _double(point)
-    )
+    point = None if there is None else _point(there)
+    return Form(kind, label.lower() if kind == "symbol" else label, point=point)
 
 
 def _kind(value: sympy.Expr) -> Kind:
@@ -172,7 +174,7 @@ def value_at(expression: sympy.Expr, point: Mapping[sympy.Symbol, sympy.Expr]) -
     expression = as_algebra(expression)
     values = {symbol: point.get(symbol, _coordinate(symbol.name)) for symbol in expression.free_symbols}
     try:
-        value = expression.evalf(_DIGITS, subs=values, maxn=200)
+        value = expression.evalf(_DIGITS, subs=values, maxn=_MOST_DIGITS)
         is_known = all(part.is_Float or part.is_Integer for part in value.as_real_imag())
     except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
         return None
@@ -190,18 +192,28 @@ def _coordinate(name: str) -> sympy.Float:
     return sympy.Float(1 + sympy.Rational(int.from_bytes(digest, "big"), 1 << 45), _DIGITS)
 
 
-def _double(value: sympy.Expr) -> complex | None:
-    """`value` in double precision; None where it is too large, or so small that it may be rounding error."""
-    try:
-        result = complex(value)
-    except OverflowError:
+def _point(value: sympy.Expr) -> Point | None:
+    """The mantissa and binary exponent of a value; None where it is so small that it may be rounding error."""
+    parts = [_mantissa(part) for part in value.as_real_imag()]
+    exponent = max(exponent for _, exponent in parts)
+    if exponent < _SMALLEST_EXPONENT:
         return None
-    return result if 1e-25 < abs(result) < 1e300 else None
+    # Beyond 2**-100 the smaller part is lost against the larger.
+    real, imaginary = (m * 2.0 ** max(e - exponent, -100) for m, e in parts)
+    return Point(complex(real, imaginary), exponent)
 
 
-def _rational(value: sympy.Expr, point: sympy.Expr) -> Fraction | None:
+def _mantissa(part: sympy.Expr) -> tuple[float, int]:
+    """Mantissa and binary exponent of a real number."""
+    sign, mantissa, exponent, bits = sympy.Float(part, _DIGITS)._mpf_
+    if not mantissa:
+        return 0.0, _SMALLEST_EXPONENT - 1
+    return (-1.0 if sign else 1.0) * int(mantissa) / (1 << bits), int(exponent) + int(bits)
+
+
+def _rational(value: sympy.Expr, there: sympy.Expr) -> Fraction | None:
     r"""The simple rational that an expression such as ``(1+\sqrt2)(1-\sqrt2)`` is; None if it is none."""
-    real, imaginary = point.as_real_imag()
+    real, imaginary = there.as_real_imag()
     if abs(imaginary) > 1e-20 or abs(real) > 1e15:
         return None
     digits = sympy.Rational(real)

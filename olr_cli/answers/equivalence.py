@@ -8,14 +8,15 @@ from typing import Any
 
 import sympy
 from math_verify import verify
+from sympy.core import random
 
-from olr_cli.answers.canonical import Unreadable, as_algebra, canonical, evaluate, expanded, value_at
+from olr_cli.answers.canonical import as_algebra, canonical, evaluate, expanded, value_at
 from olr_cli.answers.forms import Form
 from olr_cli.answers.latex import parse
 
-logging.disable(
-    logging.CRITICAL
-)  # math-verify reports that its own time limits are off; the parent keeps them
+logging.disable(logging.CRITICAL)  # math-verify warns that its time limits are off; the parent keeps them
+
+_SEED = 0
 
 
 @lru_cache(maxsize=4096)
@@ -25,6 +26,7 @@ def _parsed(answer: str) -> Any:
 
 def read(answer: str) -> Form | None:
     """The canonical form of a tidied answer; None if it has none."""
+    random.seed(_SEED)  # sympy tries some identities at random points
     try:
         return canonical(_parsed(answer))
     except MemoryError:
@@ -36,31 +38,35 @@ def read(answer: str) -> Form | None:
 
 def same(a: str, b: str) -> bool:
     """Whether math-verify's `verify` holds both ways for two tidied answers that can be read."""
+    random.seed(_SEED)
     try:
         x, y = _parsed(a), _parsed(b)
-        if _is_zero_difference(x, y):
-            return True
-        if isinstance(x, sympy.Eq) and isinstance(y, sympy.Eq) and _have_other_solutions(x, y):
-            return False
-        return bool(verify(x, y, timeout_seconds=None) and verify(y, x, timeout_seconds=None))
+        verdict = _quick_verdict(x, y)
+        if verdict is None:
+            verdict = bool(verify(x, y, timeout_seconds=None) and verify(y, x, timeout_seconds=None))
+        return verdict
     except MemoryError:
         raise
     except Exception:
         return False
 
 
-def _is_zero_difference(x: Any, y: Any) -> bool:
-    """A quick yes, where `verify` would find the same by slow simplification."""
-    if not (isinstance(x, sympy.Expr) and isinstance(y, sympy.Expr)):
-        return False
+def _quick_verdict(x: Any, y: Any) -> bool | None:
+    """What `verify` would find by slow simplification or by solving equations, where there is a shorter way."""
     try:
-        return bool(expanded(evaluate(x) - evaluate(y)) == 0)
-    except (Unreadable, TypeError):
-        return False
+        if isinstance(x, sympy.Eq) and isinstance(y, sympy.Eq):
+            return False if _have_other_solutions(x, y) else None
+        if isinstance(x, sympy.Expr) and isinstance(y, sympy.Expr):
+            return True if expanded(evaluate(x) - evaluate(y)) == 0 else None
+    except MemoryError:
+        raise
+    except Exception:
+        return None  # no shorter way
+    return None
 
 
 def _have_other_solutions(x: sympy.Eq, y: sympy.Eq) -> bool:
-    """Whether a solution of `x` is known that doesn't solve `y`; a quick no, where `verify` would solve both."""
+    """Whether a solution of `x` is known that doesn't solve `y`."""
     f, g = (as_algebra(evaluate(side.lhs) - evaluate(side.rhs)) for side in (x, y))
     for symbol in sorted(f.free_symbols, key=str):
         slope = sympy.diff(f, symbol)

@@ -37,35 +37,43 @@ _RELATIVE_DIFFERENCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """The value ``mantissa * 2**exponent`` of an expression, with 0.5 <= abs(mantissa) < 2."""
+
+    mantissa: complex
+    exponent: int
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """What an answer says, independent of its spelling. Equality is equality of kind, label and parts.
 
-    | kind       | label                          | parts                                         |
-    |------------|--------------------------------|-----------------------------------------------|
-    | number     | the exact rational, "p" or "p/q" |                                             |
-    | symbol     | its name, in small letters     |                                               |
-    | product    | a product of symbols, which may be a word |                                    |
-    | scalar     | the evaluated expression       |                                               |
-    | tuple      |                                | the entries; also open intervals: (1, 2)      |
-    | set        |                                | the distinct elements, sorted; never just one |
-    | interval   | its brackets, "[]", "[)" ...   | the two ends                                  |
-    | union      |                                | its intervals and sets                        |
-    | matrix     | "rows x columns"               | the entries, row by row                       |
-    | assignment | left-hand side                 | right-hand side; then the equation            |
-    | equation   | the polynomial that vanishes   |                                               |
-    | other      | the expression                 |                                               |
-    | text       | normalised text                | (can't be parsed, R8)                         |
+    | kind       | label                            | parts                                         |
+    |------------|----------------------------------|-----------------------------------------------|
+    | number     | the exact rational, "p" or "p/q" |                                               |
+    | symbol     | its name, in small letters       |                                               |
+    | product    | symbols, which may spell a word  |                                               |
+    | scalar     | the evaluated expression         |                                               |
+    | tuple      |                                  | the entries; also open intervals: (1, 2)      |
+    | set        |                                  | the distinct elements, sorted; never just one |
+    | interval   | its brackets, "[]", "[)" ...     | the two ends                                  |
+    | union      |                                  | its intervals and sets                        |
+    | matrix     | "rows x columns"                 | the entries, row by row                       |
+    | assignment | left-hand side                   | right-hand side; then the equation            |
+    | equation   | the polynomial that vanishes     |                                               |
+    | other      | the expression                   |                                               |
+    | text       | normalised text                  | (can't be parsed, R8)                         |
 
     Attributes:
-        value: of a symbol, product or scalar: its complex value where every symbol has a fixed value of its own;
-            None if unknown.
+        point: of a symbol, product or scalar: its value where every symbol has a fixed value of its own; None if
+            unknown.
         is_linear: of an equation, whether it is linear, so that its label tells all.
     """
 
     kind: Kind
     label: str = ""
     parts: tuple[Form, ...] = ()
-    value: complex | None = field(default=None, compare=False)
+    point: Point | None = field(default=None, compare=False)
     is_linear: bool = field(default=False, compare=False)
 
     @property
@@ -101,18 +109,19 @@ def unordered(parts: Sequence[Form]) -> Form:
 
 def to_json(form: Form) -> list[Any]:
     """`form` as JSON values."""
-    value = None if form.value is None else [form.value.real, form.value.imag]
-    return [form.kind, form.label, [to_json(part) for part in form.parts], value, form.is_linear]
+    point = None
+    if form.point is not None:
+        point = [form.point.mantissa.real, form.point.mantissa.imag, form.point.exponent]
+    return [form.kind, form.label, [to_json(part) for part in form.parts], point, form.is_linear]
 
 
 def from_json(data: Any) -> Form:
     """The form that `to_json` wrote."""
-    kind, label, parts, value, is_linear = data
+    kind, label, parts, numbers, is_linear = data
     if kind not in _KINDS:
         raise ValueError(f"unknown kind of form: {kind}")
-    return Form(
-        kind, label, tuple(map(from_json, parts)), None if value is None else complex(*value), is_linear
-    )
+    point = None if numbers is None else Point(complex(numbers[0], numbers[1]), numbers[2])
+    return Form(kind, label, tuple(map(from_json, parts)), point, is_linear)
 
 
 def compare(a: Form, b: Form) -> bool | None:
@@ -132,7 +141,7 @@ def compare(a: Form, b: Form) -> bool | None:
         return False if a.is_linear and b.is_linear else None
     if a.kind != b.kind:
         if kinds == {"symbol", "product"} or "other" in kinds:
-            return None  # math-verify takes `\\text{no}` and `no` for the same
+            return None  # math-verify takes `\text{no}` for the product `no`
         return _values(a, b) if kinds <= _EXPRESSIONS else False
     return _SAME_KIND[a.kind](a, b)
 
@@ -175,10 +184,13 @@ def _all(verdicts: Sequence[bool | None]) -> bool | None:
 
 def _values(a: Form, b: Form) -> bool | None:
     """Expressions that differ at one point differ."""
-    if a.value is None or b.value is None:
+    if a.point is None or b.point is None:
         return None
-    difference = abs(a.value - b.value)
-    return False if difference > _RELATIVE_DIFFERENCE * (abs(a.value) + abs(b.value)) else None
+    shift = a.point.exponent - b.point.exponent
+    if abs(shift) > 2:
+        return False
+    difference = abs(a.point.mantissa * 2.0**shift - b.point.mantissa)
+    return False if difference > _RELATIVE_DIFFERENCE else None
 
 
 _SAME_KIND: dict[str, Callable[[Form, Form], bool | None]] = {

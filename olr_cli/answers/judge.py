@@ -94,7 +94,8 @@ class Judge:
 
     def __init__(self, *, time_limit: float = 2.0, workers: int | None = None) -> None:
         if workers is None:
-            workers = min(len(os.sched_getaffinity(0)), 4)
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+            workers = min(cores or 1, 4)
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
         self._pool = WorkerPool(workers, time_limit)

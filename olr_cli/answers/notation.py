@@ -34,6 +34,7 @@ _TRANSLATION = str.maketrans({**_SIGNS, **dict.fromkeys(_INVISIBLE)})
 
 _STYLE = r"text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)"
 _REWRITES = [
+    (re.compile(r"^\*\*(.*)\*\*$"), r"\1"),
     (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])|\\!|\\displaystyle(?![a-zA-Z])"), ""),
     (re.compile(r"\\langle(?![a-zA-Z])"), "("),
     (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),

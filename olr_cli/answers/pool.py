@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import selectors
 import subprocess
 import sys
@@ -42,20 +41,22 @@ class _Worker:
 
     def __init__(self, time_limit: float) -> None:
         root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+        program = f"import sys; sys.path.append({root!r}); from {__package__}.worker import main; main({time_limit!r})"
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "olr_cli.answers.worker", repr(time_limit)],
+            [sys.executable, "-P", "-c", program],  # -P: nothing in the current folder is imported
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            # A fixed hash seed: the order of sympy's sets must not make a run differ from its repetition.
+            env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self.input = self.process.stdin.fileno()
         self.output = self.process.stdout.fileno()
         os.set_blocking(self.input, False)
         os.set_blocking(self.output, False)
+        self.owner = os.getpid()
         self.tasks: deque[int] = deque()
         self.outbox = bytearray()
         self.inbox = bytearray()
@@ -71,8 +72,14 @@ class _Worker:
         self.process.wait()
         self.errors.close()
 
+    def is_mine(self) -> bool:
+        """Whether this process started it, and not one that it was forked from."""
+        return self.owner == os.getpid()
+
     def has_output(self) -> bool:
-        return bool(select.select([self.output], [], [], 0)[0])
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.output, selectors.EVENT_READ)
+            return bool(selector.select(0))
 
     def last_words(self) -> str:
         """What it wrote to standard error."""
@@ -92,7 +99,6 @@ class WorkerPool:
         self.size = size
         self.time_limit = time_limit
         self._workers: list[_Worker] = []
-        self._process = os.getpid()
         weakref.finalize(self, _end_all, self._workers)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
@@ -103,9 +109,7 @@ class WorkerPool:
         """
         if not tasks:
             return []
-        if self._process != os.getpid():  # a fork: the workers are the other process's
-            self._process = os.getpid()
-            self._workers.clear()
+        self._workers[:] = [worker for worker in self._workers if worker.is_mine()]
         run = _Run(self, tasks)
         try:
             return run.finish()
@@ -115,8 +119,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers; the next `run` starts new ones."""
-        if self._process == os.getpid():
-            _end_all(self._workers)
+        _end_all(self._workers)
 
     @property
     def process_ids(self) -> list[int]:
@@ -126,7 +129,9 @@ class WorkerPool:
 
 def _end_all(workers: list[_Worker]) -> None:
     while workers:
-        workers.pop().end()
+        worker = workers.pop()
+        if worker.is_mine():
+            worker.end()
 
 
 class _Run:

@@ -7,6 +7,7 @@ a request never returns, an alarm ends it.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -19,6 +20,7 @@ _MEMORY = 2 << 30
 _MEMORY_TO_RETIRE = 1 << 30
 """The parser's caches grow with the variety of what it has read; a fresh process takes half a second."""
 
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _ALLOCATIONS_A_COLLECTION = 50_000
 """The parser allocates so much that looking for cycles at the usual rate takes a tenth of its time."""
 
@@ -38,7 +40,8 @@ def main(time_limit: float) -> None:
     """Answer requests, each of which should take at most `time_limit` seconds, until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    with contextlib.suppress(ValueError, OSError):  # not every system can limit it
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     sys.set_int_max_str_digits(0)
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a library prints is no reply
@@ -62,9 +65,5 @@ def main(time_limit: float) -> None:
             reply = equivalence.same(request[1], request[2])
         signal.setitimer(signal.ITIMER_REAL, 0)
         replies.write(json.dumps(reply).encode("ascii") + b"\n")
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _MEMORY_TO_RETIRE:
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT > _MEMORY_TO_RETIRE:
             return
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]))

@@ -48,7 +48,10 @@ def train(
     if not sweep:
         if index is not None:
             raise UserError("--index goes with --sweep")
-        _train_one(load_recipe(recipe, settings), run_dir, resume=resume, dry_run=dry_run, as_json=json)
+        alone = load_recipe(recipe, settings)
+        if alone.sweep is not None:
+            raise UserError(f"{recipe} is a sweep of {len(expand_sweep(recipe, settings))} runs; add --sweep")
+        _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=json)
         return
     runs = expand_sweep(recipe, settings)
     if index is not None and not 0 <= index < len(runs):
@@ -78,7 +81,7 @@ def _train_one(
     arm: str = "",
     as_json: bool = False,
 ) -> None:
-    from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
+    from olr_cli.engines.launch import check_same_recipe, launch, unfinished_run, unused_run_path
     from olr_cli.engines.local import loop
     from olr_cli.runs.directory import read_manifest
     from olr_cli.runs.interrupts import Interrupted
@@ -90,12 +93,14 @@ def _train_one(
             typer.echo(line)
         return
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
-    if resume and read_manifest(path)["status"] == "finished":
-        typer.echo(f"{path} is finished; nothing to resume.")
-        return
+    if resume:
+        check_same_recipe(path, recipe)
+        if read_manifest(path)["status"] == "finished":
+            typer.echo(f"{path} is finished; nothing to resume.")
+            return
     progress = choose_progress(as_json=as_json)
     try:
-        launch(recipe, path, loop.train, progress, facts=lambda: loop.facts(recipe), resume=resume, arm=arm)
+        launch(recipe, path, loop.LocalEngine, progress, resume=resume, arm=arm)
     except Interrupted as stop:
         typer.echo(
             f"Stopped. Everything up to the last complete step is in {path}; continue with --resume --run-dir {path}",

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from olr_cli.answers import Judge
+from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe import Recipe, changed_keys
 from olr_cli.recipe_checks import recipe_warnings, step_warnings
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished
@@ -70,6 +70,11 @@ def load_data(recipe: Recipe) -> DataSets:
     Raises:
         UserError: they cannot be read or do not serve the recipe's method.
     """
+    extractor = recipe.data.extractor
+    if extractor is not None and extractor not in EXTRACTORS:
+        raise UserError(
+            f"data.extractor is '{extractor}'{did_you_mean(extractor, EXTRACTORS)}; known: {', '.join(EXTRACTORS)}"
+        )
     train = training_prompts(recipe)
     if compose(recipe.method).needs_labels:
         train.require_labels(f"method '{recipe.method.name}'")
@@ -126,13 +131,40 @@ def unfinished_run(recipe: Recipe, root: Path = Path("runs")) -> Path:
     return found[0]
 
 
+class Engine(Protocol):
+    """Generates and optimises; made for a recipe and its data before anything is written.
+
+    What it can't work with, it refuses when it is made.
+    """
+
+    def __init__(self, recipe: Recipe, data: DataSets) -> None:
+        """Load the policy and check that the prompts fit it.
+
+        Raises:
+            UserError: the model or a prompt cannot be used.
+        """
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the manifest: engine, device, threads, departures from the authors' settings."""
+        ...
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is likely a mistake, a sentence each."""
+        ...
+
+    def train(self, run: Run) -> dict[str, Any]:
+        """Train from step `run.done` to the end; returns what the manifest should say of the finished run."""
+        ...
+
+
 def launch(
     recipe: Recipe,
     path: Path,
-    engine: Callable[[Run], dict[str, Any]],
+    make_engine: Callable[[Recipe, DataSets], Engine],
     progress: Progress,
     *,
-    facts: Callable[[], dict[str, Any]],
     resume: bool = False,
     arm: str = "",
 ) -> None:
@@ -141,22 +173,23 @@ def launch(
     Args:
         recipe: what to do.
         path: the run directory.
-        engine: trains; returns what it wants noted in the manifest.
+        make_engine: the engine's class.
         progress: told what happens.
-        facts: the engine's facts for the manifest (device, threads, departures), asked once the data are loaded.
         resume: continue the run at `path` instead of making it.
         arm: the sweep's name for runs that differ in their seed alone.
 
     Raises:
-        UserError: something the user can mend; the run directory holds everything up to the last complete step.
+        UserError: something the user can mend. Either nothing was written yet, or the run directory holds
+            everything up to the last complete step.
         Interrupted: the run was asked to stop; likewise.
     """
     if resume:
-        _check_same_recipe(path, recipe)
+        check_same_recipe(path, recipe)
     else:
         require_free(path)
     data = load_data(recipe)
-    for warning in warnings(recipe, data):
+    engine = make_engine(recipe, data)
+    for warning in [*warnings(recipe, data), *engine.warnings]:
         progress.say(f"Warning: {warning}")
     with held(path, make=not resume), Judge() as judge:
         done = 0
@@ -173,10 +206,10 @@ def launch(
             extractor=recipe.data.extractor,
             history=stored_history(path) if done else None,
         )
-        begin_attempt(path, from_step=done, data=_data_facts(data), **facts())
+        begin_attempt(path, from_step=done, data=_data_facts(data), **engine.facts)
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
-            found = engine(run)
+            found = engine.train(run)
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt)
             # On a full disk even this note may fail; the reason to report is the first error.
@@ -193,7 +226,12 @@ def stored_history(path: Path) -> History:
     return History.from_rows(labels.iter_rows(named=True))
 
 
-def _check_same_recipe(path: Path, recipe: Recipe) -> None:
+def check_same_recipe(path: Path, recipe: Recipe) -> None:
+    """Make sure that a run was begun with this recipe.
+
+    Raises:
+        UserError: it was not; the changed keys are named.
+    """
     changed = changed_keys(read_recipe(path), recipe)
     if changed:
         raise UserError(

@@ -48,8 +48,8 @@ class JsonProgress:
 class LineProgress:
     """A line an epoch, for logs and pipes."""
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
         self._steps = self._per_epoch = 1
 
     def start(self, steps: int, done: int, steps_per_epoch: int) -> None:

@@ -107,10 +107,10 @@ def refused(*words):
 
 
 def test_mistakes_are_one_sentence_and_status_2(run, arms, tmp_path):
-    assert "no figure 'dynamic'; did you mean 'dynamics'?" in refused(run, "--figure", "dynamic")
-    assert "no table 'arm'; did you mean 'arms'?" in refused(run, "--table", "arm")
-    assert "no format 'cvs'; did you mean 'csv'?" in refused(run, "--format", "cvs")
-    assert "--baseline gpro: no such arm; did you mean 'grpo'?" in refused(
+    assert "no figure 'dynamic' (did you mean 'dynamics'?" in refused(run, "--figure", "dynamic")
+    assert "no table 'arm' (did you mean 'arms'?" in refused(run, "--table", "arm")
+    assert "no format 'cvs' (did you mean 'csv'?" in refused(run, "--format", "cvs")
+    assert "--baseline gpro: no such arm (did you mean 'grpo'?" in refused(
         arms / "grpo1", arms / "olr1", "--baseline", "gpro"
     )
     assert "nowhere does not exist" in refused(tmp_path / "nowhere")

@@ -322,7 +322,7 @@ def test_a_name_below_a_folder_that_exists_is_a_file_and_no_hub_id(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "dapo").mkdir()
-    with pytest.raises(UserError, match=r"no file data/dapp; did you mean 'dapo'\?"):
+    with pytest.raises(UserError, match=r"no file data/dapp \(did you mean 'dapo'\?"):
         read_prompts("data/dapp")
 
 

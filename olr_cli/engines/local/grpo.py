@@ -16,12 +16,16 @@ from torch.nn.utils import clip_grad_norm_
 
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
+from olr_cli.errors import UserError
 
 STD_EPSILON = 1e-6
 DUAL_CLIP = 3.0
 GRADIENT_CLIP = 1.0
 ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
+
+MOST_SCORES = 2**28
+"""Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four."""
 
 
 def group_advantages(rewards_PG: Tensor) -> Tensor:
@@ -166,6 +170,9 @@ class Grpo:
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr}``; entropy is of the policy that sampled, over all
             rollouts. What has no value (KL without reference, anything of a step that trains nothing) is left out.
+
+        Raises:
+            UserError: the gradient is not finite.
         """
         advantages_PG = group_advantages(rewards_PG).to(self.policy.device)
         training = [prompt for prompt, trains in enumerate(trains_P) if trains]
@@ -177,7 +184,7 @@ class Grpo:
             if not mini_batch:
                 continue
             kl_and_clipped += self._accumulate(rollouts, advantages_PG, old_logprobs_PGT, mini_batch)
-            grad_norms.append(clip_grad_norm_(self.parameters, GRADIENT_CLIP, error_if_nonfinite=True))
+            grad_norms.append(self._clipped_gradient_norm())
             self.optimizer.step()
             # Zeros, not None: a mini-batch that teaches nothing is an AdamW step all the same, momentum goes on.
             self.optimizer.zero_grad(set_to_none=False)
@@ -224,6 +231,15 @@ class Grpo:
         kl_PGT = k3_divergence(logprobs_PGT, reference_PGT)
         return loss_PGT + self.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
+    def _clipped_gradient_norm(self) -> Tensor:
+        """Clip the gradient; its norm before that."""
+        norm = clip_grad_norm_(self.parameters, GRADIENT_CLIP)
+        if not norm.isfinite():
+            raise UserError(
+                "the gradient is not finite: the policy has diverged; start again with a smaller train.learning_rate"
+            )
+        return norm
+
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
         """Without a KL term a group of equal rewards has no gradient; its tokens count in the mean all the same."""
         if self.reference is not None:
@@ -251,8 +267,10 @@ class Grpo:
     def _micro_batches(self, rollouts: SampledRollouts, chosen: list[int]) -> Iterator[_MicroBatch]:
         """The rollouts of the chosen prompts in as few pieces as fit: whole groups, or parts of one."""
         G = rollouts.tokens_PGT.shape[1]
-        longest = max(map(len, rollouts.prompts)) + rollouts.tokens_PGT.shape[2]
-        rows = max(1, self.micro_batch_tokens // longest)
+        T = rollouts.tokens_PGT.shape[2]
+        V = self.policy.model.get_output_embeddings().weight.shape[0]
+        longest = max(map(len, rollouts.prompts)) + T
+        rows = max(1, min(self.micro_batch_tokens // longest, MOST_SCORES // (T * V)))
         groups_at_once, rollouts_at_once = max(1, rows // G), min(rows, G)
         for first_group in range(0, len(chosen), groups_at_once):
             for first_rollout in range(0, G, rollouts_at_once):

@@ -26,7 +26,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli import seeding
 from olr_cli.data.prompts import Prompt
-from olr_cli.engines.launch import Run, load_data, warnings
+from olr_cli.engines.launch import DataSets, Run, load_data, warnings
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.policy import Policy
@@ -44,75 +44,116 @@ from olr_cli.supervision.held_out import held_out_accuracy
 from olr_cli.supervision.metrics import label_metrics, rollout_metrics
 
 
-def train(run: Run) -> dict[str, Any]:
-    """Train from step `run.done` to the end.
+class LocalEngine:
+    """The engine for one machine: loads the policy, then trains it (see `olr_cli.engines.launch.Engine`)."""
 
-    Returns:
-        What the manifest should say of the finished run.
+    def __init__(self, recipe: Recipe, data: DataSets) -> None:
+        """Load the starting policy and encode every prompt.
 
-    Raises:
-        UserError: the model or a prompt cannot be used, or the disk is full.
-        Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
-    """
-    recipe = run.recipe
-    prepare(recipe)
-    policy = load_policy(recipe, checkpoint_path(run.path, run.done) if run.done else None)
-    prompts = run.data.train.prompts
-    token_ids = encode_prompts(policy, prompts, recipe)
-    grpo = _grpo(recipe, policy, checkpoint_path(run.path, run.done) if run.done else None)
-    batches = list(epoch_batches(recipe, len(prompts)))
-    run.progress.start(
-        len(batches), run.done, steps_per_epoch=-(-len(prompts) // recipe.train.prompts_per_step)
-    )
+        Raises:
+            UserError: the model cannot be used, prompts are too long, or a package that the recipe logs to is
+                missing.
+        """
+        require_log_packages(recipe)
+        set_up_torch(recipe)
+        self.policy = load_policy(recipe)
+        self.token_ids = encode_prompts(self.policy, data.train.prompts, recipe)
+        self.held_out = {
+            prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
+            for prefix, prompts in (("eval", data.test), ("validation", data.validation))
+            if prompts is not None
+        }
+        self.facts = _facts(self.policy)
+        self.warnings = [] if self.policy.has_chat_template else [_NO_TEMPLATE.format(recipe.model.path)]
 
-    with stop_requests() as stop, metric_logs(recipe, run.path) as logs:
-        if run.done == 0:
-            _record(run, logs, 0, 0, held_out(run, policy))
-        for step, (epoch, rows) in enumerate(batches, start=1):
-            if step <= run.done:
-                continue
-            clock = Stopwatch()
-            batch = [prompts[row] for row in rows]
-            with clock.measure("rollouts"):
-                keys = rollout_keys("rollout", recipe.seed, epoch, batch, recipe.train.rollouts_per_prompt)
-                sampled = sample(
-                    policy,
-                    [token_ids[row] for row in rows],
-                    keys,
-                    max_new_tokens=recipe.train.max_new_tokens,
-                    temperature=recipe.train.temperature,
-                    batch_tokens=recipe.engine.max_batch_tokens,
-                )
-            with clock.measure("labels"):
-                decided = run.supervisor.supervise(rollout_groups(batch, sampled, epoch, step))
-            with clock.measure("update"):
-                rewards = torch.tensor([group.rewards for group in decided])
-                metrics = grpo.update(sampled, rewards, [group.trains for group in decided])
-            with clock.measure("store"):
-                labels = [group.label for group in decided]
-                rollouts = [record for group in decided for record in group.rollouts]
-                run.store.append(step, labels, rollouts)
-            metrics |= step_metrics(decided, run.supervisor.judge.timeouts)
-            if step == 1:
-                _warn_of_a_wrong_template(run, metrics)
-            if is_due(step, recipe.train.evaluate_every, len(batches)):
-                with clock.measure("evaluation"):
-                    metrics |= held_out(run, policy)
-            _record(run, logs, step, epoch, metrics | clock.metrics())
-            if is_due(step, recipe.train.checkpoint_every, len(batches)) or stop.signal_number is not None:
-                save_checkpoint(run, step, policy, grpo)
-            if step < len(batches):
-                stop.raise_if_requested()
-    return {"steps": len(batches), "policy": str(checkpoint_path(run.path, len(batches)))}
+    def train(self, run: Run) -> dict[str, Any]:
+        """Train from step `run.done` to the end.
+
+        Raises:
+            UserError: the disk is full.
+            Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
+        """
+        recipe, prompts = run.recipe, run.data.train.prompts
+        reference = self.policy.frozen_copy() if recipe.train.kl_weight > 0 else None
+        if run.done:
+            self.policy = load_policy(recipe, checkpoint_path(run.path, run.done))
+        grpo = make_grpo(recipe, self.policy, reference)
+        if run.done:
+            load_trainer(grpo, checkpoint_path(run.path, run.done))
+        batches = list(epoch_batches(recipe, len(prompts)))
+        per_epoch = -(-len(prompts) // recipe.train.prompts_per_step)
+        run.progress.start(len(batches), run.done, steps_per_epoch=per_epoch)
+
+        with stop_requests() as stop, metric_logs(recipe, run.path) as logs:
+            if run.done == 0:
+                _record(run, logs, 0, 0, self.measure_held_out(run))
+            for step, (epoch, rows) in enumerate(batches, start=1):
+                if step <= run.done:
+                    continue
+                clock = Stopwatch()
+                batch = [prompts[row] for row in rows]
+                with clock.measure("rollouts"):
+                    keys = rollout_keys(
+                        "rollout", recipe.seed, epoch, batch, recipe.train.rollouts_per_prompt
+                    )
+                    sampled = self._sample(
+                        recipe, [self.token_ids[row] for row in rows], keys, recipe.train.temperature
+                    )
+                with clock.measure("labels"):
+                    decided = run.supervisor.supervise(rollout_groups(batch, sampled, epoch, step))
+                with clock.measure("update"):
+                    rewards = torch.tensor([group.rewards for group in decided])
+                    metrics = grpo.update(sampled, rewards, [group.trains for group in decided])
+                with clock.measure("store"):
+                    labels = [group.label for group in decided]
+                    run.store.append(step, labels, [record for group in decided for record in group.rollouts])
+                metrics |= step_metrics(decided, run.supervisor.judge.timeouts)
+                if step == 1:
+                    _warn_of_a_wrong_template(run, metrics)
+                if is_due(step, recipe.train.evaluate_every, len(batches)):
+                    with clock.measure("evaluation"):
+                        metrics |= self.measure_held_out(run)
+                _record(run, logs, step, epoch, metrics | clock.metrics())
+                if (
+                    is_due(step, recipe.train.checkpoint_every, len(batches))
+                    or stop.signal_number is not None
+                ):
+                    save_checkpoint(run, step, self.policy, grpo)
+                if step < len(batches):
+                    stop.raise_if_requested()
+        return {"steps": len(batches), "policy": str(checkpoint_path(run.path, len(batches)))}
+
+    def measure_held_out(self, run: Run) -> Metrics:
+        """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
+        recipe = run.recipe
+        found: Metrics = {}
+        for prefix, (prompts, token_ids) in self.held_out.items():
+            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.rollouts_per_prompt)
+            sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
+            accuracy = held_out_accuracy(
+                prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
+            )
+            found |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
+        return found
+
+    def _sample(
+        self, recipe: Recipe, token_ids: Sequence[list[int]], keys_PG: Any, temperature: float
+    ) -> SampledRollouts:
+        return sample(
+            self.policy,
+            token_ids,
+            keys_PG,
+            max_new_tokens=recipe.train.max_new_tokens,
+            temperature=temperature,
+            batch_tokens=recipe.engine.max_batch_tokens,
+        )
 
 
-def prepare(recipe: Recipe) -> None:
-    """Set torch up as the recipe says, so that results repeat.
+_NO_TEMPLATE = "{} has no chat template: prompts are given to it as plain text, roles left out"
 
-    Raises:
-        UserError: a package that the recipe logs to is missing.
-    """
-    require_log_packages(recipe)
+
+def set_up_torch(recipe: Recipe) -> None:
+    """Set torch up as the recipe says, so that results repeat."""
     if recipe.engine.threads is not None:
         torch.set_num_threads(recipe.engine.threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -120,18 +161,18 @@ def prepare(recipe: Recipe) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def facts(recipe: Recipe) -> dict[str, Any]:
-    """What the manifest says of this engine: where it ran, and where it departs from the authors' settings."""
-    on_gpu = recipe.engine.device != "cpu" and torch.cuda.is_available()
-    departures = ["mini-batches keep whole rollout groups; verl shuffles nothing either, but pads"]
+def _facts(policy: Policy) -> dict[str, Any]:
+    on_gpu = policy.device.type == "cuda"
+    departures = [
+        "a mini-batch's token mean is exact under gradient accumulation (verl: mean of micro-batch means)"
+    ]
     if on_gpu:
-        departures.append(
-            "bfloat16 autocast over float32 weights; results do not repeat bit for bit on a GPU"
-        )
+        departures.append("results do not repeat bit for bit on a GPU")
     return {
         "engine": "local",
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "threads": recipe.engine.threads or torch.get_num_threads(),
+        "dtype": str(policy.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
         "departures": departures,
     }
 
@@ -216,29 +257,6 @@ def step_metrics(decided: Sequence[SupervisedGroup], timeouts: int) -> Metrics:
     }
 
 
-def held_out(run: Run, policy: Policy) -> Metrics:
-    """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
-    recipe = run.recipe
-    found: Metrics = {}
-    for prefix, prompts in (("eval", run.data.test), ("validation", run.data.validation)):
-        if prompts is None:
-            continue
-        keys = rollout_keys("held-out", recipe.seed, 0, prompts.prompts, recipe.train.rollouts_per_prompt)
-        sampled = sample(
-            policy,
-            encode_prompts(policy, prompts.prompts, recipe),
-            keys,
-            max_new_tokens=recipe.train.max_new_tokens,
-            temperature=recipe.train.evaluation_temperature,
-            batch_tokens=recipe.engine.max_batch_tokens,
-        )
-        accuracy = held_out_accuracy(
-            prompts.prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
-        )
-        found |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
-    return found
-
-
 def is_due(step: int, every: int | None, last: int) -> bool:
     """Whether something that happens every so many steps, and at the last, happens now."""
     return step == last or (every is not None and step % every == 0)
@@ -249,7 +267,9 @@ def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
 
     def fill(folder: Path) -> None:
         policy.save(folder)
-        torch.save(grpo.optimizer.state_dict(), folder / "optimizer.pt")
+        # Through a file of ours: torch's own hides what the system said of a full disk.
+        with (folder / "optimizer.pt").open("wb") as file:
+            torch.save(grpo.optimizer.state_dict(), file)
         state = {"step": step, "recipe_digest": run.recipe.digest(), "rng": torch.get_rng_state().tolist()}
         (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
 
@@ -257,36 +277,10 @@ def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
     write_checkpoint(run.path, step, fill, keep=run.recipe.train.keep_checkpoints)
 
 
-def rehearse(recipe: Recipe) -> list[str]:
-    """What a run of this recipe would do, and one prompt exactly as the policy sees it; nothing is written."""
-    prepare(recipe)
-    data = load_data(recipe)
-    policy = load_policy(recipe)
-    prompts = data.train.prompts
-    encode_prompts(policy, prompts, recipe)
-    steps = sum(1 for _ in epoch_batches(recipe, len(prompts)))
-    rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt
-    first = prompts[0]
-    return [
-        dump_yaml(recipe.plain()),
-        *(
-            f"Warning: {warning}"
-            for warning in [*warnings(recipe, data), *_template_warnings(recipe, policy)]
-        ),
-        f"{len(prompts)} prompts from {data.train.source}, {sum(p.is_marked for p in prompts)} of them marked as noise",
-        f"{steps} steps, {rollouts:,} rollouts; device {policy.device}",
-        f"prompt {first.prompt_id} as the policy sees it:",
-        policy.render(first.messages),
-        f"its label: {first.given_label}",
-    ]
-
-
-def _grpo(recipe: Recipe, policy: Policy, checkpoint: Path | None) -> Grpo:
+def make_grpo(recipe: Recipe, policy: Policy, reference: Policy | None) -> Grpo:
+    """The update, set up as the recipe says."""
     settings = recipe.train
-    reference = None
-    if settings.kl_weight > 0:
-        reference = policy.frozen_copy() if checkpoint is None else load_policy(recipe).frozen_copy()
-    grpo = Grpo(
+    return Grpo(
         policy,
         reference,
         learning_rate=settings.learning_rate,
@@ -296,12 +290,33 @@ def _grpo(recipe: Recipe, policy: Policy, checkpoint: Path | None) -> Grpo:
         temperature=settings.temperature,
         micro_batch_tokens=recipe.engine.max_batch_tokens,
     )
-    if checkpoint is not None:
-        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=policy.device)
-        grpo.optimizer.load_state_dict(state)
-        saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
-        torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
-    return grpo
+
+
+def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
+    """Bring the optimiser, and torch's random state, to where a checkpoint left them."""
+    state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=grpo.policy.device)
+    grpo.optimizer.load_state_dict(state)
+    saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
+    torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
+
+
+def rehearse(recipe: Recipe) -> list[str]:
+    """What a run of this recipe would do, and one prompt exactly as the policy sees it; nothing is written."""
+    data = load_data(recipe)
+    engine = LocalEngine(recipe, data)
+    prompts = data.train.prompts
+    steps = sum(1 for _ in epoch_batches(recipe, len(prompts)))
+    rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt
+    first = prompts[0]
+    return [
+        dump_yaml(recipe.plain()),
+        *(f"Warning: {warning}" for warning in [*warnings(recipe, data), *engine.warnings]),
+        f"{len(prompts)} prompts from {data.train.source}, {sum(p.is_marked for p in prompts)} of them marked as noise",
+        f"{steps} steps, {rollouts:,} rollouts; device {engine.facts['device']}",
+        f"prompt {first.prompt_id} as the policy sees it:",
+        engine.policy.render(first.messages),
+        f"its label: {first.given_label}",
+    ]
 
 
 def _record(run: Run, logs: Sequence[Any], step: int, epoch: int, metrics: Metrics) -> None:
@@ -309,14 +324,6 @@ def _record(run: Run, logs: Sequence[Any], step: int, epoch: int, metrics: Metri
     for log in logs:
         log(step, metrics)
     run.progress.step(step, metrics)
-
-
-def _template_warnings(recipe: Recipe, policy: Policy) -> list[str]:
-    if policy.has_chat_template:
-        return []
-    return [
-        f"{recipe.model.path} has no chat template: prompts are given to it as plain text, roles left out"
-    ]
 
 
 def _warn_of_a_wrong_template(run: Run, metrics: Metrics) -> None:

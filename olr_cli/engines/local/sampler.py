@@ -165,10 +165,9 @@ def _respond(
 def _draw(pi_BV: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
     """The first token whose cumulative probability exceeds a uniform number; in float64, or rare tokens get lost."""
     cumulative_BV = pi_BV.double().cumsum(-1)
-    total_B = cumulative_BV[:, -1]
-    threshold_B = torch.from_numpy(uniform_B).to(pi_BV.device) * total_B
-    below_total_B = torch.minimum(threshold_B, total_B.nextafter(torch.zeros_like(total_B)))
-    return torch.searchsorted(cumulative_BV, below_total_B[:, None], right=True)[:, 0]
+    # Below the total even after rounding, since a uniform number is at most 1 - 2**-53: there is such a token.
+    threshold_B = torch.from_numpy(uniform_B).to(pi_BV.device) * cumulative_BV[:, -1]
+    return torch.searchsorted(cumulative_BV, threshold_B[:, None], right=True)[:, 0]
 
 
 def _texts(policy: Policy, tokens_PGT: Tensor, kept_PG: Tensor) -> list[list[str]]:

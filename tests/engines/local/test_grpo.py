@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
+from olr_cli.engines.local import grpo as grpo_module
 from olr_cli.engines.local.grpo import (
     Grpo,
     clipped_surrogate,
@@ -18,6 +19,7 @@ from olr_cli.engines.local.grpo import (
     response_logprobs,
 )
 from olr_cli.engines.local.sampler import sample
+from olr_cli.errors import UserError
 
 REWARDS = torch.tensor(
     [[1.0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 1, 1], [0.5, 0.25, 0, 1, 0, 0]]
@@ -198,6 +200,14 @@ def test_in_the_case_above_clip_and_dual_clip_hold_for_some_tokens():
     assert ((new - rollouts.logprobs_PGT).exp()[is_response & (advantages < 0)] > 3).any()
 
 
+def test_a_large_vocabulary_makes_micro_batches_smaller(monkeypatch):
+    policy, reference, rollouts = off_policy_case()
+    whole = gradient_of(policy, reference, rollouts)
+    monkeypatch.setattr(grpo_module, "MOST_SCORES", 64 * rollouts.tokens_PGT.shape[2] * 12)  # two groups
+    assert len(list(grpo(policy)._micro_batches(rollouts, [0, 1, 2, 3]))) == 2
+    assert_same_gradient(gradient_of(policy, reference, rollouts), whole)
+
+
 @pytest.mark.parametrize("micro_batch_tokens", [1, 40, 200])
 def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(micro_batch_tokens):
     policy, reference, rollouts = off_policy_case()
@@ -277,6 +287,17 @@ def test_a_step_is_adamw_on_a_gradient_clipped_to_norm_one():
         is_large = clipped.abs() > 1e-4  # where Adam's eps of 1e-8 and rounding do not show
         step = before[name] * 0.01 * 0.01 + 0.01 * clipped.sign()
         torch.testing.assert_close((before[name] - weight)[is_large], step[is_large], atol=1e-5, rtol=1e-3)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change():
+    policy = tiny_policy()
+    rollouts = sampled_by(policy)
+    with torch.no_grad():
+        policy.model.model.norm.weight[0] = torch.inf
+    before = weights(policy)
+    with pytest.raises(UserError, match=r"train\.learning_rate"):
+        grpo(policy).update(rollouts, REWARDS, ALL_TRAIN)
+    assert torch.equal(weights(policy), before)
 
 
 def test_a_step_that_trains_nothing_changes_nothing_and_reports_no_gradient():

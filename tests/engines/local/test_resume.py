@@ -54,7 +54,7 @@ def recipe(**changes):
 def go(path, *, resume=False, a_recipe=None):
     a_recipe = a_recipe or recipe()
     quiet = LineProgress(io.StringIO())
-    launch(a_recipe, path, loop.train, quiet, facts=lambda: loop.facts(a_recipe), resume=resume)
+    launch(a_recipe, path, loop.LocalEngine, quiet, resume=resume)
 
 
 def tables(path):

@@ -1,0 +1,118 @@
+"""Seconds of one label update: 160 prompts x 8 responses of 2,000 characters, on one core.
+
+Everything between the rollouts and the rewards is timed: extraction, equivalence classes, vote, history, criteria,
+effective label, records. The visit is the sixth, so histories have five entries. Every repetition has fresh answers:
+a memo filled by the one before does not help it. Starting the worker processes (once a run) is timed apart.
+
+    taskset -c 0 python benchmarks/label_update.py            # a JSON line a kind of answers
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.recipe import OlrMethod
+from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+
+PROMPTS, ROLLOUTS, CHARACTERS, VISITS = 160, 8, 2000, 6
+
+Answers = Callable[[random.Random], list[str]]
+
+
+def integers(rng: random.Random) -> list[str]:
+    """The true answer and three wrong ones, plain integers."""
+    return [str(rng.randrange(-10_000, 100_000)) for _ in range(4)]
+
+
+def mixed(rng: random.Random) -> list[str]:
+    """Forms as in MATH and DAPO answers: two spellings of the true answer, and two wrong answers."""
+    a, b, c = rng.randrange(2, 900), rng.randrange(2, 900), rng.randrange(2, 60)
+    d = rng.randrange(2, 60)
+    forms = [
+        [f"\\frac{{{a}}}{{{b}}}", f"{a}/{b}", f"\\frac{{{b}}}{{{a}}}", f"{a / b:.3f}"],
+        [f"{a}\\sqrt{{{c}}}", f"\\sqrt{{{c}}} \\cdot {a}", f"{a}\\sqrt{{{c + 1}}}", f"{b}"],
+        [f"({a}, {b})", f"\\left({a},{b}\\right)", f"({b}, {a})", f"({a}, {c})"],
+        [f"{a}\\text{{ cm}}", f"{a}", f"{b}\\text{{ cm}}", f"{c}"],
+        [f"x^2+{a}x+{b}", f"x^{{2}}+{a}x+{b}", f"x^2-{a}x+{b}", f"x^2+{b}x+{a}"],
+        [f"[{c}, {c + d}]", f"[{c},{c + d}]", f"({c}, {c + d})", f"[{c}, {c + d + 1}]"],
+        [f"\\frac{{{a}\\pi}}{{{c}}}", f"\\frac{{{a}}}{{{c}}}\\pi", f"\\frac{{{b}\\pi}}{{{c}}}", f"{a}\\pi"],
+        [f"{a}^\\circ", f"{a}", f"{b}^\\circ", f"{c}^\\circ"],
+        [f"{c}\\%", f"{c}%", f"{d}\\%", f"{a}"],
+        [f"{a},{b:03d}", f"{a}{{,}}{b:03d}", f"{b}{a:03d}", f"{a}"],
+        [f"\\{{{c}, {c + d}\\}}", f"\\{{{c + d}, {c}\\}}", f"\\{{{c}\\}}", f"\\{{{d}, {c + d}\\}}"],
+        [f"x = {a}", f"{a}", f"x = {b}", f"{b}"],
+    ]
+    return rng.choice(forms)
+
+
+def groups(answers: Answers, rng: random.Random) -> list[list[RolloutGroup]]:
+    """Rollout groups of all visits; each prompt's rollouts favour its first two spellings."""
+    words = ["we", "therefore", "consider", "both", "sides", "of", "the", "equation", "and", "obtain"]
+    prompts, choices = [], []
+    for number in range(PROMPTS):
+        forms = answers(rng)
+        noise_type = rng.choice(["clean", "active"])
+        given = forms[0] if noise_type == "clean" else SENTINEL
+        prompts.append(Prompt(str(number), (), given, forms[0], noise_type))
+        choices.append([forms[0]] * 3 + [forms[1]] * 2 + forms[2:])
+
+    def response(answer: str) -> str:
+        text = " ".join(rng.choice(words) for _ in range(CHARACTERS // 6))
+        return f"{text[: CHARACTERS - len(answer) - 8]}\\boxed{{{answer}}}"
+
+    return [
+        [
+            RolloutGroup(
+                prompt, visit, visit, tuple(Rollout(response(rng.choice(own))) for _ in range(ROLLOUTS))
+            )
+            for prompt, own in zip(prompts, choices, strict=True)
+        ]
+        for visit in range(1, VISITS + 1)
+    ]
+
+
+def measure(answers: Answers, repetitions: int) -> dict[str, float]:
+    """Median and spread of the sixth visit's time, and of the first, whose answers nobody has seen before."""
+    first, last = [], []
+    with Judge(workers=1) as judge:
+        began = time.perf_counter()
+        judge.classify([{"\\sqrt{2}+x", "x+2"}])
+        start = time.perf_counter() - began
+        for repetition in range(repetitions):
+            visits = groups(answers, random.Random(repetition))
+            supervisor = Supervisor(compose(OlrMethod(warmup_epochs=5)), judge, seed=repetition)
+            seconds = []
+            for visit in visits:
+                began = time.perf_counter()
+                supervisor.supervise(visit)
+                seconds.append(time.perf_counter() - began)
+            first.append(seconds[0])
+            last.append(seconds[-1])
+    return {
+        "first_visit_median_s": round(statistics.median(first), 3),
+        "first_visit_max_s": round(max(first), 3),
+        "sixth_visit_median_s": round(statistics.median(last), 3),
+        "worker_start_s": round(start, 2),
+    }
+
+
+def main() -> None:
+    """Print one JSON line for integers and one for mixed forms."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=7)
+    repetitions = parser.parse_args().repetitions
+    for answers in (integers, mixed):
+        print(json.dumps({"answers": answers.__name__, **measure(answers, repetitions)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

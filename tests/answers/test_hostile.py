@@ -1,0 +1,84 @@
+"""Verification never hangs, kills the run or raises (R8)."""
+
+import threading
+import time
+
+import pytest
+from hostile import HOSTILE
+
+from olr_cli.answers import Judge, extract
+from olr_cli.answers.pool import GAVE_UP
+
+LIMIT = 0.5
+RESTART = 20.0  # of a worker, on a busy machine
+
+
+def decide_all():
+    with Judge(time_limit=LIMIT, workers=1) as judge:
+        judge.classify([["x+1", "1+x"]])
+        for answer in HOSTILE:
+            extract(f"so \\boxed{{{answer}}} {answer}")
+            started, before = time.monotonic(), judge.timeouts
+            (classes,) = judge.classify([[answer, "5", "x+1", "1+x"]])
+            given_up = judge.timeouts - before
+            # The answer is read, then compared with 5 and x + 1; each step has its own limit.
+            assert time.monotonic() - started < 3 * LIMIT + (given_up + 2) * RESTART, answer[:50]
+            assert given_up <= 2, answer[:50]
+            assert classes.same("x+1", "1+x") and not classes.same("5", "x+1")
+            assert classes.same(answer, answer)
+
+            judge.classify([[answer, "5", "x+1"]])
+            assert judge.timeouts == before + given_up, "a hostile answer costs its limit once"
+        return judge.timeouts
+
+
+@pytest.mark.slow
+def test_every_hostile_answer_is_decided_and_the_judge_goes_on():
+    assert 3 <= decide_all() <= len(HOSTILE) // 2
+
+
+@pytest.mark.slow
+def test_it_works_in_any_thread():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(decide_all()))
+    thread.start()
+    thread.join()
+    assert len(results) == 1
+
+
+def test_a_hostile_answer_costs_its_neighbours_nothing():
+    hostile = r"\binom{10^9}{5\cdot 10^8}"
+    answers = [*(f"{n}+\\sqrt{{2}}" for n in range(20)), hostile, *(f"{n}\\pi" for n in range(2, 20))]
+    with Judge(time_limit=LIMIT, workers=1) as judge:
+        (classes,) = judge.classify([answers])
+        assert judge.timeouts == 1
+    assert [a for a in answers if not classes.is_parsed(a)] == [hostile]
+    assert not classes.proved_different(hostile, r"2\pi")
+    assert classes.proved_different(r"2\pi", r"3\pi")
+
+
+def test_a_pair_that_takes_too_long_is_two_classes_but_not_proved_different(monkeypatch):
+    with Judge(workers=1) as judge:
+        run = judge._pool.run
+
+        def give_up(tasks):
+            return [
+                GAVE_UP if task[0] == "same" else reply for task, reply in zip(tasks, run(tasks), strict=True)
+            ]
+
+        monkeypatch.setattr(judge._pool, "run", give_up)
+        for _ in range(2):
+            (classes,) = judge.classify([["no", r"\text{no}", "yes"]])
+            assert judge.timeouts == 1
+    assert classes.is_parsed("no") and classes.is_parsed(r"\text{no}")
+    assert not classes.same("no", r"\text{no}") and not classes.proved_different(r"\text{no}", "no")
+    assert classes.proved_different("no", "yes")
+
+
+@pytest.mark.parametrize("answer", ["x" * 1_000_000, "{" * 10_000 + "}" * 10_000])
+def test_long_and_deep_answers_are_never_parsed(answer):
+    with Judge() as judge:
+        (classes,) = judge.classify([[answer, f"${answer}$", answer + "y"]])
+        assert judge._pool.process_ids == [] and judge.timeouts == 0
+    assert classes.same(answer, f"${answer}$") and not classes.same(answer, answer + "y")
+    assert not classes.is_parsed(answer)

@@ -1,0 +1,164 @@
+"""Worker processes: limits, deaths, replacement (R8)."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from olr_cli.answers import Judge, pool
+from olr_cli.answers.judge import _Memo
+from olr_cli.answers.pool import GAVE_UP, WorkerPool
+
+SLOW = ("read", r"\binom{10^9}{5\cdot 10^8}")
+
+
+@pytest.fixture
+def workers():
+    pool = WorkerPool(1, time_limit=1.0)
+    yield pool
+    pool.close()
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def wait_until(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def test_workers_start_when_there_is_work_and_stay(workers):
+    assert workers.run([]) == [] and workers.process_ids == []
+    workers.run([("read", "x")])
+    (pid,) = workers.process_ids
+    workers.run([("read", "y")] * 100)
+    assert workers.process_ids == [pid]
+
+
+def test_results_come_in_the_order_of_the_tasks():
+    pool = WorkerPool(3, time_limit=5.0)
+    results = pool.run([("read", f"{n}+1") for n in range(200)])
+    assert [result[:2] for result in results] == [["number", str(n + 1)] for n in range(200)]
+    assert 1 <= len(pool.process_ids) <= 3
+    pool.close()
+    assert pool.process_ids == []
+
+
+def test_a_slow_task_costs_its_own_limit_and_the_others_are_done(workers):
+    workers.run([("read", "x")])
+    started = time.monotonic()
+    results = workers.run([("read", "1+1"), SLOW, ("read", "2+1")])
+    assert time.monotonic() - started > 1.0
+    assert [r if r is GAVE_UP else r[1] for r in results] == ["2", GAVE_UP, "3"]
+
+
+def test_a_killed_worker_is_replaced(workers):
+    workers.run([("read", "x")])
+    (pid,) = workers.process_ids
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not is_alive(pid))
+    assert workers.run([("read", "1+1")])[0][1] == "2"
+    assert workers.process_ids not in ([], [pid])
+
+
+def test_a_judge_survives_the_death_of_its_workers():
+    with Judge(workers=1) as judge:
+        judge.classify([["x+1", "1+x"]])
+        os.kill(judge._pool.process_ids[0], signal.SIGKILL)
+        assert judge.classify([["x+2", "2+x"]])[0].same("x+2", "2+x")
+        assert judge.timeouts == 0
+
+
+def test_a_task_that_ends_its_worker_twice_is_given_up(workers):
+    broken = ("read",)
+    first, second = workers.run([broken, ("read", "1+1")])
+    assert first is GAVE_UP and second[1] == "2"
+
+
+def test_workers_that_cant_start_are_reported(workers, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="can't be started"):
+        workers.run([("read", "x")])
+
+
+def test_an_interrupted_run_leaves_no_reply_behind(workers, monkeypatch):
+    def interrupt(run, worker):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool._Run, "_hear", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            workers.run([("read", "1+1")])
+    assert workers.process_ids == []
+    assert workers.run([("read", "2+1")])[0][1] == "3"
+
+
+def test_closing_ends_the_workers_and_a_judge_can_be_used_again():
+    with Judge(workers=1) as judge:
+        judge.classify([["x+1"]])
+        (pid,) = judge._pool.process_ids
+        judge.close()
+        assert not is_alive(pid)
+        assert judge.classify([["x+2", "2+x"]])[0].same("x+2", "2+x")
+
+
+@pytest.mark.parametrize("answer", ["x+1", r"\binom{10^9}{5\cdot 10^8}"], ids=["idle", "busy"])
+def test_workers_die_with_their_parent(answer):
+    program = f"""
+import threading, time
+from olr_cli.answers import Judge
+judge = Judge(time_limit=2.0, workers=1)
+judge.classify([["x"]])
+print(judge._pool.process_ids[0], flush=True)
+judge.classify([[{answer!r}]])
+time.sleep(60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    pid = int(parent.stdout.readline())
+    time.sleep(0.5)
+    parent.kill()
+    parent.communicate()
+    assert wait_until(lambda: not is_alive(pid))
+
+
+def test_a_forked_process_starts_workers_of_its_own():
+    with Judge(workers=1) as judge:
+        judge.classify([["x+1"]])
+        (pid,) = judge._pool.process_ids
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                same = judge.classify([["x+2", "2+x"]])[0].same("x+2", "2+x")
+                status = 0 if same and pid not in judge._pool.process_ids else 1
+                judge.close()
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert judge.classify([["x+3", "3+x"]])[0].same("x+3", "3+x")
+        assert judge._pool.process_ids == [pid]
+
+
+def test_a_task_that_eats_memory_is_stopped(workers):
+    workers.time_limit = 60.0
+    first, second = workers.run([("read", r"\operatorname{ones}(30000,30000)"), ("read", "1+1")])
+    assert first in (GAVE_UP, None) and second[1] == "2"
+
+
+def test_only_the_most_recent_results_are_remembered():
+    memo = _Memo(100)
+    for n in range(1000):
+        memo[n] = -n
+        assert memo[0] == 0  # used all the time
+    assert [n for n in range(1000) if n in memo] == [0, *range(901, 1000)]

@@ -1,0 +1,223 @@
+"""The `olr` command as a user meets it: what it imports, how it ends, what it says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.runs.directory import held, read_manifest
+from olr_cli.runs.metrics import read_metrics
+
+HEAVY = (
+    "torch",
+    "transformers",
+    "polars",
+    "matplotlib",
+    "scipy",
+    "pyarrow",
+    "math_verify",
+    "pydantic",
+    "numpy",
+)
+SMALL = ["data.limit=12", "train.prompts_per_step=6", "train.epochs=2", "method.warmup_epochs=1"]
+SMALL += ["method.slope_threshold=0", "data.test=null"]
+
+
+def olr(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def train(*arguments, settings=SMALL):
+    options = [part for setting in settings for part in ("--set", setting)]
+    return olr("train", "laptop/quickstart", *options, *arguments)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "small"
+    result = train("--run-dir", path)
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def test_help_imports_nothing_heavy():
+    code = f"import sys, olr_cli.cli; print([m for m in {HEAVY} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_help_and_version():
+    result = olr("--help")
+    assert result.exit_code == 0
+    for command in ("inject-noise", "train", "analyze", "replay", "recipes", "make-policy"):
+        assert command in result.output
+    assert re.fullmatch(r"olr \d+\.\d+\.\d+\n", olr("--version").output)
+
+
+def test_a_run_says_what_happened_and_what_comes_next(run):
+    result = train("--run-dir", run.parent / "again")
+    assert "step 4/4" in result.output
+    assert "wrong labels, last epoch" in result.output
+    assert f"Next: olr analyze {run.parent / 'again'}" in result.output
+
+
+def test_json_progress_is_json(tmp_path):
+    result = train("--run-dir", tmp_path / "run", "--json")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [event["step"] for event in events if event["event"] == "step"] == [0, 1, 2, 3, 4]
+
+
+def test_a_dry_run_shows_a_prompt_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = train("--dry-run")
+    assert re.search(r"as the policy sees it:\n\d{3}\+\d{3}=\n", result.output)
+    assert "slope_threshold: 0.0" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_analyze_and_replay_work_on_the_run(run):
+    assert olr("analyze", run, "--figure", "all").exit_code == 0
+    assert (run / "figures" / "dynamics.png").stat().st_size > 10_000
+    result = olr("replay", run)
+    assert "The effective label is the run's own in 24 of 24 visits." in result.output
+    lines = olr("replay", run, "--set", "method.criteria=[]", "--json").stdout.splitlines()
+    assert len(lines) == 24
+    assert {json.loads(line)["label_source"] for line in lines} > {"majority"}
+
+
+def test_resume_of_a_finished_run_says_so(run):
+    result = train("--run-dir", run, "--resume")
+    assert (result.exit_code, "nothing to resume" in result.output) == (0, True)
+
+
+def test_the_manifest_and_metrics_tell_the_run(run):
+    manifest = read_manifest(run)
+    assert manifest["status"] == "finished"
+    assert manifest["threads"] == 1
+    assert manifest["data"]["train"]["prompts"] == 12
+    assert len(manifest["data"]["train"]["digest"]) == 64
+    last = read_metrics(run)[-1]
+    assert {
+        "majority/accuracy",
+        "label/effective_noise",
+        "policy/kl",
+        "rollout/reward",
+        "time/update",
+    } <= set(last)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["data.train=nowhere.jsonl"], "no file nowhere.jsonl"),
+        (["data.train=columns.jsonl"], "columns.jsonl has no column of prompts"),
+        (["data.train=unlabelled.jsonl", "noise=null"], "needs the label of every prompt"),
+        (["noise.ratio=1.5"], "noise.ratio is 1.5"),
+        (["train.epoch=1"], "did you mean 'train.epochs'"),
+        (["train.rollouts_per_prompt=1"], "a group of one has no advantage"),
+        (["model.path=builtin:addition-easy"], "did you mean 'addition-easier'"),
+        (["model.path=./nowhere"], "./nowhere"),
+        (["data.extractor=box"], "data.extractor is 'box' (did you mean 'boxed'?)"),
+        (["train.max_prompt_tokens=3"], "12 of 12 prompts are longer than train.max_prompt_tokens 3"),
+        (["data.train=marked.jsonl"], "mark"),
+    ],
+)
+def test_bad_input_is_one_sentence_status_2_and_nothing_written(settings, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("columns.jsonl").write_text('{"q": "1+1", "a": "2"}\n')
+    Path("unlabelled.jsonl").write_text('{"question": "1+1"}\n')
+    Path("marked.jsonl").write_text('{"question": "1+1", "answer": "__NoCorrectAnswer__"}\n')
+    before = sorted(tmp_path.iterdir())
+    result = train("--run-dir", "run", settings=[*SMALL, *settings])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_run_directory_in_use_is_refused(run):
+    with held(run):
+        assert "in use by a live process" in train("--run-dir", run).stderr
+    assert "holds a run already (finished)" in train("--run-dir", run).stderr
+
+
+def test_a_torn_shard_is_named(run, tmp_path):
+    import shutil
+
+    torn = tmp_path / "torn"
+    shutil.copytree(run, torn)
+    shard = torn / "labels" / "step-000002.parquet"
+    shard.write_bytes(shard.read_bytes()[:-5])
+    for command in (("analyze", torn, "--figure", "dynamics"), ("replay", torn)):
+        result = olr(*command)
+        assert result.exit_code == 2
+        assert "step-000002.parquet is torn" in result.stderr
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or sys.platform != "linux", reason="mounting a tmpfs needs root on Linux"
+)
+def test_a_full_disk_is_said_and_the_run_goes_on_with_room(tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(small)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this system does not let us mount a tmpfs")
+    try:
+        result = train("--run-dir", small / "run")
+        assert result.exit_code == 2
+        assert "the disk is full" in result.stderr
+        subprocess.run(["mount", "-o", "remount,size=50m", str(small)], check=True)
+        result = train("--run-dir", small / "run", "--resume")
+        assert result.exit_code == 0, result.output
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
+    recipe = tmp_path / "sweep.yaml"
+    settings = "\n".join(
+        [
+            "name: tiny",
+            "data: {train: arithmetic, limit: 6}",
+            "noise: {type: active, ratio: 0.5}",
+            "train: {epochs: 1, prompts_per_step: 6, max_new_tokens: 5, learning_rate: 2.0e-4}",
+            "engine: {name: local, device: cpu, threads: 1}",
+            "sweep:",
+            "  arms: {clean: {noise: null}, active: {}}",
+            "  grid: {seed: [1]}",
+        ]
+    )
+    recipe.write_text(settings)
+    assert "is a sweep of 2 runs; add --sweep" in olr("train", recipe).stderr
+    result = olr("train", recipe, "--sweep", "--run-dir", tmp_path / "runs")
+    assert result.exit_code == 0, result.output
+    assert {read_manifest(tmp_path / "runs" / p)["arm"] for p in ("clean_seed-1", "active_seed-1")} == {
+        "clean",
+        "active",
+    }
+    assert (
+        "2 of them finished already" in olr("train", recipe, "--sweep", "--run-dir", tmp_path / "runs").output
+    )
+
+
+def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
+    assert "laptop/quickstart" in olr("recipes", "ls").output
+    assert "slope_threshold" in olr("recipes", "show", "laptop/quickstart").output
+    assert "keep_checkpoints" in olr("recipes", "show", "laptop/quickstart", "--resolved").output
+    mine = tmp_path / "mine.yaml"
+    assert olr("recipes", "cp", "laptop/coherence", mine).exit_code == 0
+    assert "a sweep of 5 runs" in olr("recipes", "validate", mine).output
+    assert "exists already" in olr("recipes", "cp", "laptop/coherence", mine).stderr
+    mine.write_text("trian: 1")
+    assert olr("recipes", "validate", mine).exit_code == 2
