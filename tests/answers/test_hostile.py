@@ -13,10 +13,10 @@ LIMIT = 0.5
 RESTART = 20.0  # of a worker, on a busy machine
 
 
-def decide_all():
+def decide(answers):
     with Judge(time_limit=LIMIT, workers=1) as judge:
         judge.classify([["x+1", "1+x"]])
-        for answer in HOSTILE:
+        for answer in answers:
             extract(f"so \\boxed{{{answer}}} {answer}")
             started, before = time.monotonic(), judge.timeouts
             (classes,) = judge.classify([[answer, "5", "x+1", "1+x"]])
@@ -34,13 +34,13 @@ def decide_all():
 
 @pytest.mark.slow
 def test_every_hostile_answer_is_decided_and_the_judge_goes_on():
-    assert 3 <= decide_all() <= len(HOSTILE) // 2
+    assert 3 <= decide(HOSTILE) <= len(HOSTILE) // 2
 
 
 @pytest.mark.slow
 def test_it_works_in_any_thread():
     results = []
-    thread = threading.Thread(target=lambda: results.append(decide_all()))
+    thread = threading.Thread(target=lambda: results.append(decide(HOSTILE[::4])))
     thread.start()
     thread.join()
     assert len(results) == 1
@@ -68,11 +68,11 @@ def test_a_pair_that_takes_too_long_is_two_classes_but_not_proved_different(monk
 
         monkeypatch.setattr(judge._pool, "run", give_up)
         for _ in range(2):
-            (classes,) = judge.classify([["no", r"\text{no}", "yes"]])
+            (classes,) = judge.classify([["no", r"\text{no}", "3"]])
             assert judge.timeouts == 1
     assert classes.is_parsed("no") and classes.is_parsed(r"\text{no}")
     assert not classes.same("no", r"\text{no}") and not classes.proved_different(r"\text{no}", "no")
-    assert classes.proved_different("no", "yes")
+    assert classes.proved_different("no", "3")
 
 
 @pytest.mark.parametrize("answer", ["x" * 1_000_000, "{" * 10_000 + "}" * 10_000])

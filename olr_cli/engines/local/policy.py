@@ -111,6 +111,10 @@ class Policy:
         Raises:
             UserError: no such model, not a causal language model with attention layers, or no such device.
         """
+        if _means_a_folder(path) and not Path(path).is_dir():
+            raise UserError(
+                f"there is no model folder {path}; name a folder in Hugging Face layout, or a hub id"
+            )
         chosen_device = _device(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -230,6 +234,12 @@ class Policy:
         context.lengths_B = context.lengths_B + added
         context.logits_BV = logits_BTV[:, -1]
         return logits_BTV
+
+
+def _means_a_folder(path: str | Path) -> bool:
+    """Whether a path can't be a hub id, which is a name or owner/name."""
+    text = str(path)
+    return isinstance(path, Path) or text.startswith((".", "~", "/")) or text.count("/") > 1
 
 
 def _device(name: Device) -> torch.device:

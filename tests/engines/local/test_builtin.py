@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from olr_cli.cli.make_policy import make_policy as make_policy_command
+from olr_cli.data.arithmetic import MIXTURE_NOTE
 from olr_cli.data.prompts import Message
 from olr_cli.engines.local import builtin_warmup
 from olr_cli.engines.local.builtin import MIXTURES, WeightsRecord, is_builtin, policy_path
@@ -63,7 +64,7 @@ def test_shipped_weights_load_in_hugging_face_layout_and_answer(name):
 def test_shipped_weights_are_the_recorded_ones_and_as_good_as_recorded(name):
     record = WeightsRecord.read(policy_path(name))
     policy = Policy.load(policy_path(name), device="cpu")
-    assert record.name == name and record.steps == builtin_warmup.STEPS
+    assert (record.name, record.note, record.steps) == (name, MIXTURE_NOTE, builtin_warmup.STEPS)
     assert digest(policy.model) == record.digest
     avg_at_8, greedy = held_out_accuracy(policy, MIXTURES[name])
     assert (avg_at_8, greedy) == pytest.approx((record.avg_at_8, record.greedy), abs=0.002)

@@ -1,0 +1,53 @@
+"""Metrics reach TensorBoard and Weights & Biases when the recipe asks, and only then."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from olr_cli.engines.metric_logs import metric_logs, require_log_packages
+from olr_cli.errors import UserError
+from olr_cli.recipe import LoggingSection, Recipe
+
+
+def test_nothing_is_logged_unless_asked(tmp_path):
+    require_log_packages(Recipe())
+    with metric_logs(Recipe(), tmp_path) as logs:
+        assert logs == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_gets_every_metric(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    recipe = Recipe(logging=LoggingSection(tensorboard=True))
+    require_log_packages(recipe)
+    with metric_logs(recipe, tmp_path) as (log,):
+        log(1, {"rollout/reward": 0.25})
+        log(2, {"rollout/reward": 0.5})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("rollout/reward")] == [(1, 0.25), (2, 0.5)]
+
+
+def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
+    calls = []
+    session = SimpleNamespace(
+        log=lambda metrics, step: calls.append((step, metrics)), finish=lambda: calls.append("finished")
+    )
+    monkeypatch.setitem(
+        sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append(settings) or session)
+    )
+    recipe = Recipe(name="mine", logging=LoggingSection(wandb="project"))
+    with metric_logs(recipe, tmp_path) as (log,):
+        log(1, {"rollout/reward": 0.25})
+    settings, *rest = calls
+    assert (settings["project"], settings["name"], settings["resume"]) == ("project", "mine", "allow")
+    assert settings["config"]["train"]["rollouts_per_prompt"] == 8
+    assert rest == [(1, {"rollout/reward": 0.25}), "finished"]
+
+
+def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
+    monkeypatch.setattr("olr_cli.engines.metric_logs.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'olr-cli\[wandb\]'"):
+        require_log_packages(Recipe(logging=LoggingSection(wandb="project")))
