@@ -7,7 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, product
 from typing import Generic, TypeVar
 
 from olr_cli.answers import reading
@@ -198,11 +198,18 @@ def _spellings(collection: Sequence[str], forms: Mapping[str, Form]) -> dict[For
     return {forms[answer]: answer for answer in reversed(collection)}
 
 
+def _pairs(spellings: Mapping[Form, str]) -> Iterator[tuple[Form, Form, tuple[str, str]]]:
+    """Pairs of forms that may mean the same, and of their spellings in order: two numbers or texts never do."""
+    alone = [form for form in spellings if form.kind in ("number", "text")]
+    others = [form for form in spellings if form.kind not in ("number", "text")]
+    for a, b in chain(combinations(others, 2), product(others, alone)):
+        first, second = spellings[a], spellings[b]
+        yield a, b, (first, second) if first < second else (second, first)
+
+
 def _open_questions(spellings: Mapping[Form, str]) -> Iterator[tuple[str, str]]:
     """Pairs of spellings that only math-verify can compare."""
-    for (a, first), (b, second) in combinations(spellings.items(), 2):
-        if compare(a, b) is None:
-            yield (first, second) if first < second else (second, first)
+    return (pair for a, b, pair in _pairs(spellings) if compare(a, b) is None)
 
 
 def _partition(
@@ -220,10 +227,10 @@ def _partition(
         return form
 
     gave_up = []
-    for (a, first), (b, second) in combinations(spellings.items(), 2):
+    for a, b, pair in _pairs(spellings):
         verdict = compare(a, b)
         if verdict is None:
-            verdict = verdicts[min(first, second), max(first, second)]
+            verdict = verdicts[pair]
             if verdict is None:
                 gave_up.append((a, b))
         if verdict:

@@ -35,9 +35,7 @@ _FRACTION = re.compile(
     re.ASCII,
 )
 _PARTS = re.compile(rf"(-?)\+?{_S}(.*?)({_EXPONENT})?", re.ASCII)
-_DECIMAL_COMMA = re.compile(
-    r"-?0\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII
-)  # 0,125: math-verify takes some for 0.125
+_DECIMAL_COMMA = re.compile(r"-?0\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)  # as math-verify reads 0,125
 _WRAPPED = re.compile(rf"(?:{_STYLE}\s*)?\{{([^{{}}]*)\}}")
 
 
@@ -96,7 +94,7 @@ def _decimal(token: str) -> Fraction | None:
     if match is None:
         return None
     minus, mantissa, power = match.groups()
-    exponent = int(re.findall(r"[+-]?\d{1,9}", power)[-1]) if power else 0
+    exponent = int(re.findall(r"[+-]?\d+", power)[-1]) if power else 0
     if abs(exponent) > _LARGEST_EXPONENT:
         return None
     whole, _, decimals = re.sub(r"[^\d.]", "", mantissa).partition(".")

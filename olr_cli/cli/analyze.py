@@ -54,6 +54,7 @@ def analyze(
     """Draw figures of one run, or of several averaged over seeds, and compare arms."""
     from olr_cli.analysis import FIGURES, TABLES, figures
     from olr_cli.analysis.arms import find_runs, group
+    from olr_cli.data.arithmetic import mixture_note
 
     shape = "json" if json else figures.known("format", [format_], FORMATS)[0]
     only_table = not figure and (table is not None or shape in ("markdown", "csv"))
@@ -65,7 +66,9 @@ def analyze(
     folder = (out or figures.default_folder(runs, found)) if drawn else Path()
     tables = {name: figures.count(name, arms, baseline) for name in counted}
     written = figures.draw(drawn, arms, folder)
-    notes = [note for arm in arms for note in arm.notes()]
+    policies = sorted({run.recipe.model.path for run in found})
+    notes = [note for note in map(mixture_note, policies) if note is not None]
+    notes += [note for arm in arms for note in arm.notes()]
     if shape == "json":
         _print_json(tables, written, notes)
         return

@@ -46,22 +46,22 @@ class JsonProgress:
 
 
 class LineProgress:
-    """A line an epoch, for logs and pipes."""
+    """A row an epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
-        self._steps = self._per_epoch = 1
 
     def start(self, steps: int, done: int, steps_per_epoch: int) -> None:
-        self._steps, self._per_epoch = steps, steps_per_epoch
-        self._began, self._done = time.monotonic(), done
+        self._rows = EpochRows(steps, steps_per_epoch)
+        self._steps, self._done, self._began = steps, done, time.monotonic()
+        for line in HEADER:
+            self.say(line)
 
     def step(self, step: int, metrics: Metrics) -> None:
-        if step % self._per_epoch and step != self._steps and "eval/avg" not in metrics:
-            return
-        pace = (time.monotonic() - self._began) / max(1, step - self._done)
-        left = clock(pace * (self._steps - step))
-        print(f"step {step}/{self._steps}  {headline(metrics)}  left {left}", file=self._stream, flush=True)
+        row = self._rows.add(step, metrics)
+        if row is not None:
+            pace = (time.monotonic() - self._began) / max(1, step - self._done)
+            self.say(f"{row}  {clock(pace * (self._steps - step)):>6} left" if step else row)
 
     def say(self, sentence: str) -> None:
         print(sentence, file=self._stream, flush=True)
@@ -71,7 +71,7 @@ class LineProgress:
 
 
 class LiveProgress:
-    """A progress bar with the latest figures below it, in a terminal."""
+    """A row an epoch above a progress bar, in a terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -88,27 +88,69 @@ class LiveProgress:
             console=self._console,
             expand=False,
         )
-        self._per_epoch = 1
 
     def start(self, steps: int, done: int, steps_per_epoch: int) -> None:
+        self._rows = EpochRows(steps, steps_per_epoch)
         self._per_epoch = steps_per_epoch
+        for line in HEADER:
+            self.say(line)
         self._bar.start()
         self._task = self._bar.add_task(
             "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1
         )
 
     def step(self, step: int, metrics: Metrics) -> None:
-        self._bar.update(self._task, completed=step, epoch=(step - 1) // self._per_epoch + 1)
-        if step % self._per_epoch == 0 or "eval/avg" in metrics:
-            self._console.print(
-                f"epoch {-(-step // self._per_epoch):>3}  {headline(metrics)}", highlight=False
-            )
+        row = self._rows.add(step, metrics)
+        if row is not None:
+            self.say(row)
+        self._bar.update(self._task, completed=step, epoch=max(0, step - 1) // self._per_epoch + 1)
 
     def say(self, sentence: str) -> None:
         self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._bar.stop()
+
+
+_COLUMNS = (
+    ("", "reward", "rollout/reward"),
+    ("majority", "clean", "majority/accuracy_clean"),
+    ("right", "noisy", "majority/accuracy_noisy"),
+    ("labels", "replaced", "label/selection_ratio"),
+    ("", "right", "label/selected_accuracy"),
+    ("wrong", "labels", "label/effective_noise"),
+    ("held-out", "accuracy", "eval/avg"),
+)
+HEADER = (
+    "      " + "".join(f"{above:>9}" for above, _, _ in _COLUMNS),
+    "epoch " + "".join(f"{below:>9}" for _, below, _ in _COLUMNS),
+)
+"""Two lines above the rows; with the time left, 80 columns."""
+
+
+class EpochRows:
+    """Collects the metrics of an epoch's steps and puts their means into a row.
+
+    Args:
+        steps: of the whole run.
+        steps_per_epoch: the last one may have fewer prompts.
+    """
+
+    def __init__(self, steps: int, steps_per_epoch: int) -> None:
+        self._steps, self._per_epoch = steps, steps_per_epoch
+        self._seen: list[Metrics] = []
+
+    def add(self, step: int, metrics: Metrics) -> str | None:
+        """Take a step's metrics; a row if the epoch is complete."""
+        self._seen.append(metrics)
+        if step % self._per_epoch and step != self._steps:
+            return None
+        cells = []
+        for _, _, name in _COLUMNS:
+            values = [metrics[name] for metrics in self._seen if name in metrics]
+            cells.append(f"{sum(values) / len(values):>9.0%}" if values else " " * 9)
+        self._seen.clear()
+        return f"{-(-step // self._per_epoch):>5} {''.join(cells)}"
 
 
 def choose_progress(*, as_json: bool) -> Progress:
@@ -118,21 +160,14 @@ def choose_progress(*, as_json: bool) -> Progress:
     return LiveProgress() if sys.stdout.isatty() else LineProgress()
 
 
-_HEADLINES = (
-    ("reward", "rollout/reward"),
-    ("majority right clean", "majority/accuracy_clean"),
-    ("noisy", "majority/accuracy_noisy"),
-    ("selected", "label/selection_ratio"),
-    ("right", "label/selected_accuracy"),
-    ("noise", "label/effective_noise"),
-    ("held-out", "eval/avg"),
-)
-
-
 def headline(metrics: Metrics) -> str:
-    """The figures a person watches, in one line of at most 100 characters."""
-    shown = [f"{name} {metrics[key]:.2f}" for name, key in _HEADLINES if key in metrics]
-    return "  ".join(shown)
+    """A finished run's last step in a line."""
+    shown = (
+        ("held-out accuracy", "eval/avg"),
+        ("majority right on noisy prompts", "majority/accuracy_noisy"),
+        ("wrong labels", "label/effective_noise"),
+    )
+    return "  ".join(f"{name} {metrics[key]:.0%}" for name, key in shown if key in metrics)
 
 
 def clock(seconds: float) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli.runs.directory import read_manifest
+from olr_cli.data.arithmetic import mixture_note
+from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import scan_labels
 
@@ -30,6 +31,9 @@ def run_summary(run: Path) -> list[str]:
         lines.append(
             f"  wrong labels, last epoch          {1 - _mean(noise):.1%} (initially marked: {_mean(marked):.1%})"
         )
+    note = mixture_note(read_recipe(run).model.path)
+    if note is not None:
+        lines.append(f"Note: {note}")
     return [*lines, f"Next: olr analyze {run} --figure dynamics"]
 
 

@@ -65,7 +65,8 @@ def test_help_and_version():
 
 def test_a_run_says_what_happened_and_what_comes_next(run):
     result = train("--run-dir", run.parent / "again")
-    assert "step 4/4" in result.output
+    assert re.search(r"^ +2 +\d+%", result.output, re.MULTILINE)
+    assert max(map(len, result.output.split("\n\n")[0].splitlines())) <= 80
     assert "wrong labels, last epoch" in result.output
     assert f"Next: olr analyze {run.parent / 'again'}" in result.output
 

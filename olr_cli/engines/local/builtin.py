@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 
-from olr_cli.data.arithmetic import Mixture
+from olr_cli.data.arithmetic import BUILTIN_PREFIX, Mixture
 from olr_cli.errors import UserError, did_you_mean
 
-PREFIX = "builtin:"
 RECORD_NAME = "weights.json"
 
 MIXTURES = {
@@ -66,7 +65,7 @@ class WeightsRecord:
 
 def is_builtin(path: str) -> bool:
     """Whether a model path names a built-in policy instead of a folder or a hub id."""
-    return path.startswith(PREFIX)
+    return path.startswith(BUILTIN_PREFIX)
 
 
 def policy_name(name: str) -> str:
@@ -75,7 +74,7 @@ def policy_name(name: str) -> str:
     Raises:
         UserError: there is no such policy.
     """
-    plain = name.removeprefix(PREFIX)
+    plain = name.removeprefix(BUILTIN_PREFIX)
     if plain not in MIXTURES:
         names = ", ".join(MIXTURES)
         raise UserError(
