@@ -132,7 +132,7 @@ class TrainSection(Section):
     Attributes:
         epochs: passes over the prompts; each is one visit of every prompt.
         prompts_per_step: prompts rolled out before each update.
-        mini_batch_prompts: prompts per optimiser step; all of the step's prompts by default.
+        mini_batch_prompts: prompts per optimiser step; null: all of the step's prompts.
         rollouts_per_prompt: K.
         learning_rate: constant, without warm-up.
         kl_weight: weight of the k3 estimate of KL(policy || starting policy) in the loss.
@@ -148,7 +148,7 @@ class TrainSection(Section):
 
     epochs: Annotated[int, Field(gt=0)] = 10
     prompts_per_step: Annotated[int, Field(gt=0)] = 160
-    mini_batch_prompts: Annotated[int, Field(gt=0)] | None = None
+    mini_batch_prompts: Annotated[int, Field(gt=0)] | None = 32
     rollouts_per_prompt: Annotated[int, Field(gt=0)] = 8
     learning_rate: Annotated[float, Field(gt=0)] = 1e-6
     kl_weight: Annotated[float, Field(ge=0)] = 1e-3

@@ -29,6 +29,7 @@ def write(tmp_path, text, name="mine.yaml"):
 
 def test_the_defaults_are_the_papers_settings():
     train, method = Recipe().train, OlrMethod()
+    assert (train.prompts_per_step, train.mini_batch_prompts) == (160, 32)
     assert (train.epochs, train.rollouts_per_prompt, train.learning_rate, train.kl_weight) == (
         10,
         8,

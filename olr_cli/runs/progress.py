@@ -61,7 +61,7 @@ class LineProgress:
         row = self._rows.add(step, metrics)
         if row is not None:
             pace = (time.monotonic() - self._began) / max(1, step - self._done)
-            self.say(f"{row}  {clock(pace * (self._steps - step)):>6} left" if step else row)
+            self.say(f"{row} {clock(pace * (self._steps - step)):>5} left" if step else row)
 
     def say(self, sentence: str) -> None:
         print(sentence, file=self._stream, flush=True)

@@ -25,7 +25,13 @@ HEAVY = (
     "pydantic",
     "numpy",
 )
-SMALL = ["data.limit=12", "train.prompts_per_step=6", "train.epochs=2", "method.warmup_epochs=1"]
+SMALL = [
+    "data.limit=12",
+    "train.prompts_per_step=6",
+    "train.mini_batch_prompts=6",
+    "train.epochs=2",
+    "method.warmup_epochs=1",
+]
 SMALL += ["method.slope_threshold=0", "data.test=null"]
 
 
