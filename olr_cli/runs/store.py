@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +85,11 @@ def arrow_table(table: str, records: Iterable[Record]) -> Any:
     import pyarrow as pa
 
     kind = _RECORDS[table]
-    records = list(records)
-    columns = [[getattr(record, field.name) for record in records] for field in fields(kind)]
-    schema = arrow_schema(kind).with_metadata({"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)})
+    names = [field.name for field in fields(kind)]
+    rows = list(map(attrgetter(*names), records))
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    schema = arrow_schema(kind)  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
+    schema = schema.with_metadata({"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)})
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 

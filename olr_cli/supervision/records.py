@@ -7,6 +7,7 @@ Column names are the field's terms and the same everywhere: here, in Parquet, in
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from olr_cli.data.prompts import NoiseType
@@ -122,6 +123,7 @@ class RolloutRecord:
 Record = LabelRecord | RolloutRecord
 
 
+@cache
 def arrow_schema(record: type[LabelRecord] | type[RolloutRecord]) -> Any:
     """The `pyarrow.Schema` of a record type; columns that may be None are nullable."""
     import pyarrow as pa
