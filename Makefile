@@ -7,7 +7,8 @@ RUN    ?= runs/quickstart
 .PHONY: quickstart test install clean
 
 quickstart: $(VENV)/.installed
-	$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume)
+	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
+	|| { status=$$?; [ $$status != 2 ] || echo "For a new run: make quickstart RUN=$(RUN)-2"; exit $$status; }
 	$(BIN)/olr analyze $(RUN) --figure dynamics
 
 install: $(VENV)/.installed-dev

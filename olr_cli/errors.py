@@ -17,3 +17,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def first_line(error: Exception) -> str:
+    """What another library says went wrong, as part of a sentence: its first line, without the stop."""
+    return str(error).partition("\n")[0].rstrip(".")[:160] or type(error).__name__

@@ -15,6 +15,8 @@ _USERS_TO_MEND = {
     errno.EDQUOT: "your disk quota is used up; make room and try again",
     errno.EEXIST: "there is a file where a folder is needed; choose another place",
     errno.ENOTDIR: "there is a file where a folder is needed; choose another place",
+    errno.EISDIR: "there is a folder of that name; choose another name",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
     errno.EACCES: "you may not write there; change the permissions or choose another folder",
     errno.EPERM: "you may not write there; change the permissions or choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",
@@ -42,7 +44,7 @@ def _error_number(error: BaseException) -> int:
     while link is not None:
         if isinstance(link, OSError):
             return link.errno or 0
-        link = link.__cause__ or link.__context__
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else 0
 
 

@@ -207,7 +207,7 @@ Engine = LocalEngine
 
 
 class Recipe(Section):
-    """A run, whole: everything that decides its result is in here (R18).
+    """A run, whole: everything of ours that decides its result is in here (R18).
 
     Attributes:
         name: names the run directory.
@@ -222,7 +222,7 @@ class Recipe(Section):
         sweep: several runs from this recipe.
     """
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")] = "run"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)] = "run"
     seed: int = 0
     data: DataSection = DataSection()
     noise: Noise | None = None
@@ -252,9 +252,15 @@ class Recipe(Section):
         return self.model_dump(mode="json", exclude_none=True)
 
     def digest(self) -> str:
-        """A digest of everything that decides the run's result: not its name, its logging or the sweep it is of."""
-        deciding = self.model_dump(mode="json", exclude={"name", "logging", "sweep"})
+        """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`."""
+        deciding = {
+            key: value for key, value in flatten(self.model_dump(mode="json")).items() if _decides(key)
+        }
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+
+
+UNDECIDING = frozenset({"name", "logging", "sweep", "train.checkpoint_every", "train.keep_checkpoints"})
+"""Keys, or sections of keys, that cannot change what a run computes; a resume may change them."""
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -272,5 +278,8 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
     """Dotted keys in which two recipes differ and that decide the result, as ``key: old -> new``."""
     before, after = flatten(old.plain()), flatten(new.plain())
     keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
-    deciding = [k for k in keys if k != "name" and k.split(".")[0] not in ("logging", "sweep")]
-    return [f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}" for k in deciding]
+    return [f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}" for k in keys if _decides(k)]
+
+
+def _decides(key: str) -> bool:
+    return key not in UNDECIDING and key.split(".")[0] not in UNDECIDING

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from olr_cli.recipe import OlrMethod, Recipe
 
 
@@ -15,16 +17,18 @@ def _method_warnings(recipe: Recipe) -> list[str]:
     if not isinstance(method, OlrMethod):
         return []
     warnings = []
-    steepest = 1.5 / train.epochs
-    if "slope" in method.criteria and float(method.slope_threshold) >= steepest:
-        warnings.append(
-            f"method.slope_threshold {method.slope_threshold} is out of reach: over {train.epochs} epochs the steepest"
-            f" slope is about {steepest:.3f}; try {0.2 / train.epochs:.3f} or more epochs"
-        )
+    visit = min(max(2, method.warmup_epochs + 1), train.epochs)
+    steepest = steepest_slope(visit)
     if method.warmup_epochs >= train.epochs:
         warnings.append(
             f"method.warmup_epochs {method.warmup_epochs} leaves no epoch of {train.epochs} in which a label can be"
             " refined; lower it or train longer"
+        )
+    elif "slope" in method.criteria and Fraction(method.slope_threshold) >= steepest:
+        remedy = f"try {0.2 / train.epochs:.3f}" if train.epochs > 1 else "train longer"
+        warnings.append(
+            f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds {float(steepest):.3f}"
+            f" at visit {visit}, and later ones are flatter; {remedy}"
         )
     if train.rollouts_per_prompt < 4:
         warnings.append(
@@ -32,6 +36,17 @@ def _method_warnings(recipe: Recipe) -> list[str]:
             " rollouts is mostly chance"
         )
     return warnings
+
+
+def steepest_slope(visits: int) -> Fraction:
+    """The largest slope (Eq. slope, R12) that so many pass rates can have; 0 for one.
+
+    The slope is sum x(i) p(i) / sum x(i)^2 with centred x, so p is best 0 where x is negative and 1 where it is
+    positive. That gives 3 t / (2 (t^2 - 1)) for an even number t of visits and 3 / (2 t) for an odd one.
+    """
+    if visits < 2:
+        return Fraction(0)
+    return Fraction(6 * (visits * visits // 4), visits * (visits * visits - 1))
 
 
 def _batch_warnings(recipe: Recipe) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +151,7 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
     tag, kinds = _KINDS.get(name, ("", {}))
     new = value.get(tag)
-    if new is None or new == below.get(tag) or new not in kinds:
+    if not isinstance(new, str) or new == below.get(tag) or new not in kinds:
         return below
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
 
@@ -162,7 +163,7 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set {setting}: expected key=value, as in --set train.epochs=5")
-        _put(changes, key.strip(), _read_value(setting, text))
+        _put(changes, key.strip(), _read_value(setting, text), f"--set {key.strip()}")
     return overlay(tree, changes)
 
 
@@ -176,14 +177,21 @@ def _read_value(setting: str, text: str) -> Any:
         raise UserError(f"--set {setting}: the value is not valid YAML; put quotes around text") from None
 
 
-def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
+def _put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
+    """Set a dotted key in `tree`; the keys of a section that is there already stay."""
     *sections_, last = dotted.split(".")
     for name in sections_:
         inner = tree.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise UserError(f"--set {dotted}: '{name}' is set to a value and to a section at once")
+            raise UserError(
+                f"{place}: '{name}' is set to a value and to a section at once; leave one of them out"
+            )
         tree = inner
-    tree[last] = value
+    if isinstance(tree.get(last), dict) != isinstance(value, dict) and last in tree:
+        raise UserError(
+            f"{place}: '{last}' is set to a value and to a section at once; leave one of them out"
+        )
+    tree[last] = tree.get(last, {}) | value if isinstance(value, dict) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,15 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     if whole.sweep is None:
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in tree.items() if key != "sweep"}
-    return list(_sweep_runs(alone, whole.sweep, str(path)))
+    runs = list(_sweep_runs(alone, whole.sweep, str(path)))
+    places = [run.place for run in runs]
+    for place in places:
+        if places.count(place) > 1:
+            raise UserError(
+                f"{path}: {places.count(place)} runs of the sweep would lie at {place}; give arms names, and grid keys"
+                " values, that differ in letters, digits, '.', '_', '+' or '-'"
+            )
+    return runs
 
 
 def _sweep_runs(tree: dict[str, Any], sweep: sections.SweepSection, source: str) -> Iterator[SweepRun]:
@@ -214,13 +230,20 @@ def _sweep_runs(tree: dict[str, Any], sweep: sections.SweepSection, source: str)
         for values in itertools.product(*sweep.grid.values()):
             point = dict(zip(sweep.grid, values, strict=True))
             changes: dict[str, Any] = {}
-            for key, value in {**settings, **point}.items():
-                _put(changes, key, value)
+            for key, value in settings.items():
+                _put(changes, key, value, f"{source}: sweep.arms.{arm}, key '{key}'")
+            for key, value in point.items():
+                _put(changes, key, value, f"{source}: sweep.grid, key '{key}' on arm '{arm}'")
             parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
             names = [arm, *(part for key, part in parts.items() if key != "seed")]
             label = "_".join(name for name in names if name) or "run"
-            place = "_".join(name for name in [label, parts.get("seed", "")] if name)
+            place = _folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
             yield SweepRun(label, place, validate(overlay(tree, changes), f"{source} [{place}]"))
+
+
+def _folder_name(text: str) -> str:
+    """`text` as the name of one folder, which no arm or value can lead out of the sweep's."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).lstrip(".") or "run"
 
 
 def validate(tree: Mapping[str, Any], source: str) -> Recipe:

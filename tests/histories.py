@@ -193,7 +193,9 @@ class _History:
             "label_source": np.where(selected, "majority", source),
             "majority_is_correct": right.astype(object) if knows_truth else none,
             "majority_is_noisy_label": np.where(marked, (majority >= 0) & (majority == noisy), None),
-            "effective_label_is_correct": (effective == TRUE).astype(object) if knows_truth else none,
+            "effective_label_is_correct": np.where(
+                (effective < 0) | knows_truth, (effective == TRUE).astype(object), None
+            ),
             "reward_mean": self.rewards.mean(axis=1),
             "has_zero_variance": self.rewards.min(axis=1) == self.rewards.max(axis=1),
             "trains": np.full(self.prompts, True),

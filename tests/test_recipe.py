@@ -1,5 +1,6 @@
 """A recipe says what is wrong with it in one sentence, and means what is written in it."""
 
+import itertools
 from decimal import Decimal
 from fractions import Fraction
 
@@ -7,8 +8,9 @@ import pytest
 
 from olr_cli.errors import UserError
 from olr_cli.recipe import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
-from olr_cli.recipe_checks import recipe_warnings, step_warnings
+from olr_cli.recipe_checks import recipe_warnings, steepest_slope, step_warnings
 from olr_cli.recipe_files import (
+    dump_yaml,
     expand_sweep,
     find_recipe,
     list_recipes,
@@ -19,6 +21,8 @@ from olr_cli.recipe_files import (
     validate,
 )
 from olr_cli.runs.directory import recipe_yaml
+from olr_cli.supervision.criteria import slope
+from olr_cli.supervision.history import Visit
 
 
 def write(tmp_path, text, name="mine.yaml"):
@@ -101,6 +105,8 @@ def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
         ActiveNoiseSection(ratio=Decimal("0.5")),
         None,
     )
+    with pytest.raises(UserError, match=r"method\.name is '\['a'\]'; known: 'grpo', 'olr'"):
+        load_recipe(write(tmp_path, "method: {name: olr}", "olr.yaml"), ["method.name=[a]"])
     with pytest.raises(UserError, match="expected key=value"):
         load_recipe(path, ["train.epochs"])
     with pytest.raises(UserError, match=r"did you mean 'train\.epochs'"):
@@ -157,6 +163,65 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
         expand_sweep(write(tmp_path, "seed: 1", "plain.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("arm", "place"),
+    [
+        ("../../etc", "-..-etc_seed-1"),
+        ("..", "_seed-1"),
+        ("a/b c", "a-b-c_seed-1"),
+        ("delta-0.02_T-3+olr", "delta-0.02_T-3+olr_seed-1"),
+    ],
+)
+def test_no_arm_leads_out_of_the_sweeps_folder(tmp_path, arm, place):
+    path = write(tmp_path, dump_yaml({"sweep": {"arms": {arm: {}}, "grid": {"seed": [1]}}}))
+    (run,) = expand_sweep(path)
+    assert (run.place, run.arm) == (place, arm)
+    (alone,) = expand_sweep(write(tmp_path, dump_yaml({"sweep": {"arms": {"..": {}}}})))
+    assert alone.place == "run"
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    ["{arms: {a/b: {}, a b: {}}}", "{grid: {seed: [1, 2, 1]}}", "{grid: {data.train: [x/y, x:y]}}"],
+)
+def test_runs_of_a_sweep_that_would_share_a_place_are_refused(tmp_path, sweep):
+    with pytest.raises(UserError, match="2 runs of the sweep would lie at"):
+        expand_sweep(write(tmp_path, f"sweep: {sweep}"))
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        (
+            "{arms: {clean: {noise: null}}, grid: {noise.ratio: [0.1]}}",
+            "sweep.grid, key 'noise.ratio' on arm 'clean': 'noise' is set to a value and to a section at once",
+        ),
+        ("{arms: {odd: {noise.ratio: 0.1, noise: null}}}", "sweep.arms.odd, key 'noise': 'noise' is set to"),
+        ("{arms: {odd: {noise.ratio: 0.1}}, grid: {noise: [null]}}", "sweep.grid, key 'noise' on arm 'odd'"),
+    ],
+)
+def test_a_section_that_an_arm_or_the_grid_replaces_is_refused(tmp_path, sweep, message):
+    with pytest.raises(UserError) as error:
+        expand_sweep(write(tmp_path, f"noise: {{type: active, ratio: 0.5}}\nsweep: {sweep}"))
+    assert message in str(error.value)
+
+
+def test_keys_of_a_section_add_up_in_any_order(tmp_path):
+    path = write(tmp_path, "seed: 1")
+    for order in (["train.epochs=3", "train={clip: 0.1}"], ["train={clip: 0.1}", "train.epochs=3"]):
+        train = load_recipe(path, order).train
+        assert (train.epochs, train.clip) == (3, 0.1)
+    with pytest.raises(UserError, match="--set train: 'train' is set to a value and to a section"):
+        load_recipe(path, ["train.epochs=3", "train=5"])
+    assert load_recipe(path, ["seed=2", "seed=3"]).seed == 3
+
+
+def test_an_arms_section_is_the_same_at_every_point_of_the_grid(tmp_path):
+    sweep = "{arms: {x: {noise: {type: active}}}, grid: {noise.ratio: [0.1, 0.2]}}"
+    ratios = [run.recipe.noise.ratio for run in expand_sweep(write(tmp_path, f"sweep: {sweep}"))]
+    assert ratios == [Decimal("0.1"), Decimal("0.2")]
+
+
 def test_the_digest_ignores_what_does_not_decide_the_result():
     recipe = Recipe()
     assert recipe.model_copy(update={"name": "other"}).digest() == recipe.digest()
@@ -167,8 +232,16 @@ def test_the_digest_ignores_what_does_not_decide_the_result():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("method: {name: olr, slope_threshold: 0.2}", "out of reach"),
-        ("method: {name: olr, warmup_epochs: 10}", "leaves no epoch"),
+        ("method: {name: olr, slope_threshold: 0.26}", "no slope exceeds 0.257 at visit 6"),
+        (
+            "method: {name: olr, slope_threshold: 0.05, warmup_epochs: 30}\ntrain: {epochs: 40}",
+            "exceeds 0.048 at visit 31",
+        ),
+        (
+            "method: {name: olr, warmup_epochs: 0}\ntrain: {epochs: 1}",
+            "at visit 1, and later ones are flatter; train",
+        ),
+        ("method: {name: olr, warmup_epochs: 10, slope_threshold: 9}", "leaves no epoch"),
         ("method: {name: olr}\ntrain: {rollouts_per_prompt: 3}", "poor vote"),
         ("train: {mini_batch_prompts: 48}", "does not divide"),
         ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
@@ -179,8 +252,20 @@ def test_likely_mistakes_are_warned_of(tmp_path, text, message):
     assert message in warning
 
 
+def test_the_steepest_slope_is_that_of_the_best_of_all_histories():
+    def best(visits):
+        votes = itertools.product(range(3), repeat=visits)
+        return max(slope([Visit("1", count, 2) for count in counts]) for counts in votes)
+
+    steepest = [steepest_slope(visits) for visits in range(1, 9)]
+    assert steepest == [best(visits) for visits in range(1, 9)]
+    assert steepest[1:] == sorted(steepest[1:], reverse=True)
+
+
 def test_a_sound_recipe_gives_no_warning():
     assert recipe_warnings(Recipe(method=OlrMethod())) == []
+    steep = OlrMethod(warmup_epochs=1, slope_threshold="0.99")
+    assert recipe_warnings(Recipe(method=steep)) == []
     assert step_warnings(Recipe(), 800) == []
     assert "of each epoch has 80" in step_warnings(Recipe(), 400)[0]
     assert "one step an epoch" in step_warnings(Recipe(), 100)[0]

@@ -17,26 +17,21 @@ from typing import Any
 import polars as pl
 
 from olr_cli.errors import UserError
-from olr_cli.recipe import OlrMethod, Recipe, flatten
+from olr_cli.recipe import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import read_manifest, read_recipe, require_run
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision import compose
 from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
 
-_SAME_ARM = {
-    "name",
+_SAME_ARM = UNDECIDING | {
     "seed",
     "noise.seed",
-    "logging",
-    "sweep",
     "engine.device",
     "engine.threads",
     "engine.max_batch_tokens",
-    "train.checkpoint_every",
-    "train.keep_checkpoints",
 }
-"""Keys, or sections of keys, in which runs of one arm may differ."""
+"""Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from olr_cli.builtin_sources import ARITHMETIC_SOURCES
 from olr_cli.errors import UserError, did_you_mean
 
 _BOX = re.compile(r"\\boxed\s*\{")
@@ -98,4 +99,4 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
 
 def default_extractor(data_source: str) -> str:
     """Name of the extractor for a data source: the built-in arithmetic task has its own (R6)."""
-    return "reversed_digits" if data_source.startswith("arithmetic") else "boxed"
+    return "reversed_digits" if data_source in ARITHMETIC_SOURCES else "boxed"

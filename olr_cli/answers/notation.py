@@ -47,6 +47,8 @@ _REWRITES = [
 ]
 _STYLED = re.compile(rf"\\(?:{_STYLE}|operatorname)\s*\{{([^{{}}]*)\}}")
 _SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![a-zA-Z])")
+_LONGEST_NORMALIZED = 10_000
+"""Putting a run of combining marks into Unicode's order takes quadratic time."""
 
 
 def tidy(answer: str) -> str:
@@ -73,8 +75,9 @@ def tidy(answer: str) -> str:
 def normal_text(answer: str) -> str:
     r"""What two answers that can't be parsed must share to be the same (R8).
 
-    The tidied answer in Unicode NFC, without ``\text{}`` and its kin, every run of spaces or spacing commands
-    one space. Case stays.
+    The tidied answer without ``\text{}`` and its kin, every run of spaces or spacing commands one space, in Unicode
+    NFC unless it is very long. Case stays.
     """
     text = _SPACING.sub(" ", _STYLED.sub(r"\1", tidy(answer)))
-    return unicodedata.normalize("NFC", " ".join(text.split()))
+    text = " ".join(text.split())
+    return text if len(text) > _LONGEST_NORMALIZED else unicodedata.normalize("NFC", text)

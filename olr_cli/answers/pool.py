@@ -19,12 +19,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from olr_cli.answers.worker import RETIRED
+
 _WINDOW = 16
 """Tasks a worker holds at a time, so that it never waits for the parent."""
 _TASKS_A_WORKER = 32
 """Tasks that are worth starting one more worker."""
 _ATTEMPTS = 2
 """A task whose worker died may have been an innocent bystander once."""
+_PROGRAM = (
+    "import sys; sys.path.append({root!r}); from olr_cli.answers import worker; worker.main({time_limit!r})"
+)
 _START_LIMIT = 120.0
 _MOST_FAILED_STARTS = 3
 
@@ -40,8 +45,7 @@ class _Worker:
     """One process and the tasks it holds, the first of which it is working on."""
 
     def __init__(self, time_limit: float) -> None:
-        root = str(Path(__file__).resolve().parents[2])
-        program = f"import sys; sys.path.append({root!r}); from {__package__}.worker import main; main({time_limit!r})"
+        program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[2]), time_limit=time_limit)
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", program],  # -P: nothing in the current folder is imported
@@ -61,6 +65,7 @@ class _Worker:
         self.outbox = bytearray()
         self.inbox = bytearray()
         self.is_ready = False
+        self.has_retired = False
         self.deadline = time.monotonic() + _START_LIMIT
 
     def end(self) -> None:
@@ -185,28 +190,32 @@ class _Run:
             worker = key.data
             if worker not in self.workers:
                 continue  # buried a moment ago
-            alive = self._hear(worker) if event & selectors.EVENT_READ else self._tell(worker)
-            if not alive:
+            if not event & selectors.EVENT_READ:
+                self._tell(worker)
+            elif not self._hear(worker):
                 self._bury(worker, timed_out=False)
 
-    def _tell(self, worker: _Worker) -> bool:
+    def _tell(self, worker: _Worker) -> None:
         try:
             sent = os.write(worker.input, worker.outbox)
         except BlockingIOError:
-            return True
+            return
         except BrokenPipeError:
-            return False
+            sent = len(worker.outbox)  # its last replies are still to be heard
         del worker.outbox[:sent]
-        return True
 
     def _hear(self, worker: _Worker) -> bool:
+        """Take what a worker says; whether it goes on."""
         data = os.read(worker.output, 1 << 16)
         worker.inbox += data
         *lines, rest = bytes(worker.inbox).split(b"\n")
         worker.inbox[:] = rest
-        for line in lines:
+        for reply in map(json.loads, lines):
+            if reply == RETIRED:
+                worker.has_retired = True
+                return False
             if worker.is_ready:
-                self.results[worker.tasks.popleft()] = json.loads(line)
+                self.results[worker.tasks.popleft()] = reply
             worker.is_ready = True
             worker.deadline = time.monotonic() + self.pool.time_limit
         return bool(data)
@@ -220,7 +229,7 @@ class _Run:
             self.failed_starts += 1
             if self.failed_starts >= _MOST_FAILED_STARTS:
                 raise RuntimeError(f"workers for math-verify can't be started: {words or 'no reason given'}")
-        elif worker.tasks:
+        elif worker.tasks and not worker.has_retired:
             culprit = worker.tasks[0]
             self.attempts[culprit] += 1
             if timed_out or self.attempts[culprit] >= _ATTEMPTS:

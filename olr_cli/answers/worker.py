@@ -1,8 +1,8 @@
 """A process that reads and verifies answers, one line of JSON in, one out; started by `pool`, killed at will.
 
 Requests: ``["read", answer]``, answered by a form or null, and ``["same", a, b]``, answered by true or false. The
-first line out is ``"ready"``. The process ends with its standard input, and even if whoever started it is gone and
-a request never returns, an alarm ends it.
+first line out is ``"ready"``; the last may be ``"retired"``, from a process that has grown too large. The process
+ends with its standard input, and even if whoever started it is gone and a request never returns, an alarm ends it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 _MEMORY = 2 << 30
-_MEMORY_TO_RETIRE = 1 << 30
+_GROWTH_TO_RETIRE = 1 << 30
 """The parser's caches grow with the variety of what it has read; a fresh process takes half a second."""
 
+RETIRED = "retired"
+
+_STATUS = Path("/proc/self/statm")
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _ALLOCATIONS_A_COLLECTION = 50_000
 """The parser allocates so much that looking for cycles at the usual rate takes a tenth of its time."""
@@ -53,7 +57,12 @@ def main(time_limit: float) -> None:
         equivalence.read(answer)
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_A_COLLECTION)
-    replies.write(b'"ready"\n')
+    memory = _memory()
+
+    def say(reply: Any) -> None:
+        replies.write(json.dumps(reply).encode("ascii") + b"\n")
+
+    say("ready")
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 1)  # left at its default, the signal kills
         request = json.loads(line)
@@ -64,6 +73,17 @@ def main(time_limit: float) -> None:
         else:
             reply = equivalence.same(request[1], request[2])
         signal.setitimer(signal.ITIMER_REAL, 0)
-        replies.write(json.dumps(reply).encode("ascii") + b"\n")
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT > _MEMORY_TO_RETIRE:
+        say(reply)
+        if _memory() - memory > _GROWTH_TO_RETIRE:
+            say(RETIRED)
             return
+
+
+def _memory() -> int:
+    """Bytes of memory this process occupies; where the system doesn't tell, the most that it ever did.
+
+    A peak starts at that of the process it was started from, so that only the growth of either means anything.
+    """
+    if _STATUS.exists():
+        return int(_STATUS.read_text().split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT

@@ -77,11 +77,14 @@ def inject_noise(
 
 
 def _wrong_answers(rollouts: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    from olr_cli.answers import default_extractor, extract
+    from olr_cli.answers import Judge, default_extractor, extract
     from olr_cli.data.stored_rollouts import wrong_answers
+    from olr_cli.supervision.frozen_noise import proved_wrong
 
     extractor = default_extractor(prompts.prompts[0].data_source)
-    return wrong_answers(rollouts, prompts, lambda response: extract(response, extractor))
+    stored = wrong_answers(rollouts, prompts, lambda response: extract(response, extractor))
+    with Judge() as judge:
+        return proved_wrong(stored, prompts.prompts, judge)
 
 
 def _summary(noisy: PromptSet, target: Path, written: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from olr_cli.cli.errors import ends_well
+from olr_cli.cli.options import Settings
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
 
@@ -66,9 +67,7 @@ def cp(
 @ends_well
 def validate(
     recipe: Annotated[str, typer.Argument(help="A bundled recipe's name or a file.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be repeated.")
-    ] = None,
+    set_: Settings = None,
 ) -> None:
     """Check a recipe without starting anything: unknown keys, wrong values, likely mistakes."""
     from olr_cli.recipe_checks import recipe_warnings

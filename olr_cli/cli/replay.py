@@ -7,27 +7,36 @@ from typing import Annotated
 
 import typer
 
+from olr_cli.cli.options import Settings
+
 
 def replay(
     history: Annotated[
         Path,
         typer.Argument(
-            help="A run directory, or a Parquet/JSONL table with prompt_id, visit, response and, where known,"
+            help="A run directory, or a Parquet/JSON table with prompt_id, visit, response and, where known,"
             " given_label, true_answer, noise_type."
         ),
     ],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Recipe setting, e.g. method.slope_threshold=0.1."),
+    set_: Settings = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the labels table goes: a new Parquet file.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where the labels table goes (Parquet).")] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output, one a visit.")] = False,
 ) -> None:
     """Decide every label of stored rollouts again, under other criteria."""
-    from olr_cli.analysis.replay import read_history, replay_file, summary, write_json_lines
+    from olr_cli.analysis.histories import read_history
     from olr_cli.analysis.replay import replay as decide
+    from olr_cli.analysis.replay import replay_file, summary, write_json_lines
     from olr_cli.answers import Judge
+    from olr_cli.errors import UserError
 
+    if out is not None and json:
+        raise UserError(
+            "--out is for the labels table, and --json writes to standard output; choose one of them"
+        )
+    if out is not None and out.exists():
+        raise UserError(f"{out} exists already; choose another name with --out")
     source = read_history(history, set_ or ())
     with Judge() as judge:
         if json:

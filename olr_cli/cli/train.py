@@ -53,6 +53,10 @@ def train(
             raise UserError(f"{recipe} is a sweep of {len(expand_sweep(recipe, settings))} runs; add --sweep")
         _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=json)
         return
+    if resume:
+        raise UserError("--sweep goes on where it stopped by itself; leave --resume out")
+    if json and index is None:
+        raise UserError("--json shows one run; name which of the sweep's with --index")
     runs = expand_sweep(recipe, settings)
     if index is not None and not 0 <= index < len(runs):
         raise UserError(f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}")
@@ -64,8 +68,7 @@ def train(
     if index is None:
         from olr_cli.engines.sweep import train_all
 
-        train_all(recipe, settings, runs, folder, jobs)
-        return
+        raise typer.Exit(train_all(recipe, settings, runs, folder, jobs))
     chosen = runs[index]
     path = folder / chosen.place
     resume_it = (path / "manifest.json").exists()

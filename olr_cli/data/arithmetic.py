@@ -43,6 +43,7 @@ MIXTURE_NOTE = (
     f"column) in {WRONG_PROCEDURE_SHARE:.0%} of cases and change one digit of the right answer in the rest. Their "
     "wrong answers are therefore systematic by construction."
 )
+"""Belongs wherever results of the built-in policies are shown."""
 
 BUILTIN_PREFIX = "builtin:"
 """How a model path names a built-in policy."""
@@ -53,11 +54,9 @@ def mixture_note(model_path: str) -> str | None:
     if not model_path.startswith(BUILTIN_PREFIX):
         return None
     return (
-        f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are systematic"
-        " by construction"
+        f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are "
+        "systematic by construction"
     )
-
-"""Belongs wherever results of the built-in policies are shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, did_you_mean, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,9 +64,7 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
         try:
             whole = pa.concat_tables([whole, table], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise UserError(
-                f"{file} does not fit {files[0]}: {_first_line(error)}; read them apart"
-            ) from None
+            raise UserError(f"{file} does not fit {files[0]}: {first_line(error)}; read them apart") from None
     return whole
 
 
@@ -98,17 +96,13 @@ def _read_parquet(file: Path, columns: Container[str] | None) -> pa.Table:
         raise UserError(f"{file} may not be read; change its permissions") from None
     except (pa.ArrowException, OSError) as error:
         raise UserError(
-            f"{file} is not a whole Parquet file ({_first_line(error)}); fetch or write it again"
+            f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
         ) from None
     for position, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
             plain = table.column(position).cast(column.type.value_type)
             table = table.set_column(position, column.name, plain)
     return table
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")[:160] or type(error).__name__
 
 
 def _read_json(file: Path) -> list[dict[str, Any]]:

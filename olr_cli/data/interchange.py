@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.data.arithmetic import KINDS, SOURCE
+from olr_cli.builtin_sources import ARITHMETIC_SOURCES
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt
 from olr_cli.errors import UserError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PROMPT_COLUMNS = ("prompt", "question", "problem")
 LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution")
 GROUND_TRUTH = "reward_model.ground_truth"
-_ARITHMETIC = (SOURCE, *(f"{SOURCE}-{kind}" for kind in KINDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +221,7 @@ def _messages(
     messages = []
     for row, (prompt, source) in enumerate(zip(prompts, sources, strict=True)):
         if isinstance(prompt, str) and prompt.strip():
-            system = () if source in _ARITHMETIC else (Message("system", SYSTEM_PROMPT),)
+            system = () if source in ARITHMETIC_SOURCES else (Message("system", SYSTEM_PROMPT),)
             messages.append((*system, Message("user", prompt)))
         elif isinstance(prompt, list) and prompt and all(map(_is_turn, prompt)):
             messages.append(tuple(Message(turn["role"], turn["content"]) for turn in prompt))

@@ -47,3 +47,10 @@ class Prompt:
     def is_marked(self) -> bool:
         """Whether the label is known to be noise."""
         return self.noise_type is not None and self.noise_type != "clean"
+
+    @property
+    def gold(self) -> str | None:
+        """What held-out responses are measured by: the true answer, else a label that is not known to be noise."""
+        if self.true_answer is None and not self.is_marked:
+            return self.given_label
+        return self.true_answer

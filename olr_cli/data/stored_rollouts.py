@@ -13,26 +13,32 @@ from olr_cli.errors import UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ANSWERS = ("answer_class", "answer", "response")
+_KEYS = ("prompt_id", "is_correct")
+_ANSWERS = ("answer_class", "answer")
 
 
 def wrong_answers(
     source: Path, prompts: PromptSet, extract: Callable[[str], str | None]
 ) -> dict[str, list[str]]:
-    """The different wrong answers to each prompt, over all its visits; none for prompts that have none.
+    """The different answers to each prompt that are marked wrong, over all its visits; none for other prompts.
 
     Args:
-        source: a run directory, or a Parquet or JSON table with ``prompt_id``, ``is_correct`` and one of
-            ``answer_class``, ``answer``, ``response`` (the first that is there counts).
+        source: a run directory (its complete steps), or a Parquet or JSON table with ``prompt_id``, ``is_correct``
+            and one of ``answer_class``, ``answer``, ``response`` (the first that is there counts).
         prompts: whose rollouts they must be.
         extract: finds the answer of a response.
 
     Raises:
         UserError: nothing is there, a column is missing, no rollout is judged, or they are of other prompts.
     """
-    table = read_table(_files(source), {"prompt_id", "is_correct", *_ANSWERS})
-    column = next((name for name in _ANSWERS if name in table.column_names), None)
-    lacking = [name for name in ("prompt_id", "is_correct") if name not in table.column_names]
+    files = _files(source)
+    table = read_table(files, {*_KEYS, *_ANSWERS})
+    if not set(_ANSWERS) & set(
+        table.column_names
+    ):  # responses are long, so they are read only where they must be
+        table = read_table(files, {*_KEYS, "response"})
+    column = next((name for name in (*_ANSWERS, "response") if name in table.column_names), None)
+    lacking = [name for name in _KEYS if name not in table.column_names]
     if column is None or lacking:
         raise UserError(
             f"{source} lacks the column {lacking[0] if lacking else 'answer'}; stored rollouts have prompt_id,"
@@ -59,7 +65,15 @@ def _files(source: Path) -> list[Path]:
         return matching_files(str(source))
     if not (source / "rollouts").is_dir():
         raise UserError(f"{source} is not a run directory: it has no folder rollouts; name a run or a table")
-    return matching_files(str(source / "rollouts"))
+    # Rollouts are stored before their labels: where both are, the step is complete.
+    complete = [
+        shard
+        for shard in sorted((source / "rollouts").glob("step-*.parquet"))
+        if (source / "labels" / shard.name).is_file()
+    ]
+    if not complete:
+        raise UserError(f"{source} holds no complete step yet; train it for at least one step")
+    return complete
 
 
 def _wrong_by_prompt(table: pa.Table, column: str, source: Path) -> dict[str, list[str]]:

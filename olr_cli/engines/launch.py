@@ -18,17 +18,20 @@ from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished
 from olr_cli.runs.directory import (
     begin_attempt,
     create_run,
+    drop_leftovers,
     end_attempt,
     held,
     is_held,
     read_manifest,
     read_recipe,
     require_free,
+    versions,
+    write_recipe,
 )
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.metrics import drop_metrics_after
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import RunStore, scan_labels, stored_steps
+from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
 from olr_cli.supervision import History, Supervisor, compose
 
 
@@ -112,15 +115,8 @@ def unfinished_run(recipe: Recipe, root: Path = Path("runs")) -> Path:
     Raises:
         UserError: there is none, or several, which are listed.
     """
-    found = []
-    for manifest in sorted(root.glob("**/manifest.json")):
-        facts = read_manifest(manifest.parent)
-        if (
-            facts["recipe_digest"] == recipe.digest()
-            and facts["status"] != "finished"
-            and not is_held(manifest.parent)
-        ):
-            found.append(manifest.parent)
+    places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
+    found = [path for path in places if _is_unfinished(path, recipe) and not is_held(path)]
     if not found:
         raise UserError(
             f"no unfinished run of this recipe below {root}/; name one with --run-dir, or train without --resume"
@@ -129,6 +125,14 @@ def unfinished_run(recipe: Recipe, root: Path = Path("runs")) -> Path:
         listed = ", ".join(f"{path} ({len(stored_steps(path))} steps)" for path in found)
         raise UserError(f"several unfinished runs of this recipe: {listed}; choose one with --run-dir")
     return found[0]
+
+
+def _is_unfinished(path: Path, recipe: Recipe) -> bool:
+    try:
+        facts = read_manifest(path)
+    except UserError:  # another program's manifest.json, or one of a newer olr
+        return False
+    return facts.get("recipe_digest") == recipe.digest() and facts["status"] != "finished"
 
 
 class Engine(Protocol):
@@ -146,7 +150,9 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the manifest: engine, device, threads, departures from the authors' settings."""
+        """For the manifest: engine, device, dtype, threads, policy_digest (of the starting policy's weights),
+        departures from the authors' settings.
+        """
         ...
 
     @property
@@ -194,8 +200,11 @@ def launch(
     with held(path, make=not resume), Judge() as judge:
         done = 0
         if resume:
-            _check_same_data(path, data)
-            done = _roll_back(path)
+            _check_same_start(path, recipe, data, engine)
+            for sentence in _other_conditions(path, engine):
+                progress.say(sentence)
+            done = _roll_back(path, progress)
+            write_recipe(path, recipe)
         else:
             create_run(path, recipe, arm=arm)
         supervisor = Supervisor(
@@ -206,7 +215,7 @@ def launch(
             extractor=recipe.data.extractor,
             history=stored_history(path) if done else None,
         )
-        begin_attempt(path, from_step=done, data=_data_facts(data), **engine.facts)
+        begin_attempt(path, from_step=done, data=_data_facts(data), facts=engine.facts)
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             found = engine.train(run)
@@ -235,18 +244,41 @@ def check_same_recipe(path: Path, recipe: Recipe) -> None:
     changed = changed_keys(read_recipe(path), recipe)
     if changed:
         raise UserError(
-            f"{path} was begun with another recipe ({'; '.join(changed)}); resume it with the recipe it was begun with,"
-            f" {path / 'recipe.yaml'}, or start a new run without --resume"
+            f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own,"
+            f" {path / 'recipe.yaml'}, or start a new run in another --run-dir"
         )
 
 
-def _check_same_data(path: Path, data: DataSets) -> None:
-    before = read_manifest(path).get("data", {})
+def _check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine) -> None:
+    before = read_manifest(path)
+    digests = {name: facts["digest"] for name, facts in before.get("data", {}).items()}
     for name, facts in _data_facts(data).items():
-        if name in before and before[name]["digest"] != facts["digest"]:
+        if digests.get(name, facts["digest"]) != facts["digest"]:
             raise UserError(
                 f"{facts['source']} has changed since {path} was begun (data.{name}); restore it, or start a new run"
             )
+    policy = engine.facts["policy_digest"]
+    if before.get("policy_digest", policy) != policy:
+        raise UserError(
+            f"the weights of {recipe.model.path} have changed since {path} was begun; restore them, or start a new run"
+        )
+
+
+def _other_conditions(path: Path, engine: Engine) -> list[str]:
+    """A warning if this attempt computes elsewhere than the one before: results may then differ in rounding (R18)."""
+    before = read_manifest(path)
+    then = {**before, "torch": before.get("versions", {}).get("torch")}
+    now = {**engine.facts, "torch": versions()["torch"]}
+    changed = [
+        f"{name} {then[name]}, now {now[name]}"
+        for name in ("device", "dtype", "threads", "torch")
+        if then.get(name) not in (None, now[name])
+    ]
+    if not changed:
+        return []
+    return [
+        f"Warning: the last attempt had {'; '.join(changed)}: results will not repeat those of one attempt bit for bit"
+    ]
 
 
 def _data_facts(data: DataSets) -> dict[str, Any]:
@@ -258,16 +290,31 @@ def _data_facts(data: DataSets) -> dict[str, Any]:
     }
 
 
-def _roll_back(path: Path) -> int:
-    """Bring a run back to its last checkpoint; returns that step, 0 without a checkpoint."""
-    drop_unfinished(path)
+def _roll_back(path: Path, progress: Progress) -> int:
+    """Bring a run back to its last checkpoint; returns that step, 0 without a checkpoint.
+
+    Raises:
+        UserError: shards or checkpoints have gone since; nothing was removed.
+    """
     done = max(checkpoint_steps(path), default=0)
-    RunStore(path).drop_after(done)
-    # A run without a checkpoint starts anew, with the line of step 0 too.
-    drop_metrics_after(path, done if done else -1)
-    if stored_steps(path) != list(range(1, done + 1)):
-        missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
+    missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
+    if missing:
         raise UserError(
             f"{path} has a checkpoint after step {done} but no shards of step {missing[0]}; restore them"
         )
+    last = newest_shard(path)
+    # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
+    if last - done > read_recipe(path).train.checkpoint_every:
+        newest = f"its newest checkpoint is after step {done}" if done else "it has no checkpoint"
+        raise UserError(
+            f"{path} holds step {last}, but {newest}: checkpoints have gone; restore them, or start a new run in"
+            " another --run-dir"
+        )
+    steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
+    progress.say(f"Continuing after step {done}{f' ({steps} done again)' if last > done else ''}.")
+    drop_leftovers(path)
+    drop_unfinished(path)
+    RunStore(path).drop_after(done)
+    # A run without a checkpoint starts anew, with the line of step 0 too.
+    drop_metrics_after(path, done if done else -1)
     return done

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from olr_cli.errors import UserError
 from olr_cli.recipe import Recipe
+from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics
 
 
@@ -34,22 +35,28 @@ def require_log_packages(recipe: Recipe) -> None:
 
 
 @contextmanager
-def metric_logs(recipe: Recipe, run: Path) -> Iterator[list[MetricLog]]:
-    """The logs that the recipe asks for, open within the block."""
+def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
+    """The logs that the recipe asks for, open within the block.
+
+    Args:
+        recipe: names the logs.
+        run: the run directory.
+        done: steps before the first that will be logged; what was logged of later ones is done again.
+    """
     with ExitStack() as stack:
         logs: list[MetricLog] = []
         if recipe.logging.tensorboard:
-            logs.append(stack.enter_context(_tensorboard(run)))
+            logs.append(stack.enter_context(_tensorboard(run, done)))
         if recipe.logging.wandb:
             logs.append(stack.enter_context(_wandb(recipe, run)))
         yield logs
 
 
 @contextmanager
-def _tensorboard(run: Path) -> Iterator[MetricLog]:
+def _tensorboard(run: Path, done: int) -> Iterator[MetricLog]:
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(run / "tensorboard")) as writer:
+    with SummaryWriter(str(run / "tensorboard"), purge_step=done + 1 if done else 0) as writer:
 
         def log(step: int, metrics: Metrics) -> None:
             for name, value in metrics.items():
@@ -67,7 +74,7 @@ def _wandb(recipe: Recipe, run: Path) -> Iterator[MetricLog]:
         name=recipe.name,
         dir=str(run),
         config=recipe.plain(),
-        id=f"{recipe.name}-{recipe.digest()}",
+        id=read_manifest(run)["id"],
         resume="allow",
     )
 

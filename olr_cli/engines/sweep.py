@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from olr_cli.errors import UserError
+from olr_cli.engines.launch import check_same_recipe
+from olr_cli.files import writing
 from olr_cli.recipe_files import SweepRun
 from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import headline
 
+_POLL_SECONDS = 0.05
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
 
-def train_all(
-    recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int
-) -> None:
+
+def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int) -> int:
     """Train every run that is not finished yet; an interrupted sweep goes on where it stopped.
 
     Args:
@@ -27,45 +31,77 @@ def train_all(
         folder: the run directories are made below it.
         jobs: processes at a time.
 
+    Returns:
+        The exit status: 0 if every run is finished; 130 or 143 if Ctrl-C or SIGTERM stopped the sweep, and its runs
+        with it; else 1 if a run failed by a bug, 2 if the user can mend what ended them. Their logs are named.
+
     Raises:
-        UserError: some runs failed; the others are finished, and each failed run's log is named.
+        UserError: a run was begun with another recipe, or nothing can be written; nothing was started.
     """
-    waiting = [(number, run) for number, run in enumerate(runs) if not _is_finished(folder / run.place)]
-    print(f"{len(runs)} runs below {folder}, {len(runs) - len(waiting)} of them finished already", flush=True)
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    failed: list[Path] = []
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_train, recipe, settings, folder, number, run): run for number, run in waiting}
-        for future in as_completed(futures):
-            run = futures[future]
-            status = future.result()
-            if status:
-                failed.append(_log(folder, run))
-            outcome = f"failed with status {status}" if status else _figures(folder / run.place)
-            print(f"{run.place:<40} {outcome}", flush=True)
-    if failed:
-        raise UserError(f"{len(failed)} of {len(runs)} runs failed; see {', '.join(map(str, failed))}")
-    print(f"Next: olr analyze {folder} --figure coherence --table arms")
+    begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
+    for run in begun:
+        check_same_recipe(folder / run.place, run.recipe)
+    finished = {run.place for run in begun if read_manifest(folder / run.place)["status"] == "finished"}
+    print(f"{len(runs)} runs below {folder}, {len(finished)} of them finished already", flush=True)
+    with writing(folder):
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+
+    waiting = [(number, run.place) for number, run in enumerate(runs) if run.place not in finished]
+    training: dict[str, subprocess.Popen[bytes]] = {}
+    ended: dict[str, int] = {}
+    with stop_requests() as stop:
+        try:
+            while (waiting or training) and stop.signal_number is None:
+                while waiting and len(training) < jobs:
+                    number, place = waiting.pop(0)
+                    training[place] = _start(_command(recipe, settings, number, folder), _log(folder, place))
+                time.sleep(_POLL_SECONDS)
+                for place in [place for place, child in training.items() if child.poll() is not None]:
+                    ended[place] = _report(folder / place, training.pop(place))
+        finally:
+            # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
+            for child in training.values():
+                child.terminate()
+        for place, child in training.items():
+            ended[place] = _report(folder / place, child)
+    if stop.signal_number is not None:
+        print("Stopped; the same command goes on where it stopped.", file=sys.stderr)
+        return 128 + stop.signal_number
+    return _conclude(folder, ended, len(runs))
 
 
-def _train(recipe: str, settings: Sequence[str], folder: Path, number: int, run: SweepRun) -> int:
+def _command(recipe: str, settings: Sequence[str], number: int, folder: Path) -> list[str]:
     options = [part for setting in settings for part in ("--set", setting)]
     command = [sys.executable, "-m", "olr_cli", "train", recipe, *options]
-    command += ["--sweep", "--index", str(number), "--run-dir", str(folder)]
-    with _log(folder, run).open("ab") as log:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
-        ).returncode
+    return [*command, "--sweep", "--index", str(number), "--run-dir", str(folder)]
 
 
-def _log(folder: Path, run: SweepRun) -> Path:
-    return folder / "logs" / f"{run.place}.txt"
+def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with writing(log), log.open("ab") as output:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
-def _is_finished(path: Path) -> bool:
-    return (path / "manifest.json").exists() and read_manifest(path)["status"] == "finished"
+def _report(path: Path, child: subprocess.Popen[bytes]) -> int:
+    """Wait for a run's end and tell it in a line; returns its exit status."""
+    status = child.wait()
+    if status == 0:
+        lines = read_metrics(path)
+        outcome = headline(lines[-1]) if lines else ""
+    else:
+        outcome = "stopped" if status in _STOPPED else f"failed with status {status}"
+    print(f"{path.name:<40} {outcome}", flush=True)
+    return status
 
 
-def _figures(path: Path) -> str:
-    lines = read_metrics(path)
-    return headline(lines[-1]) if lines else ""
+def _conclude(folder: Path, ended: dict[str, int], runs: int) -> int:
+    failed = {place: status for place, status in ended.items() if status}
+    if not failed:
+        print(f"Next: olr analyze {folder} --figure coherence --table arms")
+        return 0
+    logs = ", ".join(str(_log(folder, place)) for place in failed)
+    print(f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr)
+    return 2 if all(status in (2, *_STOPPED) for status in failed.values()) else 1
+
+
+def _log(folder: Path, place: str) -> Path:
+    return folder / "logs" / f"{place}.txt"

@@ -51,6 +51,7 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
         sync(temporary)
         os.replace(temporary, target)
         sync(target.parent)
+        sync(run)
     for old in checkpoint_steps(run)[:-keep]:
         _remove(checkpoint_path(run, old))
 

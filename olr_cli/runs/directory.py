@@ -10,8 +10,10 @@ import json
 import os
 import platform
 import socket
+import time
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +28,11 @@ from olr_cli.recipe_files import dump_yaml, load_recipe
 MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""
 
+_NEEDED = {"name", "status", "attempts"}
+"""Keys without which a JSON object is no manifest."""
+
+_LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.02
+
 Status = Literal["running", "finished", "interrupted", "failed"]
 
 
@@ -33,7 +40,7 @@ def create_run(path: Path, recipe: Recipe, *, arm: str = "") -> None:
     """Put recipe and manifest into a new run directory.
 
     Args:
-        path: an empty folder, held by this process.
+        path: a free folder (see `require_free`), held by this process.
         recipe: written as recipe.yaml, resolved.
         arm: what runs of the same settings and other seeds have in common; named by a sweep.
 
@@ -41,16 +48,18 @@ def create_run(path: Path, recipe: Recipe, *, arm: str = "") -> None:
         UserError: there is something at `path` already, or it can't be written.
     """
     require_free(path)
-    write_text(path / "recipe.yaml", recipe_yaml(recipe))
+    drop_leftovers(path)
+    write_recipe(path, recipe)
     manifest = {
         "schema_version": MANIFEST_VERSION,
+        "id": uuid.uuid4().hex,
         "name": recipe.name,
         "arm": arm,
         "seed": recipe.seed,
         "recipe_digest": recipe.digest(),
         "status": "running",
         "created": _now(),
-        "versions": _versions(),
+        "versions": versions(),
         "attempts": [],
     }
     write_manifest(path, manifest)
@@ -59,16 +68,41 @@ def create_run(path: Path, recipe: Recipe, *, arm: str = "") -> None:
 def require_free(path: Path) -> None:
     """Make sure that nothing would be overwritten by a new run at `path`.
 
+    Free are a folder that is empty or not there, and what a kill left of a run before it had a manifest.
+
     Raises:
-        UserError: there is a run, or anything else.
+        UserError: there is a run, or anything else, or the place cannot be looked at.
     """
-    if (path / "manifest.json").exists():
-        status = "in use by a live process" if is_held(path) else read_manifest(path)["status"]
-        raise UserError(
-            f"{path} holds a run already ({status}); continue it with --resume, or choose another --run-dir"
-        )
-    if path.exists() and (not path.is_dir() or any(file.name != ".lock" for file in path.iterdir())):
-        raise UserError(f"{path} exists and is not an empty folder; choose another --run-dir")
+    with writing(path):
+        if (path / "manifest.json").exists():
+            status = "in use by a live process" if is_held(path) else read_manifest(path)["status"]
+            resume = "" if status == "finished" else "continue it with --resume, or "
+            raise UserError(f"{path} holds a run already ({status}); {resume}choose another --run-dir")
+        if path.exists() and not (path.is_dir() and _is_empty(path)):
+            raise UserError(f"{path} exists and is not an empty folder; choose another --run-dir")
+
+
+def _is_empty(folder: Path) -> bool:
+    files = set(folder.iterdir())
+    lock, recipe = folder / ".lock", folder / "recipe.yaml"
+    # A recipe without a lock beside it was put there by the user.
+    return not files or lock in files <= {lock, recipe, *_leftovers(folder)}
+
+
+def drop_leftovers(path: Path) -> None:
+    """Remove what interrupted writes left beside the manifest; the run is held by this process."""
+    for leftover in _leftovers(path):
+        leftover.unlink()
+
+
+def _leftovers(path: Path) -> list[Path]:
+    names = ("recipe.yaml", "manifest.json", "metrics.jsonl")
+    return [leftover for name in names for leftover in path.glob(f".{name}.*.tmp")]
+
+
+def write_recipe(path: Path, recipe: Recipe) -> None:
+    """Write recipe.yaml: the recipe of the latest attempt, equal to the first one's in all that decides the result."""
+    write_text(path / "recipe.yaml", recipe_yaml(recipe))
 
 
 def recipe_yaml(recipe: Recipe) -> str:
@@ -88,8 +122,9 @@ def require_run(path: Path) -> None:
     Raises:
         UserError: it is not.
     """
-    if not (path / "manifest.json").is_file() or not (path / "recipe.yaml").is_file():
-        what = "is not a run directory (no manifest.json)" if path.exists() else "does not exist"
+    # os.path takes a name that is too long for one that does not exist; pathlib raises.
+    if not os.path.isfile(path / "manifest.json") or not os.path.isfile(path / "recipe.yaml"):
+        what = "is not a run directory (no manifest.json)" if os.path.exists(path) else "does not exist"
         raise UserError(f"{path} {what}; `olr train` makes one, by default under runs/")
 
 
@@ -97,22 +132,26 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run.
 
     Raises:
-        UserError: it is missing, not JSON, or of a newer version.
+        UserError: it is missing, not JSON, not of a run, or of a newer version.
     """
     file = path / "manifest.json"
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except OSError:
         require_run(path)
         raise
     except ValueError as error:
         raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
-    version = manifest.get("schema_version", 0) if isinstance(manifest, dict) else 0
-    if not isinstance(manifest, dict) or version > MANIFEST_VERSION:
+    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    if isinstance(version, int) and version > MANIFEST_VERSION:
         raise UserError(
             f"{file} was written by a newer olr (schema {version}, this one reads {MANIFEST_VERSION}); upgrade olr"
         )
-    return manifest
+    if not isinstance(version, int) or not manifest.keys() >= _NEEDED:
+        raise UserError(
+            f"{file} is not a run's manifest; restore it from a copy, or choose another --run-dir"
+        )
+    return dict(manifest)
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -120,13 +159,20 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     write_text(path / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
-def begin_attempt(path: Path, *, from_step: int, **facts: Any) -> None:
-    """Note in the manifest that a process works on the run, with what it found (device, threads, data digest …)."""
+def begin_attempt(path: Path, *, from_step: int, data: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Note in the manifest that a process works on the run.
+
+    Args:
+        path: the run directory, held by this process.
+        from_step: complete steps it goes on from.
+        data: the data sets, which are the same in every attempt.
+        facts: what the process works with (device, threads …); kept for each attempt, the latest at the top too.
+    """
     manifest = read_manifest(path)
-    manifest |= {"status": "running", "versions": _versions(), **facts}
-    manifest["attempts"].append(
-        {"started": _now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": from_step}
-    )
+    working_with = {"versions": versions(), **facts}
+    manifest |= {"status": "running", "data": data, **working_with}
+    process = {"started": _now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": from_step}
+    manifest["attempts"].append(process | working_with)
     write_manifest(path, manifest)
 
 
@@ -149,26 +195,44 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
     Raises:
         UserError: another live process holds it, or it can't be made.
     """
-    with writing(path):
-        if make:
-            path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = _lock(path, make=make)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(lock, 64).decode(errors="replace").strip() or "unknown"
-            raise UserError(
-                f"{path} is in use by process {holder}; wait for it, or choose another --run-dir"
-            ) from None
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
+        with writing(path):
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
         yield
     finally:
+        # Still locked, so what goes here is nobody else's; a folder that is gone or filled meanwhile may stay so.
+        with suppress(OSError):
+            if make and all(file.name == ".lock" for file in path.iterdir()):
+                (path / ".lock").unlink()
+                path.rmdir()
         os.close(lock)
-        if make and not any(file.name != ".lock" for file in path.iterdir()):
-            (path / ".lock").unlink(missing_ok=True)
-            path.rmdir()
+
+
+def _lock(path: Path, *, make: bool) -> int:
+    """An open descriptor of the run's lock file, locked."""
+    # Tried for a moment: `is_held` of another process takes the lock for an instant, and a holder that ends may
+    # remove the very file that was opened here.
+    holder = "unknown"
+    for attempt in range(_LOCK_ATTEMPTS):
+        time.sleep(_LOCK_PAUSE if attempt else 0)
+        try:
+            with writing(path):
+                if make:
+                    path.mkdir(parents=True, exist_ok=True)
+                lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            if make:
+                continue
+            raise
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_ino == (path / ".lock").stat().st_ino:
+                return lock
+        holder = os.read(lock, 64).decode(errors="replace").strip() or holder
+        os.close(lock)
+    raise UserError(f"{path} is in use by process {holder}; wait for it, or choose another --run-dir")
 
 
 def is_held(path: Path) -> bool:
@@ -186,11 +250,14 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _versions() -> dict[str, str]:
-    versions = {"olr": __version__, "python": platform.python_version()}
-    for package in ("torch", "transformers", "math-verify", "pyarrow", "polars"):
-        versions[package] = metadata.version(package)
-    return versions
+def versions() -> dict[str, str]:
+    """Versions of this program, Python, and the packages on which results may depend."""
+    packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
+    return {
+        "olr": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in packages},
+    }
 
 
 def _now() -> str:

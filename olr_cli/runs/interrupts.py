@@ -31,11 +31,6 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signal_number = number
 
-    def raise_if_requested(self) -> None:
-        """Raise `Interrupted` if a signal has come."""
-        if self.signal_number is not None:
-            raise Interrupted(self.signal_number)
-
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:

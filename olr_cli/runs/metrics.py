@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from olr_cli.files import write_text, writing
+from olr_cli.errors import UserError
+from olr_cli.files import sync, write_text, writing
 
 Metrics = dict[str, float]
 
@@ -22,13 +23,40 @@ def append_metrics(run: Path, step: int, epoch: int, metrics: Metrics) -> None:
         lines.write(line + "\n")
 
 
+def sync_metrics(run: Path) -> None:
+    """Wait until every line appended so far is on the disk.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    file = run / "metrics.jsonl"
+    with writing(file):
+        sync(file)
+
+
 def read_metrics(run: Path) -> list[Metrics]:
-    """All lines, oldest first; a last line cut off by a kill is left out."""
+    """All lines, oldest first; a last line cut off by a kill is left out.
+
+    Raises:
+        UserError: a line is not a step's metrics; it is named.
+    """
     file = run / "metrics.jsonl"
     if not file.exists():
         return []
-    lines = file.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]
+    lines = file.read_bytes().split(b"\n")
+    return [_read_line(file, number, line) for number, line in enumerate(lines[:-1], start=1) if line]
+
+
+def _read_line(file: Path, number: int, line: bytes) -> Metrics:
+    try:
+        metrics = json.loads(line)
+    except ValueError:
+        metrics = None
+    if not isinstance(metrics, dict) or "step" not in metrics:
+        raise UserError(
+            f"{file}, line {number} is not a step's metrics; remove the line, or restore the file from a copy"
+        )
+    return metrics
 
 
 def drop_metrics_after(run: Path, step: int) -> None:

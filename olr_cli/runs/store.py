@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError
-from olr_cli.files import sync, write_whole
+from olr_cli.files import sync, write_whole, writing
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class RunStore:
         import pyarrow.parquet as pq
 
         shard = self._run / table / f"step-{step:06d}.parquet"
-        shard.parent.mkdir(exist_ok=True)
+        with writing(shard):
+            shard.parent.mkdir(exist_ok=True)
         arrow = arrow_table(table, records)
         # A shard is small and of one step: dictionaries and statistics would cost more than they save.
         options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
@@ -62,20 +63,29 @@ class RunStore:
         self._unsynced.append(shard)
 
     def sync(self) -> None:
-        """Wait until every shard written so far is on the disk."""
-        for shard in self._unsynced:
-            sync(shard)
-        for folder in {shard.parent for shard in self._unsynced}:
-            sync(folder)
+        """Wait until every shard written so far is on the disk.
+
+        Raises:
+            UserError: the disk is full, which some file systems say only now.
+        """
+        with writing(self._run):
+            for shard in self._unsynced:
+                sync(shard)
+            for folder in {shard.parent for shard in self._unsynced}:
+                sync(folder)
+            sync(self._run)
         self._unsynced.clear()
 
     def drop_after(self, step: int) -> None:
-        """Remove the shards of later steps, and what an interrupted write left behind."""
-        for table in _RECORDS:
-            for shard in (self._run / table).glob("*.parquet"):
-                number = _step_of(shard)
-                if number is not None and number > step:
-                    shard.unlink()
+        """Remove the shards of later steps, and what an interrupted write left behind.
+
+        The labels go first and the newest step first, so that the complete steps are 1, 2, … at any moment, for
+        whoever reads the run meanwhile and after a kill.
+        """
+        for table in ("labels", "rollouts"):
+            shards = {_step_of(shard): shard for shard in (self._run / table).glob("*.parquet")}
+            for number in sorted((n for n in shards if n is not None and n > step), reverse=True):
+                shards[number].unlink()
             for leftover in (self._run / table).glob(".*.tmp"):
                 leftover.unlink()
 
@@ -97,6 +107,12 @@ def stored_steps(run: Path) -> list[int]:
     """The complete steps of a run, ascending."""
     steps = {table: {_step_of(shard) for shard in (run / table).glob("*.parquet")} for table in _RECORDS}
     return sorted(step for step in steps["labels"] & steps["rollouts"] if step is not None)
+
+
+def newest_shard(run: Path) -> int:
+    """The newest step of which there is a shard, complete or not; 0 without one."""
+    shards = [shard for table in _RECORDS for shard in (run / table).glob("*.parquet")]
+    return max((_step_of(shard) or 0 for shard in shards), default=0)
 
 
 def scan_labels(run: Path) -> pl.LazyFrame:
@@ -150,8 +166,8 @@ def check_shard(shard: Path, table: str) -> None:
         metadata = pq.read_metadata(shard)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise UserError(
-            f"{shard} is torn or not Parquet ({_first_line(error)}); restore it, or remove this run's later"
-            " checkpoints and --resume"
+            f"{shard} is torn or not Parquet ({_first_line(error)}); restore it from a copy, or train anew in another"
+            " --run-dir (of an unfinished run, --resume makes the steps after the last checkpoint again)"
         ) from None
     marks = {
         key.decode(): value.decode() for key, value in (metadata.metadata or {}).items() if key[:4] == b"olr."

@@ -28,9 +28,8 @@ def run_summary(run: Path) -> list[str]:
     noise = last["effective_label_is_correct"].drop_nulls()
     if len(noise):
         marked = last["noise_type"].drop_nulls() != "clean"
-        lines.append(
-            f"  wrong labels, last epoch          {1 - _mean(noise):.1%} (initially marked: {_mean(marked):.1%})"
-        )
+        initially = f" (initially marked: {_mean(marked):.1%})" if len(marked) else ""
+        lines.append(f"  wrong labels, last epoch          {1 - _mean(noise):.1%}{initially}")
     note = mixture_note(read_recipe(run).model.path)
     if note is not None:
         lines.append(f"Note: {note}")

@@ -17,28 +17,35 @@ def held_out_accuracy(
     """How often a rollout, and the majority of a prompt's rollouts, is right.
 
     Args:
-        prompts: P prompts with a true answer, or at least a label, which then is the gold answer.
+        prompts: P prompts with a gold answer (`Prompt.gold`).
         responses_PG: the same number G of rollouts for each.
         judge: tells which answers mean the same.
         extractor: of answers; by default what each prompt's data source calls for.
 
     Returns:
         ``avg`` (avg@G: the mean over all rollouts) and ``majority`` (a tie is not right), in [0, 1].
+
+    Raises:
+        ValueError: a prompt has no gold answer; reading held-out prompts refuses those.
     """
-    golds = [prompt.given_label if prompt.true_answer is None else prompt.true_answer for prompt in prompts]
+    golds = [_gold(prompt) for prompt in prompts]
     answers = [
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)
     ]
     strings = [
-        {text for text in (gold, *own) if text is not None} for gold, own in zip(golds, answers, strict=True)
+        {gold, *(text for text in own if text is not None)} for gold, own in zip(golds, answers, strict=True)
     ]
     right, majorities = 0, 0
     for gold, own, classes in zip(golds, answers, judge.classify(strings), strict=True):
-        if gold is None:
-            continue
         truth = classes.class_of(gold)
         right += sum(answer is not None and classes.class_of(answer) == truth for answer in own)
         majorities += vote(own, classes).majority == truth
     rollouts = sum(len(own) for own in answers)
     return {"avg": right / rollouts, "majority": majorities / len(prompts)}
+
+
+def _gold(prompt: Prompt) -> str:
+    if prompt.gold is None:
+        raise ValueError(f"prompt {prompt.prompt_id} has no gold answer")
+    return prompt.gold

@@ -1,6 +1,6 @@
-"""A method is a composition: which label counts, what is rewarded, which prompts train (SEMANTICS, Methods).
+"""A method is a composition: which label counts (R14, R15), what is rewarded (R16), which prompts train.
 
-The fourth choice of that table, the loss, is the engine's. To add a method, add a recipe section
+The fourth choice, the loss, is the engine's. To add a method, add a recipe section
 (`olr_cli.recipe`) and a row to `_METHODS`; to mix methods, compose other parts.
 """
 

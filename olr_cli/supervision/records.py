@@ -46,7 +46,8 @@ class LabelRecord:
         label_source: where the effective label comes from.
         majority_is_correct: the majority is the true answer's class; False without a majority; None if unknown.
         majority_is_noisy_label: the majority is the noisy label's class; None on prompts that are not marked.
-        effective_label_is_correct: None if the true answer is unknown or there is no effective label.
+        effective_label_is_correct: False for the sentinel (R2); else None if the true answer is unknown or there is
+            no effective label.
         reward_mean: mean reward of the rollouts.
         has_zero_variance: all rewards of the group are equal, so it teaches nothing.
         trains: the prompt takes part in the update.

@@ -282,6 +282,8 @@ def _known_same(answer: str | None, truth: str | None, classes: AnswerClasses) -
 def _label_is_correct(effective: EffectiveLabel, prompt: Prompt, classes: AnswerClasses) -> bool | None:
     if effective.answer is None:
         return None
+    if effective.answer == SENTINEL:
+        return False  # right of no prompt, whatever its true answer (R2)
     return _known_same(effective.answer, prompt.true_answer, classes)
 
 

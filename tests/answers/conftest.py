@@ -1,6 +1,6 @@
 import pytest
 
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, pool
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +12,10 @@ def judge():
 @pytest.fixture(scope="session")
 def same(judge):
     return lambda a, b: judge.classify([[a, b]])[0].same(a, b)
+
+
+@pytest.fixture
+def quick_start(monkeypatch):
+    """Workers that start without warming up, where many have to."""
+    program = pool._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
+    monkeypatch.setattr(pool, "_PROGRAM", program)

@@ -17,9 +17,7 @@ HOSTILE = [
     r"2^{10^{12}x}",
     # algebra that doesn't end
     r"\int x^{x^x} dx",
-    r"\int_0^1 e^{-x^2}\sin(x^3)\,dx",
     r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}",
-    r"\prod_{k=1}^{10^6} k",
     "(x+1)^{1000}",
     "(a+b+c+d)^{200}",
     # long or deep

@@ -7,23 +7,22 @@ import pytest
 from hostile import HOSTILE
 
 from olr_cli.answers import Judge, extract
+from olr_cli.answers.notation import normal_text
 from olr_cli.answers.pool import GAVE_UP
 
 LIMIT = 0.5
-RESTART = 20.0  # of a worker, on a busy machine
 
 
 def decide(answers):
-    with Judge(time_limit=LIMIT, workers=1) as judge:
+    with Judge(time_limit=30.0, workers=1) as judge:
         judge.classify([["x+1", "1+x"]])
+        judge._pool.time_limit = LIMIT
         for answer in answers:
             extract(f"so \\boxed{{{answer}}} {answer}")
-            started, before = time.monotonic(), judge.timeouts
+            before = judge.timeouts
             (classes,) = judge.classify([[answer, "5", "x+1", "1+x"]])
             given_up = judge.timeouts - before
-            # The answer is read, then compared with 5 and x + 1; each step has its own limit.
-            assert time.monotonic() - started < 3 * LIMIT + (given_up + 2) * RESTART, answer[:50]
-            assert given_up <= 2, answer[:50]
+            assert given_up <= 2, answer[:50]  # read, and compared with x + 1
             assert classes.same("x+1", "1+x") and not classes.same("5", "x+1")
             assert classes.same(answer, answer)
 
@@ -33,23 +32,19 @@ def decide(answers):
 
 
 @pytest.mark.slow
-def test_every_hostile_answer_is_decided_and_the_judge_goes_on():
-    assert 3 <= decide(HOSTILE) <= len(HOSTILE) // 2
-
-
-@pytest.mark.slow
-def test_it_works_in_any_thread():
+@pytest.mark.usefixtures("quick_start")
+def test_every_hostile_answer_is_decided_in_any_thread_and_the_judge_goes_on():
     results = []
-    thread = threading.Thread(target=lambda: results.append(decide(HOSTILE[::4])))
+    thread = threading.Thread(target=lambda: results.append(decide(HOSTILE)))
     thread.start()
-    thread.join()
-    assert len(results) == 1
+    thread.join(timeout=600)
+    assert results and results[0] >= 3
 
 
 def test_a_hostile_answer_costs_its_neighbours_nothing():
     hostile = r"\binom{10^9}{5\cdot 10^8}"
     answers = [*(f"{n}+\\sqrt{{2}}" for n in range(20)), hostile, *(f"{n}\\pi" for n in range(2, 20))]
-    with Judge(time_limit=LIMIT, workers=1) as judge:
+    with Judge(time_limit=2.0, workers=1) as judge:
         (classes,) = judge.classify([answers])
         assert judge.timeouts == 1
     assert [a for a in answers if not classes.is_parsed(a)] == [hostile]
@@ -73,6 +68,13 @@ def test_a_pair_that_takes_too_long_is_two_classes_but_not_proved_different(monk
     assert classes.is_parsed("no") and classes.is_parsed(r"\text{no}")
     assert not classes.same("no", r"\text{no}") and not classes.proved_different(r"\text{no}", "no")
     assert classes.proved_different("no", "3")
+
+
+def test_a_pile_of_combining_marks_takes_no_quadratic_time():
+    started = time.process_time()
+    assert normal_text("a" + "\u0301\u0316" * 60_000) != normal_text("a")
+    assert time.process_time() - started < 5
+    assert normal_text("e\u0301") == normal_text("\xe9")
 
 
 @pytest.mark.parametrize("answer", ["x" * 1_000_000, "{" * 10_000 + "}" * 10_000])

@@ -152,7 +152,7 @@ def test_reading_takes_no_longer_than_linear_time(piece):
     started = time.process_time()
     for end in ("", "x", "5"):
         read(tidy("5" + piece * (1000 // len(piece)) + end))
-    assert time.process_time() - started < 0.5
+    assert time.process_time() - started < 2
 
 
 def numbers(*values):

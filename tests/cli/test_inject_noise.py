@@ -99,12 +99,12 @@ def test_a_sample_is_marked_exactly(here: Path) -> None:
 
 
 def test_stored_rollouts_give_labels_for_good(here: Path) -> None:
-    rows = [{"prompt_id": "16", "answer": "[bold]11[/bold]", "is_correct": False}]
+    rows = [{"prompt_id": "16", "answer": "[b]11", "is_correct": False}]
     Path("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = inject_noise("--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl")
     assert done.exit_code == 0, done.output
     assert "23 prompts without a wrong answer in the rollouts became inactive" in done.output
-    assert "file says   [bold]11[/bold] (active_frozen)" in done.output
+    assert "file says   [b]11 (active_frozen)" in done.output
     assert files(here) == ["data/dapo_sample-active-frozen-1.parquet", "log.jsonl"]
 
 

@@ -136,6 +136,8 @@ def test_the_manifest_and_metrics_tell_the_run(run):
         (["data.extractor=box"], "data.extractor is 'box' (did you mean 'boxed'?)"),
         (["train.max_prompt_tokens=3"], "12 of 12 prompts are longer than train.max_prompt_tokens 3"),
         (["data.train=marked.jsonl"], "mark"),
+        (["train.max_new_tokens=60"], "are more than the 64 tokens"),
+        ([f"name={'x' * 300}"], "at most 100 characters"),
     ],
 )
 def test_bad_input_is_one_sentence_status_2_and_nothing_written(settings, message, tmp_path, monkeypatch):
@@ -216,6 +218,35 @@ def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     assert (
         "2 of them finished already" in olr("train", recipe, "--sweep", "--run-dir", tmp_path / "runs").output
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "message"), [("--resume", "leave --resume out"), ("--json", "name which of the sweep's")]
+)
+def test_options_that_a_sweep_does_not_take_are_refused(option, message, tmp_path):
+    result = olr("train", "laptop/coherence", "--sweep", "--run-dir", tmp_path / "runs", option)
+    assert (result.exit_code, message in result.stderr) == (2, True)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_directory_with_too_long_a_name_is_one_sentence(tmp_path):
+    for options in ([], ["--resume"]):
+        result = train("--run-dir", tmp_path / ("x" * 300), *options)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+
+
+def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_go_on(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "olr").write_text('#!/bin/sh\necho "$@" >> calls; exit 2\n')
+    (tmp_path / "bin" / "olr").chmod(0o755)
+    (tmp_path / ".installed").touch()
+    makefile = Path(__file__).parents[2] / "Makefile"
+    (tmp_path / "pyproject.toml").touch()
+    os.utime(tmp_path / "pyproject.toml", (0, 0))
+    command = ["make", "-f", str(makefile), "quickstart", f"VENV={tmp_path}", "RUN=runs/a"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "make quickstart RUN=runs/a-2" in result.stdout
 
 
 def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olr_cli.answers.extraction import reversed_digits
+from olr_cli.builtin_sources import ARITHMETIC_SOURCES
 from olr_cli.data.arithmetic import (
     KINDS,
+    SOURCE,
     SPLIT_ENDS,
     Expression,
     Mixture,
@@ -73,6 +75,11 @@ def test_prompts_are_valid_distinct_and_answered(kind, size, seed, split):
         expected = left + right if kind == "addition" else left - right
         assert prompt.true_answer == prompt.given_label == str(expected)
         assert (prompt.noise_type, prompt.data_source) == ("clean", f"arithmetic-{kind}")
+
+
+def test_the_data_sources_of_the_task_are_the_ones_its_answers_are_known_by():
+    of_prompts = {arithmetic_prompts(kind, 1, 0, "train")[0].data_source for kind in KINDS}
+    assert {SOURCE, *of_prompts} == ARITHMETIC_SOURCES
 
 
 @pytest.mark.parametrize("kind", KINDS)

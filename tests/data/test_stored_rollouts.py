@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from olr_cli.data import stored_rollouts
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.stored_rollouts import wrong_answers
@@ -31,9 +32,10 @@ def shard(run: Path, step: int, *rollouts: tuple[str, str | None, bool | None]) 
         for n, (prompt_id, answer, right) in enumerate(rollouts)
     ]
     columns = [[getattr(row, name) for row in rows] for name in arrow_schema(RolloutRecord).names]
-    (run / "rollouts").mkdir(parents=True, exist_ok=True)
     table = pa.table(columns, schema=arrow_schema(RolloutRecord))
-    pq.write_table(table, run / "rollouts" / f"step-{step:06d}.parquet")
+    for folder in ("rollouts", "labels"):
+        (run / folder).mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, run / folder / f"step-{step:06d}.parquet")
 
 
 def table(folder: Path, *rows: dict[str, object]) -> Path:
@@ -64,6 +66,32 @@ def test_a_log_may_have_answers_or_only_responses(tmp_path: Path, prompts: Promp
     assert wrong_answers(responses, prompts, last_word) == {"16": ["11"]}
 
 
+def test_only_complete_steps_of_a_run_count(tmp_path: Path, prompts: PromptSet) -> None:
+    shard(tmp_path, 1, ("16", "11", False))
+    shard(tmp_path, 2, ("16", "9", False))
+    (tmp_path / "labels" / "step-000002.parquet").unlink()
+    assert wrong_answers(tmp_path, prompts, last_word) == {"16": ["11"]}
+    (tmp_path / "labels" / "step-000001.parquet").unlink()
+    with pytest.raises(UserError, match="holds no complete step yet"):
+        wrong_answers(tmp_path, prompts, last_word)
+
+
+def test_responses_are_read_only_where_there_are_no_answers(
+    tmp_path: Path, prompts: PromptSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    read = stored_rollouts.read_table
+    monkeypatch.setattr(
+        stored_rollouts, "read_table", lambda files, columns: asked.append(columns) or read(files, columns)
+    )
+    shard(tmp_path, 1, ("16", "11", False))
+    wrong_answers(tmp_path, prompts, last_word)
+    assert asked == [{"prompt_id", "is_correct", "answer_class", "answer"}]
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"prompt_id": ["16"], "is_correct": [False], "response": ["so 11"]}), log)
+    assert wrong_answers(log, prompts, last_word) == {"16": ["11"]}
+
+
 def test_what_cannot_serve_is_named(tmp_path: Path, prompts: PromptSet) -> None:
     def complaint(source: Path) -> str:
         with pytest.raises(UserError) as caught:
@@ -82,5 +110,6 @@ def test_what_cannot_serve_is_named(tmp_path: Path, prompts: PromptSet) -> None:
         in complaint(other)
     )
     shard(tmp_path, 1, ("16", "11", False))
+    shard(tmp_path, 2)
     (tmp_path / "rollouts" / "step-000002.parquet").write_bytes(b"PAR1 torn")
     assert "step-000002.parquet is not a whole Parquet file" in complaint(tmp_path)

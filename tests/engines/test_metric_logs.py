@@ -8,11 +8,12 @@ import pytest
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.errors import UserError
 from olr_cli.recipe import LoggingSection, Recipe
+from olr_cli.runs.directory import create_run, read_manifest
 
 
 def test_nothing_is_logged_unless_asked(tmp_path):
     require_log_packages(Recipe())
-    with metric_logs(Recipe(), tmp_path) as logs:
+    with metric_logs(Recipe(), tmp_path, 0) as logs:
         assert logs == []
     assert list(tmp_path.iterdir()) == []
 
@@ -20,14 +21,20 @@ def test_nothing_is_logged_unless_asked(tmp_path):
 def test_tensorboard_gets_every_metric(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    def rewards():
+        events = EventAccumulator(str(tmp_path / "tensorboard"))
+        events.Reload()
+        return [(event.step, event.value) for event in events.Scalars("rollout/reward")]
+
     recipe = Recipe(logging=LoggingSection(tensorboard=True))
     require_log_packages(recipe)
-    with metric_logs(recipe, tmp_path) as (log,):
+    with metric_logs(recipe, tmp_path, 0) as (log,):
         log(1, {"rollout/reward": 0.25})
         log(2, {"rollout/reward": 0.5})
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("rollout/reward")] == [(1, 0.25), (2, 0.5)]
+    assert rewards() == [(1, 0.25), (2, 0.5)]
+    with metric_logs(recipe, tmp_path, 1) as (log,):
+        log(2, {"rollout/reward": 0.75})
+    assert rewards() == [(1, 0.25), (2, 0.75)], "a resume repeats the steps after its checkpoint"
 
 
 def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
@@ -39,10 +46,12 @@ def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
         sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append(settings) or session)
     )
     recipe = Recipe(name="mine", logging=LoggingSection(wandb="project"))
-    with metric_logs(recipe, tmp_path) as (log,):
+    create_run(tmp_path, recipe)
+    with metric_logs(recipe, tmp_path, 0) as (log,):
         log(1, {"rollout/reward": 0.25})
     settings, *rest = calls
     assert (settings["project"], settings["name"], settings["resume"]) == ("project", "mine", "allow")
+    assert settings["id"] == read_manifest(tmp_path)["id"]
     assert settings["config"]["train"]["rollouts_per_prompt"] == 8
     assert rest == [(1, {"rollout/reward": 0.25}), "finished"]
 

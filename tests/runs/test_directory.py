@@ -1,17 +1,24 @@
 """A run directory is made once, held by one process, and never overwritten."""
 
+import errno
+import fcntl
 import json
+import os
+import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe import Recipe
+from olr_cli.recipe import Recipe, changed_keys
+from olr_cli.runs import directory
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished, write_checkpoint
 from olr_cli.runs.directory import (
     begin_attempt,
     create_run,
+    drop_leftovers,
     end_attempt,
     held,
     is_held,
@@ -26,7 +33,7 @@ def test_recipe_and_manifest_come_back(tmp_path):
     recipe = Recipe(name="mine", seed=7)
     create_run(tmp_path, recipe, arm="clean")
     assert read_recipe(tmp_path) == recipe
-    begin_attempt(tmp_path, from_step=0, device="cpu")
+    begin_attempt(tmp_path, from_step=0, data={}, facts={"device": "cpu"})
     end_attempt(tmp_path, "finished", steps=3)
     manifest = read_manifest(tmp_path)
     assert (manifest["status"], manifest["arm"], manifest["device"], manifest["steps"]) == (
@@ -37,6 +44,34 @@ def test_recipe_and_manifest_come_back(tmp_path):
     )
     assert manifest["attempts"][0]["outcome"] == "finished"
     assert manifest["recipe_digest"] == recipe.digest()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "decides"),
+    [("checkpoint_every", 7, False), ("keep_checkpoints", 7, False), ("clip", 0.3, True)],
+)
+def test_the_digest_tells_what_decides_the_result_and_no_more(key, value, decides):
+    recipe = Recipe()
+    other = Recipe(train=recipe.train.model_copy(update={key: value}))
+    assert (other.digest() != recipe.digest()) == decides
+    assert bool(changed_keys(recipe, other)) == decides
+
+
+def test_every_attempt_keeps_what_it_worked_with(tmp_path):
+    create_run(tmp_path, Recipe())
+    for threads in (1, 2):
+        begin_attempt(tmp_path, from_step=0, data={}, facts={"device": "cpu", "threads": threads})
+    manifest = read_manifest(tmp_path)
+    assert manifest["threads"] == 2
+    assert [attempt["threads"] for attempt in manifest["attempts"]] == [1, 2]
+    assert all(attempt["versions"]["torch"] for attempt in manifest["attempts"])
+
+
+def test_two_runs_of_one_recipe_have_different_ids(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        create_run(tmp_path / name, Recipe())
+    assert read_manifest(tmp_path / "a")["id"] != read_manifest(tmp_path / "b")["id"]
 
 
 def test_a_run_is_not_overwritten(tmp_path):
@@ -51,6 +86,105 @@ def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(UserError, match="not an empty folder"):
         require_free(tmp_path)
+
+
+def test_resume_is_advised_only_where_there_is_something_to_resume(tmp_path):
+    create_run(tmp_path, Recipe())
+    with pytest.raises(UserError, match="continue it with --resume"):
+        require_free(tmp_path)
+    begin_attempt(tmp_path, from_step=0, data={}, facts={})
+    end_attempt(tmp_path, "finished")
+    with pytest.raises(UserError) as refusal:
+        require_free(tmp_path)
+    assert "--resume" not in str(refusal.value)
+
+
+def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
+    path = tmp_path / "run"
+    kill = (
+        "import os; from pathlib import Path; from olr_cli.recipe import Recipe; from olr_cli.runs import directory\n"
+        "directory.write_manifest = lambda *_: os.kill(os.getpid(), 9)\n"
+        f"path = Path({str(path)!r})\n"
+        "with directory.held(path, make=True): directory.create_run(path, Recipe())"
+    )
+    assert subprocess.run([sys.executable, "-c", kill], check=False).returncode == -9
+    (path / ".manifest.json.17.tmp").write_text("{")
+    assert sorted(p.name for p in path.iterdir()) == [".lock", ".manifest.json.17.tmp", "recipe.yaml"]
+    require_free(path)
+    with held(path, make=True):
+        create_run(path, Recipe(seed=3))
+    assert sorted(p.name for p in path.iterdir()) == [".lock", "manifest.json", "recipe.yaml"]
+    assert read_recipe(path).seed == 3
+
+
+def test_a_recipe_the_user_put_into_a_folder_is_not_taken_for_a_leftover(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match="not an empty folder"):
+        require_free(tmp_path)
+
+
+def test_what_an_interrupted_write_left_goes_and_nothing_else(tmp_path):
+    create_run(tmp_path, Recipe())
+    for name in (".manifest.json.17.tmp", ".metrics.jsonl.17.tmp", ".notes.tmp"):
+        (tmp_path / name).write_text("half")
+    drop_leftovers(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".notes.tmp", "manifest.json", "recipe.yaml"]
+
+
+def test_a_name_that_is_too_long_is_said(tmp_path):
+    path = tmp_path / ("x" * 300)
+    with pytest.raises(UserError, match="the name is too long"):
+        require_free(path)
+    with pytest.raises(UserError, match="the name is too long"), held(path, make=True):
+        pass
+    with pytest.raises(UserError, match="does not exist"):
+        read_recipe(path)
+
+
+def test_a_process_that_is_refused_leaves_the_holders_folder_alone(tmp_path):
+    path = tmp_path / "new"
+    with held(path, make=True):
+        with pytest.raises(UserError, match=f"in use by process {os.getpid()}"), held(path, make=True):
+            pass
+        create_run(path, Recipe())
+        assert is_held(path)
+
+
+def test_a_lock_file_that_goes_before_it_is_locked_holds_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "new"
+    real, calls = fcntl.flock, []
+
+    def after_the_last_holder_cleaned_up(*arguments):
+        if not calls:
+            shutil.rmtree(path)
+        calls.append(arguments)
+        real(*arguments)
+
+    monkeypatch.setattr(directory.fcntl, "flock", after_the_last_holder_cleaned_up)
+    with held(path, make=True):
+        assert is_held(path)
+
+
+def test_a_look_at_the_lock_does_not_make_a_starter_fail(tmp_path):
+    with held(tmp_path):
+        pass
+    look = os.open(tmp_path / ".lock", os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    timer = threading.Timer(0.03, os.close, [look])
+    timer.start()
+    with held(tmp_path):
+        assert is_held(tmp_path)
+    timer.join()
+
+
+def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(directory.os, "write", full)
+    with pytest.raises(UserError, match="the disk is full"), held(tmp_path / "new", make=True):
+        pass
+    assert not (tmp_path / "new").exists()
 
 
 def test_only_one_process_holds_a_run(tmp_path):
@@ -74,7 +208,14 @@ def test_a_folder_made_for_nothing_goes_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "not valid JSON"), ('{"schema_version": 99}', "newer olr")]
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ('{"schema_version": 99}', "newer olr"),
+        ("[]", "is not a run's manifest"),
+        ('{"name": "webextension", "manifest_version": 3}', "is not a run's manifest"),
+        ('{"schema_version": "1", "name": "n", "status": "s", "attempts": []}', "is not a run's manifest"),
+    ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(tmp_path, text, message):
     (tmp_path / "manifest.json").write_text(text)
@@ -106,6 +247,17 @@ def test_checkpoints_are_whole_and_the_newest_are_kept(tmp_path):
     assert checkpoint_steps(tmp_path) == [20, 30]
     drop_unfinished(tmp_path)
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000020", "step-000030"]
+
+
+def test_a_broken_metrics_line_is_named(tmp_path):
+    append_metrics(tmp_path, 1, 1, {})
+    for broken in ('{"step": 2, "epo', "\x00\x00", "7", '{"epoch": 1}'):
+        file = tmp_path / "metrics.jsonl"
+        before = file.read_text()
+        file.write_text(f"{before}{broken}\n{before}")
+        with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not a step's metrics"):
+            read_metrics(tmp_path)
+        file.write_text(before)
 
 
 def test_a_metrics_line_cut_off_by_a_kill_is_left_out(tmp_path):

@@ -2,6 +2,7 @@
 
 import errno
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -87,6 +88,21 @@ def test_drop_after_removes_later_shards_and_leftovers(tmp_path):
     assert sorted(p.name for p in (tmp_path / "labels").iterdir()) == ["step-000001.parquet"]
 
 
+def test_drop_after_keeps_the_complete_steps_without_a_gap(tmp_path, monkeypatch):
+    store = fill(tmp_path, range(1, 13))
+    seen = []
+    real = Path.unlink
+    monkeypatch.setattr(
+        Path, "unlink", lambda path, **options: (real(path, **options), seen.append(stored_steps(tmp_path)))
+    )
+    store.drop_after(2)
+    assert seen[:10] == [list(range(1, last + 1)) for last in range(11, 1, -1)]
+    assert sorted(p.name for p in (tmp_path / "rollouts").iterdir()) == [
+        "step-000001.parquet",
+        "step-000002.parquet",
+    ]
+
+
 def test_no_complete_step_is_said(tmp_path):
     with pytest.raises(UserError, match="no complete step yet"):
         scan_labels(tmp_path)
@@ -126,6 +142,22 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert stored_steps(tmp_path) == [1]
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("call", ["mkdir", "sync"])
+def test_a_full_disk_is_said_wherever_it_shows(call, tmp_path, monkeypatch):
+    store = RunStore(tmp_path)
+
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if call == "mkdir":
+        monkeypatch.setattr(Path, "mkdir", full)
+    else:
+        monkeypatch.setattr("olr_cli.runs.store.sync", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        store.append(1, [LABEL], [ROLLOUT])
+        store.sync()
 
 
 def test_unknown_values_are_null_not_zero(tmp_path):

@@ -205,3 +205,13 @@ def test_text_that_utf8_cannot_hold_is_decided_and_stored_alike(judge):
     (decided,) = supervise(judge, GrpoMethod(), prompt(), [["\ud800", "12"]])
     decided.rollouts[0].response.encode("utf-8")
     assert decided.rollouts[0].answer == "?"
+
+
+def test_the_sentinel_is_a_wrong_label_even_where_the_truth_is_unknown(judge):
+    marked = prompt("inactive", SENTINEL, None)
+    kept, refined = supervise(
+        judge, OlrMethod(criteria=(), warmup_epochs=1), marked, [["12", "12", "7"], ["12", "12", "7"]]
+    )
+    assert (kept.label.effective_label, kept.label.effective_label_is_correct) == (SENTINEL, False)
+    assert (refined.label.effective_label, refined.label.effective_label_is_correct) == ("12", None)
+    assert kept.label.majority_is_correct is None

@@ -6,7 +6,6 @@ whose wrong answers are only slips has nothing to be misled by. Expressions of t
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from olr_cli.answers.extraction import extract
 from olr_cli.data.arithmetic import MIXTURE_NOTE, Expression, Mixture, expressions, split_members
 from olr_cli.engines.local.builtin import MIXTURES, WeightsRecord, check_new_folder, policy_name
 from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
-from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import sample
 from olr_cli.files import sync, writing
 from olr_cli.seeding import key
@@ -138,15 +137,6 @@ def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tens
     starts_B1 = torch.tensor(prompt_lengths)[:, None]
     ends_B1 = torch.tensor([len(row) for row in ids])[:, None]
     return tokens_BT, (place_T >= starts_B1) & (place_T < ends_B1)
-
-
-def digest(model: Any) -> str:
-    """sha256 over the names, shapes and bytes of all weights, in the order of their names."""
-    total = hashlib.sha256()
-    for name, weight in sorted(model.state_dict().items()):
-        total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
-        total.update(weight.detach().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()
 
 
 @_one_thread()

@@ -29,15 +29,15 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.engines.launch import DataSets, Run, load_data, warnings
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
-from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.errors import UserError
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_files import dump_yaml
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
-from olr_cli.runs.interrupts import stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics
+from olr_cli.runs.interrupts import Interrupted, stop_requests
+from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
 from olr_cli.supervision.held_out import held_out_accuracy
@@ -73,7 +73,7 @@ class LocalEngine:
             UserError: the disk is full.
             Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
         """
-        recipe, prompts = run.recipe, run.data.train.prompts
+        recipe, prompts, judge = run.recipe, run.data.train.prompts, run.supervisor.judge
         reference = self.policy.frozen_copy() if recipe.train.kl_weight > 0 else None
         if run.done:
             self.policy = load_policy(recipe, checkpoint_path(run.path, run.done))
@@ -84,7 +84,7 @@ class LocalEngine:
         per_epoch = -(-len(prompts) // recipe.train.prompts_per_step)
         run.progress.start(len(batches), run.done, steps_per_epoch=per_epoch)
 
-        with stop_requests() as stop, metric_logs(recipe, run.path) as logs:
+        with stop_requests() as stop, metric_logs(recipe, run.path, run.done) as logs:
             if run.done == 0:
                 _record(run, logs, 0, 0, self.measure_held_out(run))
             for step, (epoch, rows) in enumerate(batches, start=1):
@@ -99,6 +99,7 @@ class LocalEngine:
                     sampled = self._sample(
                         recipe, [self.token_ids[row] for row in rows], keys, recipe.train.temperature
                     )
+                timeouts_before = judge.timeouts
                 with clock.measure("labels"):
                     decided = run.supervisor.supervise(rollout_groups(batch, sampled, epoch, step))
                 with clock.measure("update"):
@@ -107,20 +108,18 @@ class LocalEngine:
                 with clock.measure("store"):
                     labels = [group.label for group in decided]
                     run.store.append(step, labels, [record for group in decided for record in group.rollouts])
-                metrics |= step_metrics(decided, run.supervisor.judge.timeouts)
+                metrics |= step_metrics(decided, judge.timeouts - timeouts_before)
                 if step == 1:
                     _warn_of_a_wrong_template(run, metrics)
                 if is_due(step, recipe.train.evaluate_every, len(batches)):
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
                 _record(run, logs, step, epoch, metrics | clock.metrics())
-                if (
-                    is_due(step, recipe.train.checkpoint_every, len(batches))
-                    or stop.signal_number is not None
-                ):
+                signal_number = stop.signal_number  # read once: no stop without its checkpoint
+                if is_due(step, recipe.train.checkpoint_every, len(batches)) or signal_number is not None:
                     save_checkpoint(run, step, self.policy, grpo)
-                if step < len(batches):
-                    stop.raise_if_requested()
+                if step < len(batches) and signal_number is not None:
+                    raise Interrupted(signal_number)
         return {"steps": len(batches), "policy": str(checkpoint_path(run.path, len(batches)))}
 
     def measure_held_out(self, run: Run) -> Metrics:
@@ -173,6 +172,7 @@ def _facts(policy: Policy) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "dtype": str(policy.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
+        "policy_digest": digest(policy.model),
         "departures": departures,
     }
 
@@ -190,7 +190,7 @@ def encode_prompts(policy: Policy, prompts: Sequence[Prompt], recipe: Recipe) ->
     """Token ids of every prompt.
 
     Raises:
-        UserError: prompts are longer than the recipe allows; says how many.
+        UserError: prompts are longer than the recipe allows, or leave no room for a response; says how many.
     """
     token_ids = policy.encode([prompt.messages for prompt in prompts])
     limit = recipe.train.max_prompt_tokens
@@ -201,6 +201,12 @@ def encode_prompts(policy: Policy, prompts: Sequence[Prompt], recipe: Recipe) ->
         raise UserError(
             f"{len(long)} of {len(prompts)} prompts are longer than train.max_prompt_tokens {limit} (the first:"
             f" {long[0]}); raise the limit or remove them"
+        )
+    context, longest = policy.context_length, max(map(len, token_ids), default=0)
+    if context is not None and longest + recipe.train.max_new_tokens > context:
+        raise UserError(
+            f"the longest prompt's {longest} tokens and train.max_new_tokens {recipe.train.max_new_tokens} are more"
+            f" than the {context} tokens that {recipe.model.path} can read; lower the limit or remove long prompts"
         )
     return token_ids
 
@@ -246,7 +252,7 @@ def rollout_groups(
 
 
 def step_metrics(decided: Sequence[SupervisedGroup], timeouts: int) -> Metrics:
-    """The metrics of one step's records, named as in SEMANTICS."""
+    """The metrics of one step's records, and how many of its answers and pairs verification gave up on."""
     labels = pl.DataFrame(pl.from_arrow(arrow_table("labels", [group.label for group in decided])))
     records = [record for group in decided for record in group.rollouts]
     rollouts = pl.DataFrame(pl.from_arrow(arrow_table("rollouts", records)))
@@ -273,6 +279,7 @@ def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
         state = {"step": step, "recipe_digest": run.recipe.digest(), "rng": torch.get_rng_state().tolist()}
         (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
 
+    sync_metrics(run.path)
     run.store.sync()
     write_checkpoint(run.path, step, fill, keep=run.recipe.train.keep_checkpoints)
 

@@ -13,6 +13,7 @@ Gradients flow through all three, the shared prompt included. Prompts of unequal
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -147,6 +148,11 @@ class Policy:
         self.tokenizer.save_pretrained(folder)
 
     @property
+    def context_length(self) -> int | None:
+        """The most tokens, prompt and response together, that the model is made for; None if it doesn't say."""
+        return getattr(self.model.config, "max_position_embeddings", None)
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether prompts are rendered as chat turns; if not, as plain text."""
         return getattr(self.tokenizer, "chat_template", None) is not None
@@ -234,6 +240,15 @@ class Policy:
         context.lengths_B = context.lengths_B + added
         context.logits_BV = logits_BTV[:, -1]
         return logits_BTV
+
+
+def digest(model: Any) -> str:
+    """sha256 over the names, shapes and bytes of all weights, in the order of their names."""
+    total = hashlib.sha256()
+    for name, weight in sorted(model.state_dict().items()):
+        total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
+        total.update(weight.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
 
 
 def _means_a_folder(path: str | Path) -> bool:

@@ -1,0 +1,222 @@
+"""Stored rollouts of several visits: a run's own, or a table of any trainer's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from olr_cli.answers import default_extractor, extract
+from olr_cli.data.files import read_table
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
+from olr_cli.data.training import sentinel_type, training_prompts
+from olr_cli.errors import UserError
+from olr_cli.recipe import OlrMethod, Recipe
+from olr_cli.recipe_files import overlay, override, validate
+from olr_cli.runs.directory import read_recipe
+from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_ROLLOUT_COLUMNS = ("prompt_id", "visit", "step", "sample", "answer")
+_PROMPT_COLUMNS = ("given_label", "true_answer", "noise_type")
+_TABLE_COLUMNS = {"prompt_id", "visit", "response", "answer", "data_source", *_PROMPT_COLUMNS}
+
+
+@dataclass(frozen=True)
+class RolloutHistory:
+    """Rollouts of several visits, whoever made them.
+
+    Attributes:
+        source: the run directory or file.
+        steps: the rollouts of one step after the other, each with the columns prompt_id, visit (1, 2, … for each
+            prompt), step, sample, answer; of a run they are read as they are asked for, once.
+        prompts: prompt_id -> what is known about its labels.
+        recipe: the run's recipe, or the default one for a bare table.
+        is_run: whether `source` is a run directory.
+    """
+
+    source: Path
+    steps: Iterable[pl.DataFrame]
+    prompts: Mapping[str, Prompt]
+    recipe: Recipe
+    is_run: bool
+
+
+def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:
+    """Rollouts from a run directory, or from a Parquet or JSON table of any trainer.
+
+    A table needs `prompt_id`, `visit` and `response` (or `answer`); `given_label`, `true_answer`, `noise_type`
+    and `data_source` are used where present. Visits are renumbered 1, 2, … within each prompt.
+
+    Args:
+        source: the run directory or file.
+        overrides: recipe settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the
+            seed, the draw of noisy labels, the answer extractor, and of a table the noise type of sentinels (R1). A
+            run whose method refines no labels is replayed under OLR unless the settings name a method.
+
+    Raises:
+        UserError: there is no such history, a column is missing or has wrong values, or a setting has no effect.
+    """
+    changes = override({}, overrides)
+    return _run_history(source, changes) if source.is_dir() else _table_history(source, changes)
+
+
+def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
+    for name, value in changes.items():
+        keys = [f"{name}.{key}" for key in value] if isinstance(value, Mapping) else [name]
+        useless = [key for key in keys if name != "method" and key not in settable]
+        if useless:
+            raise UserError(
+                f"--set {useless[0]}: the stored rollouts are as they are; a replay can set method.*,"
+                f" {', '.join(settable)}"
+            )
+    tree = base.plain()
+    method = changes.get("method")
+    if not isinstance(base.method, OlrMethod) and not (isinstance(method, Mapping) and "name" in method):
+        tree["method"] = {"name": "olr"}
+    if base.noise is None and "noise" in changes:
+        # Active labels can also be those of a marked file, which needs no noise section.
+        tree["noise"] = {"type": "active"}
+    return validate(overlay(tree, changes), source)
+
+
+def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
+    import polars as pl
+
+    own = read_recipe(run)
+    recipe = _recipe(own, changes, str(run), ("seed", "noise.draw", "data.extractor"))
+    # The run may still be training: its steps are counted before the labels are read, and later ones left out.
+    count = len(stored_steps(run))
+    labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_PROMPT_COLUMNS).collect()
+    prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
+    if recipe.data.extractor == own.data.extractor:
+        steps: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, _ROLLOUT_COLUMNS), count)
+    else:
+        responses = islice(read_rollout_steps(run, (*_ROLLOUT_COLUMNS[:-1], "response")), count)
+        steps = _read_anew(responses, own, recipe.data.extractor)
+    return RolloutHistory(run, steps, prompts, recipe, is_run=True)
+
+
+def _read_anew(steps: Iterable[pl.DataFrame], own: Recipe, extractor: str | None) -> Iterator[pl.DataFrame]:
+    """A run's answers under another extractor than its own; None: what each prompt's data source calls for (R6)."""
+    sources: dict[str, str] = {}
+    if extractor is None:
+        sources = {prompt.prompt_id: prompt.data_source for prompt in training_prompts(own).prompts}
+    for rows in steps:
+        of_rows = [sources.get(prompt_id, "") for prompt_id in rows["prompt_id"]]
+        yield rows.with_columns(_answers(rows["response"], of_rows, extractor))
+
+
+def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
+    import polars as pl
+
+    recipe = _recipe(
+        Recipe(method=OlrMethod()), changes, "--set", ("seed", "noise.type", "noise.draw", "data.extractor")
+    )
+    table = _read_rollouts(file)
+    if recipe.data.extractor is not None and "response" not in table.columns:
+        raise UserError(
+            f"{file} has answers and no responses, so data.extractor has nothing to read; leave it out"
+        )
+    labels = _labels_of_prompts(table, file)
+    marked = sentinel_type(recipe)
+    prompts = {row["prompt_id"]: _prompt(row, marked) for row in labels.iter_rows(named=True)}
+    if "response" in table.columns:
+        sources = table["data_source"] if "data_source" in table.columns else [""] * len(table)
+        table = table.with_columns(_answers(table["response"], sources, recipe.data.extractor))
+    ranked = table.with_columns(
+        visit=pl.col("visit").rank("dense").over("prompt_id").cast(pl.Int32),
+        sample=pl.int_range(pl.len()).over("prompt_id", "visit").cast(pl.Int32),
+    ).with_columns(step=pl.col("visit"))
+    steps = (
+        ranked.select(_ROLLOUT_COLUMNS)
+        .sort("step", maintain_order=True)
+        .partition_by("step", maintain_order=True)
+    )
+    return RolloutHistory(file, steps, prompts, recipe, is_run=False)
+
+
+def _read_rollouts(file: Path) -> pl.DataFrame:
+    """The columns of a table that a replay uses: `visit` as whole numbers, the others as text."""
+    import polars as pl
+
+    if not file.exists():
+        raise UserError(
+            f"{file} does not exist; name a run directory, or a Parquet or JSON table of rollouts"
+        )
+    arrow = read_table([file], _TABLE_COLUMNS)
+    if arrow.num_rows == 0:
+        raise UserError(f"{file} has no rows; a history needs at least one rollout")
+    table = pl.DataFrame(arrow.select([name for name in arrow.column_names if name in _TABLE_COLUMNS]))
+    missing = [name for name in ("prompt_id", "visit") if name not in table.columns]
+    if not {"response", "answer"} & set(table.columns):
+        missing.append("response")
+    if missing:
+        raise UserError(
+            f"{file} has no column {' and no column '.join(missing)}; a history has prompt_id, visit and response"
+        )
+    if table["prompt_id"].null_count() or table["visit"].null_count():
+        raise UserError(f"{file} has rows without prompt_id or visit; remove or complete them")
+    for name, kind in table.schema.items():
+        if not (kind.is_numeric() or kind in (pl.String, pl.Null)):
+            raise UserError(f"{file}: the column {name} holds {kind}, and it should hold text or numbers")
+    return table.with_columns(pl.exclude("visit").cast(pl.String), visit=_whole(table["visit"], file))
+
+
+def _whole(visits: pl.Series, file: Path) -> pl.Series:
+    import polars as pl
+
+    try:
+        whole = visits.cast(pl.Int64, strict=True)
+        if visits.dtype == pl.String or (whole == visits).all():
+            return whole
+    except pl.exceptions.PolarsError:
+        pass
+    raise UserError(f"{file}: the column visit must hold whole numbers, and it holds others ({visits.dtype})")
+
+
+def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+    """One row a prompt with its label columns; they must not change from visit to visit."""
+    import polars as pl
+
+    known = [name for name in (*_PROMPT_COLUMNS, "data_source") if name in table.columns]
+    labels = table.select("prompt_id", *known).unique(maintain_order=True)
+    twice = labels.filter(pl.col("prompt_id").is_duplicated())
+    if not twice.is_empty():
+        raise UserError(
+            f"{file}: prompt {twice['prompt_id'][0]} has several values of {', '.join(known)}; a prompt's given label,"
+            " true answer and noise type are constant over its visits"
+        )
+    if "noise_type" in known:
+        strange = labels.filter(~pl.col("noise_type").is_in(NOISE_TYPES))
+        if not strange.is_empty():
+            raise UserError(
+                f"{file}: noise_type '{strange['noise_type'][0]}' of prompt {strange['prompt_id'][0]} is not one of"
+                f" {', '.join(NOISE_TYPES)}"
+            )
+    return labels
+
+
+def _prompt(row: Mapping[str, Any], type_of_sentinel: NoiseType = "inactive") -> Prompt:
+    given, noise_type = row.get("given_label"), row.get("noise_type")
+    if given == SENTINEL and noise_type is None:
+        noise_type = type_of_sentinel
+    return Prompt(
+        row["prompt_id"], (), given, row.get("true_answer"), noise_type, row.get("data_source") or ""
+    )
+
+
+def _answers(
+    responses: Iterable[str | None], sources: Iterable[str | None], extractor: str | None
+) -> pl.Series:
+    import polars as pl
+
+    answers = [
+        None if response is None else extract(response, extractor or default_extractor(source or ""))
+        for response, source in zip(responses, sources, strict=True)
+    ]
+    return pl.Series("answer", answers, dtype=pl.String)

@@ -1,0 +1,91 @@
+"""The training loop: a stop never without its checkpoint, counts that are the step's own, prompts that fit."""
+
+import io
+import signal
+from contextlib import contextmanager
+
+import pytest
+from test_resume import STEPS, recipe
+
+from olr_cli.engines.launch import launch, load_data
+from olr_cli.engines.local import loop
+from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.errors import UserError
+from olr_cli.recipe_files import validate
+from olr_cli.runs import metrics
+from olr_cli.runs.checkpoints import checkpoint_steps
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.interrupts import Interrupted, StopRequest
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.progress import LineProgress
+from olr_cli.supervision import Supervisor
+
+
+def go(path, a_recipe):
+    launch(a_recipe, path, loop.LocalEngine, LineProgress(io.StringIO()))
+
+
+class LateSignal(StopRequest):
+    """A SIGTERM that comes right after the loop first looked."""
+
+    looks = 0
+
+    @property
+    def signal_number(self):
+        self.looks += 1
+        return signal.SIGTERM if self.looks > 1 else None
+
+    @signal_number.setter
+    def signal_number(self, number):
+        pass
+
+
+def test_a_signal_at_the_end_of_a_step_does_not_stop_without_a_checkpoint(tmp_path, monkeypatch):
+    @contextmanager
+    def late():
+        yield LateSignal()
+
+    monkeypatch.setattr(loop, "stop_requests", late)
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", recipe())
+    assert checkpoint_steps(tmp_path / "run") == [2]
+
+
+def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
+    real = Supervisor.supervise
+
+    def two_timeouts(self, groups):
+        self.judge.timeouts += 2
+        return real(self, groups)
+
+    monkeypatch.setattr(Supervisor, "supervise", two_timeouts)
+    go(tmp_path / "run", recipe())
+    lines = read_metrics(tmp_path / "run")[1:]
+    assert [line["rollout/verification_timeouts"] for line in lines] == [2] * STEPS
+
+
+def test_the_metrics_are_on_the_disk_with_every_checkpoint(tmp_path, monkeypatch):
+    synced = []
+    real = metrics.sync
+    monkeypatch.setattr(
+        metrics, "sync", lambda file: (synced.append(len(file.read_bytes().splitlines())), real(file))
+    )
+    go(tmp_path / "run", recipe())
+    assert synced == [3, 5, 7, 9, 10]  # lines, step 0's among them, after steps 2, 4, 6, 8, 9
+
+
+def test_the_starting_policys_weights_are_in_the_manifest(tmp_path):
+    go(tmp_path / "run", recipe(train={**recipe().plain()["train"], "epochs": 1}))
+    start = Policy.load(policy_path("addition-easier"), device="cpu")
+    assert read_manifest(tmp_path / "run")["policy_digest"] == digest(start.model)
+
+
+def test_prompts_and_responses_beyond_the_models_context_are_refused():
+    room = 64 - len("123+456=")
+    settings = {"data": {"limit": 2}, "engine": {"name": "local", "device": "cpu"}}
+    fits = validate({**settings, "train": {"max_new_tokens": room}}, "test")
+    loop.LocalEngine(fits, load_data(fits))
+    too_long = validate({**settings, "train": {"max_new_tokens": room + 1}}, "test")
+    with pytest.raises(UserError, match=r"8 tokens and train\.max_new_tokens 57 are more than the 64 tokens"):
+        loop.LocalEngine(too_long, load_data(too_long))

@@ -1,0 +1,167 @@
+"""What a resume finds, checks and says; with an engine that only supervises, so no model is needed."""
+
+import json
+import shutil
+from contextlib import suppress
+
+import pytest
+
+from olr_cli.engines.launch import launch, unfinished_run
+from olr_cli.errors import UserError
+from olr_cli.recipe_files import validate
+from olr_cli.runs.checkpoints import write_checkpoint
+from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
+from olr_cli.runs.metrics import append_metrics
+from olr_cli.runs.store import scan_labels, stored_steps
+from olr_cli.supervision import Rollout, RolloutGroup
+
+EVERY = 2
+
+
+def recipe(**train):
+    train = {
+        "epochs": 12,
+        "prompts_per_step": 2,
+        "mini_batch_prompts": 2,
+        "rollouts_per_prompt": 2,
+        "checkpoint_every": EVERY,
+        **train,
+    }
+    return validate({"data": {"train": "arithmetic", "limit": 2}, "train": train}, "test")
+
+
+class Engine:
+    """Says the same in every rollout; stops after `stop` steps as a kill would, without a note."""
+
+    warnings = ()
+
+    def __init__(self, _recipe, _data, stop=None, **facts):
+        self.stop = stop
+        self.facts = {"device": "cpu", "dtype": "float32", "threads": 1, "policy_digest": "one", **facts}
+
+    def train(self, run):
+        rollouts = tuple(Rollout(text) for text in "12")
+        for step in range(run.done + 1, run.recipe.train.epochs + 1):
+            groups = [RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts]
+            decided = run.supervisor.supervise(groups)
+            run.store.append(
+                step, [group.label for group in decided], [r for group in decided for r in group.rollouts]
+            )
+            append_metrics(run.path, step, step, {})
+            if step == self.stop:
+                raise MemoryError
+            if step % run.recipe.train.checkpoint_every == 0:
+                write_checkpoint(run.path, step, lambda folder: (folder / "w").write_text("w"), keep=2)
+        return {}
+
+
+class Said:
+    """A progress that remembers."""
+
+    def __init__(self):
+        self.sentences = []
+
+    def say(self, sentence):
+        self.sentences.append(sentence)
+
+
+def go(path, a_recipe=None, *, resume=False, **engine):
+    """Launch; returns what was said."""
+    progress = Said()
+    with suppress(MemoryError):
+        launch(
+            a_recipe or recipe(),
+            path,
+            lambda one, data: Engine(one, data, **engine),
+            progress,
+            resume=resume,
+        )
+    return progress.sentences
+
+
+def files(path):
+    return {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run stopped in step 8, with checkpoints after steps 4 and 6."""
+    go(tmp_path / "run", stop=8)
+    return tmp_path / "run"
+
+
+def test_a_resume_says_where_it_goes_on(stopped):
+    (sentence,) = go(stopped, resume=True)
+    assert sentence == "Continuing after step 6 (steps 7 to 8 are done again)."
+    assert scan_labels(stopped).collect()["step"].unique().to_list() == list(range(1, 13))
+    assert read_manifest(stopped)["status"] == "finished"
+
+
+@pytest.mark.parametrize("gone", [("checkpoints",), ("checkpoints", "labels")])
+def test_a_resume_without_the_checkpoints_removes_nothing(stopped, gone):
+    for folder in gone:
+        shutil.rmtree(stopped / folder)
+    before = files(stopped)
+    with pytest.raises(UserError, match="holds step 8, but it has no checkpoint: checkpoints have gone"):
+        go(stopped, resume=True)
+    assert files(stopped) == before
+
+
+def test_a_resume_without_the_newest_checkpoint_removes_nothing(stopped):
+    shutil.rmtree(stopped / "checkpoints" / "step-000006")
+    before = files(stopped)
+    with pytest.raises(UserError, match="its newest checkpoint is after step 4"):
+        go(stopped, resume=True)
+    assert files(stopped) == before
+
+
+def test_a_resume_without_the_shards_before_the_checkpoint_removes_nothing(stopped):
+    (stopped / "labels" / "step-000003.parquet").unlink()
+    before = files(stopped)
+    with pytest.raises(UserError, match="a checkpoint after step 6 but no shards of step 3"):
+        go(stopped, resume=True)
+    assert files(stopped) == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_anew(tmp_path):
+    go(tmp_path / "run", stop=2)
+    assert go(tmp_path / "run", resume=True) == ["Continuing after step 0 (steps 1 to 2 are done again)."]
+
+
+def test_how_often_a_checkpoint_is_written_may_change_in_a_resume(stopped):
+    go(stopped, recipe(checkpoint_every=5), resume=True, stop=11)
+    assert read_recipe(stopped).train.checkpoint_every == 5
+    assert stored_steps(stopped) == list(range(1, 12))
+    assert go(stopped, resume=True) == ["Continuing after step 10 (step 11 is done again)."]
+
+
+def test_what_an_interrupted_write_left_in_the_run_goes_on_resume(stopped):
+    for name in (".manifest.json.17.tmp", ".metrics.jsonl.17.tmp"):
+        (stopped / name).write_text("half")
+    go(stopped, resume=True)
+    assert not list(stopped.rglob("*.tmp"))
+
+
+def test_a_resume_from_other_starting_weights_is_refused(stopped):
+    before = files(stopped)
+    with pytest.raises(UserError, match="the weights of builtin:addition-easier have changed since"):
+        go(stopped, resume=True, policy_digest="other")
+    assert files(stopped) == before
+
+
+def test_a_resume_under_other_conditions_is_said(stopped):
+    manifest = read_manifest(stopped)
+    manifest["versions"]["torch"] = "1.0"
+    write_manifest(stopped, manifest)
+    warning, _ = go(stopped, resume=True, threads=4)
+    assert "threads 1, now 4; torch 1.0, now 2" in warning
+    assert [attempt["threads"] for attempt in read_manifest(stopped)["attempts"]] == [1, 4]
+
+
+def test_an_unfinished_run_is_found_among_foreign_manifests(tmp_path):
+    for name, text in (("extension", {"manifest_version": 3}), ("newer", {"schema_version": 99})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps(text))
+    (tmp_path / "mine").mkdir()
+    create_run(tmp_path / "mine", recipe())
+    assert unfinished_run(recipe(), tmp_path) == tmp_path / "mine"

@@ -1,0 +1,92 @@
+"""A sweep runs each of its runs in a process, stops when it is asked to, and tells how each ended."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from olr_cli.engines import sweep
+from olr_cli.errors import UserError
+from olr_cli.recipe import Recipe
+from olr_cli.recipe_files import SweepRun
+from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
+
+RUNS = [SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)]
+WAITS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+print('ready', flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Train `RUNS`, each process running the code that is given for it."""
+
+    def train(*codes, jobs=1):
+        def command(_recipe, _settings, number, _folder):
+            return [sys.executable, "-c", codes[number]]
+
+        monkeypatch.setattr(sweep, "_command", command)
+        return sweep.train_all("recipe", [], RUNS, tmp_path, jobs)
+
+    return train
+
+
+def put_run(path, recipe, *, finished):
+    path.mkdir()
+    create_run(path, recipe)
+    if finished:
+        begin_attempt(path, from_step=0, data={}, facts={})
+        end_attempt(path, "finished")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"), [((0, 0, 0), 0), ((0, 2, 0), 2), ((2, 1, 0), 1), ((0, 2, -9), 1)]
+)
+def test_the_sweep_ends_as_its_worst_run(train, statuses, expected, capfd):
+    codes = [
+        f"import os; os.kill(os.getpid(), {-status})" if status < 0 else f"exit({status})"
+        for status in statuses
+    ]
+    assert train(*codes, jobs=2) == expected
+    out, err = capfd.readouterr()
+    for number, status in enumerate(statuses):
+        assert (f"run{number:<37} failed with status {status}" in out) == (status != 0)
+        assert (f"run{number}.txt" in err) == (status != 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_runs_and_starts_no_more(train, number, tmp_path, capfd):
+    def signal_when_ready():
+        log = tmp_path / "logs" / "run0.txt"
+        while not (log.exists() and log.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=signal_when_ready)
+    sender.start()
+    assert train(WAITS, WAITS, WAITS) == 128 + number
+    sender.join()
+    out = capfd.readouterr().out
+    assert out.count("stopped") == 1
+    assert [log.name for log in (tmp_path / "logs").iterdir()] == ["run0.txt"]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_of_another_recipe_is_not_taken_for_one_of_the_sweeps(train, finished, tmp_path):
+    put_run(tmp_path / "run2", Recipe(seed=7), finished=finished)
+    with pytest.raises(UserError, match=r"run2 was begun with another recipe \(seed: 7 -> 2\)"):
+        train("exit(1)", "exit(1)", "exit(1)")
+    assert not (tmp_path / "logs").exists()
+
+
+def test_finished_runs_are_not_trained_again(train, tmp_path, capfd):
+    for run in RUNS[:2]:
+        put_run(tmp_path / run.place, run.recipe, finished=True)
+    assert train("exit(1)", "exit(1)", "exit(0)") == 0
+    assert "3 runs below" in (out := capfd.readouterr().out) and "2 of them finished already" in out
