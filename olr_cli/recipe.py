@@ -215,7 +215,7 @@ class Recipe(Section):
         data: the prompts.
         noise: what is done to the training labels; None: nothing.
         model: the policy at the start.
-        method: which label, reward, prompts and loss (SEMANTICS' table of methods).
+        method: which label, reward, prompts and loss (see `olr_cli.supervision.methods`).
         train: GRPO's settings.
         engine: what generates and optimises.
         logging: where metrics go.

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from olr_cli.cli.options import Settings
+
 if TYPE_CHECKING:
     from olr_cli.recipe import Recipe
 
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of one that comes with olr.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override a key, e.g. train.epochs=5; may be repeated."
-        ),
-    ] = None,
+    set_: Settings = None,
     run_dir: Annotated[
         Path | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line a step, names as in SEMANTICS; step 0 is the policy before training."""
+"""metrics.jsonl: a line a step, names as in `olr_cli.supervision.metrics`; step 0 is the policy before training."""
 
 from __future__ import annotations
 

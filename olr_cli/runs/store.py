@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
@@ -166,7 +166,7 @@ def check_shard(shard: Path, table: str) -> None:
         metadata = pq.read_metadata(shard)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise UserError(
-            f"{shard} is torn or not Parquet ({_first_line(error)}); restore it from a copy, or train anew in another"
+            f"{shard} is torn or not Parquet ({first_line(error)}); restore it from a copy, or train anew in another"
             " --run-dir (of an unfinished run, --resume makes the steps after the last checkpoint again)"
         ) from None
     marks = {
@@ -179,10 +179,6 @@ def check_shard(shard: Path, table: str) -> None:
         raise UserError(
             f"{shard} was written by a newer olr (schema {version}, this one reads up to {SCHEMA_VERSION}); upgrade olr"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")[:120] if str(error) else type(error).__name__
 
 
 def _step_of(shard: Path) -> int | None:
