@@ -86,7 +86,7 @@ def _report(path: Path, child: subprocess.Popen[bytes]) -> int:
     status = child.wait()
     if status == 0:
         lines = read_metrics(path)
-        outcome = headline(lines[-1]) if lines else ""
+        outcome = headline(lines) if lines else ""
     else:
         outcome = "stopped" if status in _STOPPED else f"failed with status {status}"
     print(f"{path.name:<40} {outcome}", flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Protocol, TextIO
 
 from olr_cli.runs.metrics import Metrics
@@ -148,7 +149,7 @@ class EpochRows:
         cells = []
         for _, _, name in _COLUMNS:
             values = [metrics[name] for metrics in self._seen if name in metrics]
-            cells.append(f"{sum(values) / len(values):>9.0%}" if values else " " * 9)
+            cells.append(f"{_of_epoch(name, values):>9.0%}" if values else " " * 9)
         self._seen.clear()
         return f"{-(-step // self._per_epoch):>5} {''.join(cells)}"
 
@@ -160,14 +161,24 @@ def choose_progress(*, as_json: bool) -> Progress:
     return LiveProgress() if sys.stdout.isatty() else LineProgress()
 
 
-def headline(metrics: Metrics) -> str:
-    """A finished run's last step in a line."""
-    shown = (
+def headline(lines: Sequence[Metrics]) -> str:
+    """A run's last epoch in a line, from the lines of its metrics.jsonl."""
+    epoch = [line for line in lines if line["epoch"] == lines[-1]["epoch"]]
+    shown = []
+    for name, key in (
         ("held-out accuracy", "eval/avg"),
         ("majority right on noisy prompts", "majority/accuracy_noisy"),
         ("wrong labels", "label/effective_noise"),
-    )
-    return "  ".join(f"{name} {metrics[key]:.0%}" for name, key in shown if key in metrics)
+    ):
+        values = [line[key] for line in epoch if key in line]
+        if values:
+            shown.append(f"{name} {_of_epoch(key, values):.0%}")
+    return "  ".join(shown)
+
+
+def _of_epoch(name: str, values: Sequence[float]) -> float:
+    """What an epoch shows for a metric of its steps: the mean; of what is measured now and then, the latest."""
+    return values[-1] if name.startswith("eval/") else sum(values) / len(values)
 
 
 def clock(seconds: float) -> str:
