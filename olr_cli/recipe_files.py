@@ -270,7 +270,9 @@ def _sentence(detail: Any) -> str:
     place = _dotted(detail["loc"])
     if detail["type"] == "extra_forbidden":
         alike = [key for key in _known_keys() if key.count(".") == place.count(".")]
-        return f"unknown key '{place}'{did_you_mean(place, alike)}"
+        deeper = [key for key in _known_keys() if key.endswith(f".{place}")]
+        hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
+        return f"unknown key '{place}'{hint}"
     if detail["type"] == "union_tag_invalid":
         tag = detail["ctx"]["discriminator"].strip("'")
         return f"{place}.{tag} is '{detail['ctx']['tag']}'; known: {detail['ctx']['expected_tags']}"
@@ -279,6 +281,8 @@ def _sentence(detail: Any) -> str:
         return f"{place}: {message}" if place else message
     shown = repr(detail["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    if detail["type"] == "tuple_type":
+        return f"{place} is {shown}: expected a list, as [{detail['input']}]"
     return f"{place} is {shown}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from olr_cli.analysis.histories import RolloutHistory
-from olr_cli.answers import Judge
+from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.training import noise_draw
 from olr_cli.files import write_whole, writing
-from olr_cli.recipe import Recipe
+from olr_cli.recipe import OlrMethod, Recipe
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Rollout, RolloutGroup, Supervisor, compose
 
@@ -96,6 +96,9 @@ def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target:
         selected=pl.col("is_selected").sum(),
         right=(pl.col("is_selected") & pl.col("majority_is_correct")).sum(),
         known=(pl.col("is_selected") & pl.col("majority_is_correct").is_not_null()).sum(),
+        rollouts=pl.col("rollouts").sum(),
+        answered=pl.col("answered").sum(),
+        last_visit=pl.col("visit").max(),
     ).collect()
     row = counts.row(0, named=True)
     lines = [
@@ -106,7 +109,24 @@ def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target:
     ]
     if history.is_run:
         lines.append(_agreement(history.source, labels))
-    return [*lines, f"Wrote {target}"]
+    return [*lines, *_warnings(history.recipe, row), f"Wrote {target}"]
+
+
+def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:
+    """The two reasons why a replay may select nothing although the rollouts would bear it."""
+    warnings = []
+    missing = 1 - counts["answered"] / counts["rollouts"]
+    if missing > 0.9:
+        known = ", ".join(EXTRACTORS)
+        warnings.append(
+            f"Warning: {missing:.0%} of the responses have no answer; --set data.extractor=… ({known}) may help"
+        )
+    if isinstance(recipe.method, OlrMethod) and recipe.method.warmup_epochs >= counts["last_visit"]:
+        warnings.append(
+            f"Warning: method.warmup_epochs {recipe.method.warmup_epochs} leaves none of the"
+            f" {counts['last_visit']} visits in which a label can be refined; lower it with --set"
+        )
+    return warnings
 
 
 def _settings(recipe: Recipe) -> str:

@@ -69,6 +69,10 @@ def analyze(
     policies = sorted({run.recipe.model.path for run in found})
     notes = [note for note in map(mixture_note, policies) if note is not None]
     notes += [note for arm in arms for note in arm.notes()]
+    epochs = {arm.name: arm.runs[0].recipe.train.epochs for arm in arms}
+    if len(set(epochs.values())) > 1:
+        lengths = ", ".join(f"{name} {count}" for name, count in epochs.items())
+        notes.append(f"the arms were trained for different numbers of epochs ({lengths})")
     if shape == "json":
         _print_json(tables, written, notes)
         return

@@ -91,7 +91,11 @@ def _summary(noisy: PromptSet, target: Path, written: bool) -> dict[str, Any]:
     from olr_cli.data.noise import counts, examples
 
     counted = counts(noisy)
-    recipe = "laptop/quickstart" if noisy.source in ("arithmetic", "arithmetic:addition") else "RECIPE"
+    recipe = (
+        "laptop/quickstart"
+        if noisy.source in ("arithmetic", "arithmetic:addition")
+        else "own-data --set model.path=MODEL"
+    )
     return {
         "source": noisy.source,
         "revision": noisy.revision,
@@ -119,6 +123,8 @@ def _example(prompt: Prompt) -> dict[str, str | None]:
 
 
 def _show(summary: dict[str, Any]) -> None:
+    from fractions import Fraction
+
     from rich.console import Console
     from rich.text import Text
 
@@ -135,6 +141,8 @@ def _show(summary: dict[str, Any]) -> None:
         "Marked",
         f"{summary['marked']} of {summary['prompts']} (ratio {_ratio(summary)}, seed {facts['noise.seed']})",
     )
+    if not summary["marked"] and Fraction(facts["noise.ratio"]):
+        line("", f"the ratio {facts['noise.ratio']} of {summary['prompts']} prompts rounds to none", "yellow")
     line("", ", ".join(f"{count} {kind}" for kind, count in summary["counts"].items()))
     for kind, meaning in _MEANINGS.items():
         if kind in summary["counts"]:
@@ -150,13 +158,12 @@ def _show(summary: dict[str, Any]) -> None:
     console.print()
     line("Wrote" if summary["written"] else "Unchanged", _outcome(summary))
     line("Next", summary["next"])
-    if "RECIPE" in summary["next"]:
-        line("", "`olr recipes ls` lists the recipes")
 
 
 _MEANINGS = {
     "inactive": "the label is a string that no policy gives",
-    "active": "training draws the label at every visit from that visit's wrong answers",
+    "active": "olr train draws the label at every visit from that visit's wrong answers (to other trainers such rows"
+    " are inactive noise; --rollouts RUN writes wrong answers into the file)",
     "active_frozen": "the label is a wrong answer from the stored rollouts",
 }
 

@@ -24,7 +24,8 @@ def ls() -> None:
     width = max(len(name) for name in names)
     for name, path in zip(names, list_recipes(), strict=True):
         typer.echo(f"{name:{width}}  {_headline(path)}")
-    typer.echo(f"\nTrain one: olr train {names[0]}    Make it your own: olr recipes cp {names[0]} my.yaml")
+    first = "laptop/quickstart"
+    typer.echo(f"\nTrain one: olr train {first}    Make it your own: olr recipes cp {first} my.yaml")
 
 
 @app.command("show")
@@ -52,7 +53,7 @@ def cp(
     """Copy a recipe to a file of your own; a base it builds on is written into it."""
     from olr_cli.errors import UserError
     from olr_cli.files import write_text
-    from olr_cli.recipe_files import find_recipe, merged_text
+    from olr_cli.recipe_files import find_recipe, load_recipe, merged_text
 
     source = find_recipe(recipe)
     if target.exists():
@@ -60,7 +61,8 @@ def cp(
     if not target.parent.is_dir():
         raise UserError(f"the folder {target.parent} does not exist; make it first")
     write_text(target, merged_text(source))
-    typer.echo(f"Wrote {target}. Next: edit it, then olr train {target}")
+    sweep = " --sweep" if load_recipe(target).sweep else ""
+    typer.echo(f"Wrote {target}. Next: edit it, then olr train {target}{sweep}")
 
 
 @app.command("validate")

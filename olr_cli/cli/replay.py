@@ -30,6 +30,7 @@ def replay(
     from olr_cli.analysis.replay import replay_file, summary, write_json_lines
     from olr_cli.answers import Judge
     from olr_cli.errors import UserError
+    from olr_cli.files import writing
 
     if out is not None and json:
         raise UserError(
@@ -40,7 +41,8 @@ def replay(
     source = read_history(history, set_ or ())
     with Judge() as judge:
         if json:
-            write_json_lines(decide(source, judge), typer.get_text_stream("stdout"))
+            with writing(Path("standard output")):
+                write_json_lines(decide(source, judge), typer.get_text_stream("stdout"))
             return
         target = out or replay_file(source)
         lines = summary(source, decide(source, judge), target)

@@ -79,7 +79,7 @@ def _read_file(file: Path, columns: Container[str] | None) -> pa.Table:
                 f"{file} has values that are nested too deeply to be prompts; check what it is"
             ) from None
     raise UserError(
-        f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot tell what it is; rename it"
+        f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
     )
 
 

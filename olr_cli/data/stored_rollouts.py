@@ -50,7 +50,7 @@ def wrong_answers(
         theirs, ours = next(iter(found), "none"), prompts.prompts[0].prompt_id
         raise UserError(
             f"{source} has no wrong answer to a prompt of {prompts.source} (its first prompt_id: {theirs}, here:"
-            f" {ours}); name a run on the same data"
+            f" {ours}); name a run on the same data, or give the seed it was made with (--seed)"
         )
     if column == "response":
         answers = {prompt_id: map(extract, texts) for prompt_id, texts in found.items()}

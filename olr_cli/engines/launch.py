@@ -110,7 +110,7 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
 
 
 def unfinished_run(recipe: Recipe, root: Path = Path("runs")) -> Path:
-    """The one run below `root` that this recipe began and nobody finished.
+    """The one run below `root` that this recipe, under this name, began and nobody finished.
 
     Raises:
         UserError: there is none, or several, which are listed.
@@ -132,7 +132,8 @@ def _is_unfinished(path: Path, recipe: Recipe) -> bool:
         facts = read_manifest(path)
     except UserError:  # another program's manifest.json, or one of a newer olr
         return False
-    return facts.get("recipe_digest") == recipe.digest() and facts["status"] != "finished"
+    is_this = facts.get("recipe_digest") == recipe.digest() and facts["name"] == recipe.name
+    return is_this and facts["status"] != "finished"
 
 
 class Engine(Protocol):
@@ -311,7 +312,7 @@ def _roll_back(path: Path, progress: Progress) -> int:
             " another --run-dir"
         )
     steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
-    progress.say(f"Continuing after step {done}{f' ({steps} done again)' if last > done else ''}.")
+    progress.say(f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}.")
     drop_leftovers(path)
     drop_unfinished(path)
     RunStore(path).drop_after(done)

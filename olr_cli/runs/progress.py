@@ -14,8 +14,8 @@ from olr_cli.runs.metrics import Metrics
 class Progress(Protocol):
     """Told by an engine what happens; shows it somehow."""
 
-    def start(self, steps: int, done: int, steps_per_epoch: int) -> None:
-        """Training begins at step `done` of `steps`."""
+    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+        """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
 
     def step(self, step: int, metrics: Metrics) -> None:
         """A step is complete and stored."""
@@ -30,7 +30,7 @@ class Progress(Protocol):
 class JsonProgress:
     """One JSON object a line on standard output."""
 
-    def start(self, steps: int, done: int, steps_per_epoch: int) -> None:
+    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._print({"event": "start", "steps": steps, "done": done, "steps_per_epoch": steps_per_epoch})
 
     def step(self, step: int, metrics: Metrics) -> None:
@@ -52,8 +52,8 @@ class LineProgress:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
 
-    def start(self, steps: int, done: int, steps_per_epoch: int) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch)
+    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+        self._rows = EpochRows(steps, steps_per_epoch, seen)
         self._steps, self._done, self._began = steps, done, time.monotonic()
         for line in HEADER:
             self.say(line)
@@ -90,8 +90,8 @@ class LiveProgress:
             expand=False,
         )
 
-    def start(self, steps: int, done: int, steps_per_epoch: int) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch)
+    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+        self._rows = EpochRows(steps, steps_per_epoch, seen)
         self._per_epoch = steps_per_epoch
         for line in HEADER:
             self.say(line)
@@ -135,11 +135,12 @@ class EpochRows:
     Args:
         steps: of the whole run.
         steps_per_epoch: the last one may have fewer prompts.
+        seen: the metrics of the first epoch's steps that are done already, when a run is resumed.
     """
 
-    def __init__(self, steps: int, steps_per_epoch: int) -> None:
+    def __init__(self, steps: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._steps, self._per_epoch = steps, steps_per_epoch
-        self._seen: list[Metrics] = []
+        self._seen = list(seen)
 
     def add(self, step: int, metrics: Metrics) -> str | None:
         """Take a step's metrics; a row if the epoch is complete."""

@@ -92,7 +92,7 @@ def stopped(tmp_path):
 
 def test_a_resume_says_where_it_goes_on(stopped):
     (sentence,) = go(stopped, resume=True)
-    assert sentence == "Continuing after step 6 (steps 7 to 8 are done again)."
+    assert sentence == f"Continuing {stopped} after step 6 (steps 7 to 8 are done again)."
     assert scan_labels(stopped).collect()["step"].unique().to_list() == list(range(1, 13))
     assert read_manifest(stopped)["status"] == "finished"
 
@@ -125,14 +125,15 @@ def test_a_resume_without_the_shards_before_the_checkpoint_removes_nothing(stopp
 
 def test_a_run_killed_before_its_first_checkpoint_starts_anew(tmp_path):
     go(tmp_path / "run", stop=2)
-    assert go(tmp_path / "run", resume=True) == ["Continuing after step 0 (steps 1 to 2 are done again)."]
+    run = tmp_path / "run"
+    assert go(run, resume=True) == [f"Continuing {run} after step 0 (steps 1 to 2 are done again)."]
 
 
 def test_how_often_a_checkpoint_is_written_may_change_in_a_resume(stopped):
     go(stopped, recipe(checkpoint_every=5), resume=True, stop=11)
     assert read_recipe(stopped).train.checkpoint_every == 5
     assert stored_steps(stopped) == list(range(1, 12))
-    assert go(stopped, resume=True) == ["Continuing after step 10 (step 11 is done again)."]
+    assert go(stopped, resume=True) == [f"Continuing {stopped} after step 10 (step 11 is done again)."]
 
 
 def test_what_an_interrupted_write_left_in_the_run_goes_on_resume(stopped):

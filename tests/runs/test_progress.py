@@ -27,6 +27,11 @@ def test_the_last_epoch_may_be_cut_short_and_earlier_epochs_do_not_count_in_it()
     assert shown[-1].split() == ["2", "100%"]
 
 
+def test_a_run_resumed_in_mid_epoch_shows_the_whole_epochs_mean():
+    rows = EpochRows(steps=6, steps_per_epoch=3, seen=STEPS[:2])
+    assert rows.add(3, STEPS[2]).split() == ["1", "40%", "30%", "80%"]
+
+
 def test_lines_fit_80_columns():
     stream = io.StringIO()
     progress = LineProgress(stream)

@@ -25,6 +25,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli import seeding
+from olr_cli.answers import EXTRACTORS, default_extractor
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.launch import DataSets, Run, load_data, warnings
 from olr_cli.engines.local.builtin import is_builtin, policy_path
@@ -37,7 +38,7 @@ from olr_cli.recipe import Recipe
 from olr_cli.recipe_files import dump_yaml
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
+from olr_cli.runs.metrics import Metrics, append_metrics, read_metrics, sync_metrics
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
 from olr_cli.supervision.held_out import held_out_accuracy
@@ -82,7 +83,8 @@ class LocalEngine:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
         batches = list(epoch_batches(recipe, len(prompts)))
         per_epoch = -(-len(prompts) // recipe.train.prompts_per_step)
-        run.progress.start(len(batches), run.done, steps_per_epoch=per_epoch)
+        begun = [line for line in read_metrics(run.path) if line["step"] > run.done - run.done % per_epoch]
+        run.progress.start(len(batches), run.done, per_epoch, begun)
 
         with stop_requests() as stop, metric_logs(recipe, run.path, run.done) as logs:
             if run.done == 0:
@@ -323,6 +325,7 @@ def rehearse(recipe: Recipe) -> list[str]:
         f"prompt {first.prompt_id} as the policy sees it:",
         engine.policy.render(first.messages),
         f"its label: {first.given_label}",
+        f"answers are read by: {recipe.data.extractor or default_extractor(first.data_source)}",
     ]
 
 
@@ -341,8 +344,8 @@ def _warn_of_a_wrong_template(run: Run, metrics: Metrics) -> None:
     ):
         if metrics.get(name, 0) > 0.9:
             run.progress.say(
-                f"Warning: {metrics[name]:.0%} {what}; the chat template or data.extractor may be wrong"
-                " (`olr train --dry-run` shows a prompt as the policy sees it)"
+                f"Warning: {metrics[name]:.0%} {what}; the chat template or data.extractor"
+                f" ({', '.join(EXTRACTORS)}) may be wrong; `olr train --dry-run` shows a prompt as the policy sees it"
             )
 
 
