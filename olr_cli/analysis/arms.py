@@ -211,10 +211,22 @@ def _name(run: Run) -> str:
     """The arm as the sweep calls it, else noise and method."""
     if run.arm:
         return run.arm
-    noise, method = run.recipe.noise, compose(run.recipe.method).name
-    if noise is None:
-        return method
-    return f"{noise.type} noise {method}" if noise.ratio is None else f"{noise.type} {noise.ratio} {method}"
+    method = compose(run.recipe.method).name
+    return f"{noise} {method}" if (noise := _noise(run)) else method
+
+
+def _noise(run: Run) -> str:
+    """Kind and ratio of the noise: the recipe's, else what the marks of the training file come to."""
+    import polars as pl
+
+    asked = run.recipe.noise
+    if asked is not None and asked.ratio is not None:
+        return f"{asked.type} {asked.ratio}"
+    kinds = run.labels.filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"]
+    marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
+    if marks.is_empty():
+        return ""
+    return f"{marks[0] if marks.n_unique() == 1 else 'mixed'} {len(marks) / len(kinds):.2g}"
 
 
 def _unique_names(firsts: Sequence[Run]) -> list[str]:

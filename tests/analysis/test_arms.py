@@ -1,6 +1,7 @@
 """Runs are found, grouped into arms by their recipes, and averaged over seeds."""
 
 import json
+import re
 import statistics
 
 import pytest
@@ -158,3 +159,14 @@ def test_the_last_logged_value_is_one_since_training_began(tmp_path):
         '{"step": 0, "epoch": 0, "eval/avg": 0.4}\n{"step": 1, "epoch": 1}\n'
     )
     assert run.last_logged("eval/avg") is None
+
+
+def test_an_arm_trained_on_a_marked_file_is_named_after_its_marks(tmp_path):
+    path = tmp_path / "run"
+    write_history(path)
+    recipe = (path / "recipe.yaml").read_text()
+    start = recipe.index("noise:")
+    end = start + re.search(r"\n(?=\S)", recipe[start:]).start() + 1
+    (path / "recipe.yaml").write_text(recipe[:start] + recipe[end:])
+    (arm,) = group(find_runs([path]))
+    assert re.fullmatch(r"(inactive|active) 0\.\d+ \w+", arm.name)
