@@ -146,6 +146,9 @@ class Policy:
         """Write weights (float32, safetensors) and tokenizer in Hugging Face layout."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+        # safetensors writes for the owner alone; a checkpoint is as readable as the rest of its run.
+        for weights in Path(folder).glob("*.safetensors"):
+            weights.chmod(0o644)
 
     @property
     def context_length(self) -> int | None:
@@ -179,9 +182,9 @@ class Policy:
             UserError: a prompt has no token at all.
         """
         texts = [self.render(messages) for messages in prompts]
-        ids: list[list[int]] = self.tokenizer(texts, add_special_tokens=not self.has_chat_template)[
-            "input_ids"
-        ]
+        ids: list[list[int]] = self.tokenizer(
+            texts, add_special_tokens=not self.has_chat_template, verbose=False
+        )["input_ids"]
         for number, tokens in enumerate(ids, start=1):
             if not tokens:
                 raise UserError(

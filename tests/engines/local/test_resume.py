@@ -263,6 +263,7 @@ def test_the_checkpoint_is_a_hugging_face_model(whole):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = checkpoint_path(whole, STEPS)
+    assert (folder / "model.safetensors").stat().st_mode & 0o444 == 0o444
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokens = AutoTokenizer.from_pretrained(folder)("123+456=", return_tensors="pt")
     assert model(**tokens).logits.shape[-1] == model.config.vocab_size
