@@ -46,6 +46,12 @@ class DataSets:
     validation: PromptSet | None
     test: PromptSet | None
 
+    @property
+    def held_out(self) -> dict[str, PromptSet]:
+        """The sets that are only measured, by the prefix of their metrics."""
+        sets = {"eval": self.test, "validation": self.validation}
+        return {prefix: prompts for prefix, prompts in sets.items() if prompts is not None}
+
 
 @dataclass(frozen=True)
 class Run:

@@ -13,7 +13,7 @@ from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
 from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
-from olr_cli.runs.metrics import Metrics
+from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import SupervisedGroup
 from olr_cli.supervision.metrics import label_metrics, rollout_metrics
@@ -27,6 +27,11 @@ def steps_per_epoch(recipe: Recipe, prompts: int) -> int:
 def epoch_order(recipe: Recipe, prompts: int, epoch: int) -> list[int]:
     """Rows of the prompts in the order of their visits in an epoch, which counts from 1 (R18)."""
     return seeding.permutation(prompts, "order", recipe.seed, epoch)
+
+
+def epoch_so_far(run: Path, done: int, per_epoch: int) -> list[Metrics]:
+    """The metrics of an epoch's steps up to step `done`, when a run goes on within the epoch."""
+    return [line for line in read_metrics(run) if line["step"] > done - done % per_epoch]
 
 
 def is_due(step: int, every: int | None, last: int) -> bool:

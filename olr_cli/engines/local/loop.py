@@ -34,6 +34,7 @@ from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
 from olr_cli.engines.steps import (
     Stopwatch,
     epoch_order,
+    epoch_so_far,
     is_due,
     signs_of_a_wrong_template,
     step_metrics,
@@ -43,7 +44,7 @@ from olr_cli.engines.steps import (
 from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics, read_metrics, sync_metrics
+from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.supervision import Rollout, RolloutGroup
 from olr_cli.supervision.held_out import held_out_accuracy
 
@@ -64,8 +65,7 @@ class LocalEngine:
         self.token_ids = encode_prompts(self.policy, data.train.prompts, recipe)
         self.held_out = {
             prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
-            for prefix, prompts in (("eval", data.test), ("validation", data.validation))
-            if prompts is not None
+            for prefix, prompts in data.held_out.items()
         }
         self.facts = _facts(self.policy)
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
@@ -95,8 +95,7 @@ class LocalEngine:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
         batches = list(epoch_batches(recipe, len(prompts)))
         per_epoch = steps_per_epoch(recipe, len(prompts))
-        begun = [line for line in read_metrics(run.path) if line["step"] > run.done - run.done % per_epoch]
-        run.progress.start(len(batches), run.done, per_epoch, begun)
+        run.progress.start(len(batches), run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
 
         with stop_requests() as stop, metric_logs(recipe, run.path, run.done) as logs:
             if run.done == 0:

@@ -90,7 +90,7 @@ class Policy:
         # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
         self.model = model.to(device=device, dtype=torch.float32).eval()
         self.tokenizer = tokenizer
-        self.end_ids = _end_ids(model, tokenizer)
+        self.end_ids = end_ids(model, tokenizer)
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     @classmethod
@@ -113,7 +113,7 @@ class Policy:
         Raises:
             UserError: no such model, not a causal language model with attention layers, or no such device.
         """
-        if _means_a_folder(path) and not Path(path).is_dir():
+        if means_a_folder(path) and not Path(path).is_dir():
             raise UserError(
                 f"there is no model folder {path}; name a folder in Hugging Face layout, or a hub id"
             )
@@ -235,7 +235,7 @@ def digest(model: Any) -> str:
     return total.hexdigest()
 
 
-def _means_a_folder(path: str | Path) -> bool:
+def means_a_folder(path: str | Path) -> bool:
     """Whether a path can't be a hub id, which is a name or owner/name."""
     text = str(path)
     return isinstance(path, Path) or text.startswith((".", "~", "/")) or text.count("/") > 1
@@ -248,7 +248,7 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
-def _end_ids(model: Any, tokenizer: Any) -> list[int]:
+def end_ids(model: Any, tokenizer: Any) -> list[int]:
     """End tokens the generation config names (one, several or none) and the tokenizer's own."""
     named = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = [named] if isinstance(named, int) else list(named or [])

@@ -35,8 +35,7 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
     replicas = _replicas(engine)
     samples, portion = mini * train.rollouts_per_prompt, engine.micro_batch_samples * replicas
     if samples % portion:
-        fitting = max(m for m in range(1, samples + 1) if samples % (m * replicas) == 0 or m == 1)
-        options = [m for m in range(1, fitting + 1) if samples % (m * replicas) == 0]
+        options = [m for m in range(1, samples + 1) if samples % (m * replicas) == 0]
         remedy = (
             f"set engine.micro_batch_samples to one of {', '.join(map(str, options))}"
             if options

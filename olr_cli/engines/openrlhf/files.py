@@ -90,16 +90,13 @@ class JobFiles:
     def _working_folder(self) -> Path:
         return self.folder / "working-folder.txt"
 
-    def enter_working_folder(self, *, note: bool = False) -> None:
-        """Go to the folder that the recipe's relative paths are relative to: that of the command.
+    def note_working_folder(self) -> None:
+        """Note where the command runs: the recipe's relative paths are relative to that."""
+        write_text(self._working_folder, os.getcwd())
 
-        Args:
-            note: this process is the command.
-        """
-        if note:
-            write_text(self._working_folder, os.getcwd())
-        else:
-            os.chdir(self._working_folder.read_text(encoding="utf-8"))
+    def enter_working_folder(self) -> None:
+        """Go to where the command runs."""
+        os.chdir(self._working_folder.read_text(encoding="utf-8"))
 
     @property
     def _outcome(self) -> Path:
@@ -112,9 +109,8 @@ class JobFiles:
     def read_outcome(self) -> Outcome | None:
         """How the job ended; None if it had no time to tell."""
         deadline = time.monotonic() + _OUTCOME_SECONDS
-        while self._outcome.name not in os.listdir(
-            self.folder
-        ):  # which a network file system does not answer from memory
+        # Listed, which a network file system does not answer from memory.
+        while self._outcome.name not in os.listdir(self.folder):
             if time.monotonic() > deadline:
                 return None
             time.sleep(0.2)

@@ -63,18 +63,25 @@ def submits(ray_address: str | None) -> bool:
     return ray_address is not None and ray_address.startswith(("http://", "https://"))
 
 
+def installed_version(package: str) -> str | None:
+    """The version of a package; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def require_openrlhf() -> None:
     """Make sure that the OpenRLHF which this engine is written for is installed.
 
     Raises:
         UserError: it is not.
     """
-    try:
-        version = metadata.version("openrlhf")
-    except metadata.PackageNotFoundError:
+    version = installed_version("openrlhf")
+    if version is None:
         raise UserError(
             f"engine.name is openrlhf, but the package openrlhf is not installed here; {_INSTALL}"
-        ) from None
+        )
     if version != OPENRLHF_VERSION:
         raise UserError(
             f"engine.name openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {_INSTALL}"

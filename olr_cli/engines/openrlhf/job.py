@@ -65,13 +65,13 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     }
     engine = section(recipe)
     wanted = gpus_needed(engine, recipe.train.kl_weight)
-    if cluster_address(recipe) is None:
+    address = cluster_address(recipe)
+    if address is None:
         # The CPU rehearsal's GPUs are logical. One CPU more each for the controller and what Ray does itself.
         logical = {"num_gpus": wanted, "num_cpus": wanted + 2} if engine.device == "cpu" else {}
         # `local`, or Ray would join any cluster that somebody has started on this machine.
         ray.init(address="local", runtime_env=runtime, include_dashboard=False, **logical)
     else:  # within a submitted job, Ray knows its cluster by itself
-        address = cluster_address(recipe)
         ray.init(address=None if submits(address) else address, runtime_env=runtime)
     for resource in ("GPU", "CPU"):  # a CPU goes with every GPU
         present = int(ray.cluster_resources().get(resource, 0))

@@ -45,9 +45,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
 
     def save_checkpoint_to(self, folder: str, step: int) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
-        args = self.strategy.args
-        model = self.ema_model if args.train.enable_ema else self.actor
-        self.strategy.save_model(model, self.tokenizer, folder)
+        self.strategy.save_model(self.actor, self.tokenizer, folder)
         _drop_offload_buffers(self.actor.model)
         self.strategy.save_ckpt(
             self.actor.model,

@@ -223,7 +223,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     def measure_held_out(self) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
-        sets = {"eval": self.data.test, "validation": self.data.validation}
         if self.eval_dataloader is None:
             return {}
         settings = self.generate_kwargs | {
@@ -237,11 +236,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             )
             responses.setdefault(sample.labels[0], []).append(text)
         found: Metrics = {}
-        for prefix, held_out in sets.items():
-            if held_out is not None:
-                texts = [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]
-                accuracy = held_out_accuracy(held_out.prompts, texts, self.judge, self.recipe.data.extractor)
-                found |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
+        for prefix, held_out in self.data.held_out.items():
+            texts = [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]
+            accuracy = held_out_accuracy(held_out.prompts, texts, self.judge, self.recipe.data.extractor)
+            found |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
         return found
 
     @property

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.policy import _end_ids, _means_a_folder
+from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.errors import UserError, first_line
 from olr_cli.evaluation.backends import Output, Sampling
 from olr_cli.evaluation.backends.model_facts import model_digest, response_limits
@@ -213,7 +213,7 @@ def _read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[
     Raises:
         UserError: it is none.
     """
-    if _means_a_folder(model) and not os.path.isdir(model):
+    if means_a_folder(model) and not os.path.isdir(model):
         raise UserError(
             f"there is no model folder {model}; name a folder in Hugging Face layout, or a hub id"
         )
@@ -229,7 +229,7 @@ def _read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[
         generation = GenerationConfig.from_pretrained(model)
     except OSError:
         generation = GenerationConfig.from_model_config(config)
-    return config, tokenizer, _end_ids(SimpleNamespace(generation_config=generation), tokenizer)
+    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
 
 
 def _reason(error: BaseException) -> str:

