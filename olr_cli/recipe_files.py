@@ -25,7 +25,7 @@ _KINDS: dict[str, tuple[str, dict[str, type[BaseModel]]]] = {
             "mixed": sections.MixedNoiseSection,
         },
     ),
-    "method": ("name", {"grpo": sections.GrpoMethod, "olr": sections.OlrMethod}),
+    "method": ("name", {kind.model_fields["name"].default: kind for kind in sections.METHODS}),
     "engine": ("name", {"local": sections.LocalEngine, "openrlhf": sections.OpenRlhfEngine}),
 }
 """Sections of several kinds: the key that tells the kind, and each kind's keys."""

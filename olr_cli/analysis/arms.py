@@ -92,6 +92,28 @@ class Run:
         lines = reversed(read_metrics(self.path))
         return next((line[name] for line in lines if name in line and line["step"] > 0), None)
 
+    def logged_before_training(self, name: str) -> float | None:
+        """The value of a metric at step 0, of the policy before training; None if it was not measured."""
+        return next((line[name] for line in read_metrics(self.path) if name in line and line["step"] == 0), None)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What makes the run's arm: its recipe's dotted keys but those in which runs of one arm may differ."""
+        flat = flatten(self.recipe.plain())
+        return {k: v for k, v in flat.items() if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM}
+
+    @cached_property
+    def noise(self) -> str:
+        """Kind and ratio of the noise: the recipe's, else what the marks of the training file come to."""
+        asked = self.recipe.noise
+        if asked is not None and asked.ratio is not None:
+            return f"{asked.type} {asked.ratio}"
+        kinds = self.labels.filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"]
+        marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
+        if marks.is_empty():
+            return ""
+        return f"{marks[0] if marks.n_unique() == 1 else 'mixed'} {len(marks) / len(kinds):.2g}"
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -193,7 +215,7 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     """
     members: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
-        members[_name(run), repr(sorted(_settings(run).items()))].append(run)
+        members[_name(run), repr(sorted(run.settings.items()))].append(run)
     names = _unique_names([group[0] for group in members.values()])
     return [
         Arm(name, tuple(_distinct_seeds(name, group)))
@@ -201,47 +223,31 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     ]
 
 
-def _settings(run: Run) -> dict[str, Any]:
-    """What makes the run's arm: its recipe's keys but `_SAME_ARM`."""
-    flat = flatten(run.recipe.plain())
-    return {k: v for k, v in flat.items() if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM}
-
-
 def _name(run: Run) -> str:
     """The arm as the sweep calls it, else noise and method."""
     if run.arm:
         return run.arm
     method = compose(run.recipe.method).name
-    return f"{noise} {method}" if (noise := _noise(run)) else method
-
-
-def _noise(run: Run) -> str:
-    """Kind and ratio of the noise: the recipe's, else what the marks of the training file come to."""
-    import polars as pl
-
-    asked = run.recipe.noise
-    if asked is not None and asked.ratio is not None:
-        return f"{asked.type} {asked.ratio}"
-    kinds = run.labels.filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"]
-    marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
-    if marks.is_empty():
-        return ""
-    return f"{marks[0] if marks.n_unique() == 1 else 'mixed'} {len(marks) / len(kinds):.2g}"
+    return f"{run.noise} {method}" if run.noise else method
 
 
 def _unique_names(firsts: Sequence[Run]) -> list[str]:
     """Each arm's name, with the settings that tell it from others of the same name."""
     namesakes = defaultdict(list)
     for run in firsts:
-        namesakes[_name(run)].append(_settings(run))
-    names = []
-    for run in firsts:
-        others, own = namesakes[_name(run)], _settings(run)
-        keys = sorted({key for other in others for key in other.keys() | own.keys()})
-        telling = [key for key in keys if any(other.get(key) != own.get(key) for other in others)]
-        details = (f"{key.rpartition('.')[2]}={_shown(own.get(key, 'unset'))}" for key in telling)
-        names.append(" ".join([_name(run), *details]))
-    return names
+        namesakes[_name(run)].append(run)
+    details = {name: iter(telling_settings([run.settings for run in runs])) for name, runs in namesakes.items()}
+    return [" ".join(filter(None, (_name(run), next(details[_name(run)])))) for run in firsts]
+
+
+def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of each of several recipes the settings that are not the same in all of them, as ``key=value``."""
+    keys = sorted({key for each in settings for key in each})
+    telling = [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings)]
+    return [
+        " ".join(f"{key.rpartition('.')[2]}={_shown(each.get(key, 'unset'))}" for key in telling)
+        for each in settings
+    ]
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ processes that can be killed.
 
 from olr_cli.answers.extraction import EXTRACTORS, default_extractor, extract
 from olr_cli.answers.judge import AnswerClasses, Judge, equivalent
-from olr_cli.answers.votes import Vote, vote
+from olr_cli.answers.votes import Vote, first_majority, vote
 
 __all__ = [
     "EXTRACTORS",
@@ -18,5 +18,6 @@ __all__ = [
     "default_extractor",
     "equivalent",
     "extract",
+    "first_majority",
     "vote",
 ]

@@ -53,3 +53,24 @@ def vote(answers: Sequence[str | None], classes: AnswerClasses) -> Vote:
         counts=dict(counts),
         spelling=spelling,
     )
+
+
+def first_majority(answers: Sequence[str | None], tally: Vote, classes: AnswerClasses) -> str | None:
+    """The majority answer; in a tie, that of the classes at the top which had all its rollouts first.
+
+    Args:
+        answers: in the order in which the rollouts were sampled.
+        tally: their `vote`.
+        classes: that it was taken with.
+
+    Returns:
+        As its class is spelled; None if nobody answered.
+    """
+    most, reached = max(tally.counts.values(), default=0), Counter[int]()
+    for answer in answers:
+        if answer is not None:
+            answer_class = classes.class_of(answer)
+            reached[answer_class] += 1
+            if reached[answer_class] == most:
+                return tally.spelling[answer_class]
+    return None

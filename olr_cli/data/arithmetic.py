@@ -171,23 +171,53 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
     return [Expression(kind, *divmod(int(index), 1000)) for index in members[order[:size]]]
 
 
+def rephrasing(expression: Expression, split: Split) -> Expression | None:
+    """The same question once more: an expression of the same kind and split with the same answer.
+
+    ``a+b`` becomes ``(b-c)+(a+c)``, commuted and regrouped, and ``a-b`` becomes ``(a+c)-(b+c)``; each such
+    expression of the split is as likely, drawn by `expression` alone. Where the split has none, ``b+a`` if that is in
+    it. Other wording ("what is 123 plus 456?") would be lost on the built-in policies: their warm-up knows nothing but
+    digits and one operator, and a text is a rephrasing only to a policy that can read it.
+
+    The wrong procedure gives the same wrong answer to both in 48 % of additions (100 % if they were only commuted) and
+    56 % of subtractions. Of the training split, 4 of 560,980 additions (such as ``999+999=``) and 1 of 215,639
+    subtractions have no rephrasing.
+
+    Args:
+        expression: one of the split's.
+        split: where the rephrasing may come from, so that nothing of the test split reaches training through it.
+    """
+    ordered, starts = _by_answer(expression.kind, split)
+    same_answer = ordered[starts[expression.answer] : starts[expression.answer + 1]]
+    others = same_answer[same_answer != expression.index]
+    regrouped = others[others != expression.right * 1000 + expression.left]
+    choices = regrouped if len(regrouped) else others
+    if not len(choices):
+        return None
+    place = int(uniform("rephrasing", expression.kind, expression.index) * len(choices))
+    return Expression(expression.kind, *divmod(int(choices[place]), 1000))
+
+
 def arithmetic_prompts(kind: KindName, size: int, seed: int, split: Split) -> list[Prompt]:
     """`size` different prompts of a split with clean labels; deterministic in all four arguments.
 
     Raises:
         UserError: the split has fewer.
     """
-    return [
-        Prompt(
-            prompt_id=str(expression.index),
-            messages=(Message("user", expression.text),),
-            given_label=str(expression.answer),
-            true_answer=str(expression.answer),
-            noise_type="clean",
-            data_source=f"{SOURCE}-{kind}",
-        )
-        for expression in expressions(kind, size, seed, split)
-    ]
+    return [_prompt(expression, split) for expression in expressions(kind, size, seed, split)]
+
+
+def _prompt(expression: Expression, split: Split) -> Prompt:
+    other = rephrasing(expression, split)
+    return Prompt(
+        prompt_id=str(expression.index),
+        messages=(Message("user", expression.text),),
+        given_label=str(expression.answer),
+        true_answer=str(expression.answer),
+        noise_type="clean",
+        data_source=f"{SOURCE}-{expression.kind}",
+        rephrased=None if other is None else (Message("user", other.text),),
+    )
 
 
 def parse_source(source: str) -> KindName | None:
@@ -221,6 +251,17 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
     number = list(SPLIT_ENDS).index(split)
     start = ends[number - 1] if number else 0.0
     return indices[(place >= start) & (place < ends[number])]
+
+
+@functools.lru_cache(maxsize=8)
+def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The indices of a split ordered by answer, and at which of them each answer starts (the answer a at [a])."""
+    import numpy as np
+
+    members = split_members(kind, split)
+    answers = KINDS[kind].solve(*np.divmod(members, 1000))
+    order = answers.argsort(kind="stable")
+    return members[order], np.searchsorted(answers[order], np.arange(answers.max() + 2))
 
 
 def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:

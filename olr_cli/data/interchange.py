@@ -1,7 +1,7 @@
 """From rows as they are found to prompts and to the interchange format of verl, LUFFY and the authors.
 
     data_source   prompt: list of {role, content}   ability   reward_model: {ground_truth, style}
-    extra_info: {index, split, original_ground_truth, noise_type}
+    extra_info: {index, split, original_ground_truth, noise_type}   rephrased_prompt: like prompt, and may be missing
 
 Plain question/answer rows become such rows; every other column, and every other field of the structs, stays.
 """
@@ -16,7 +16,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.builtin_sources import ARITHMETIC_SOURCES
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt
+from olr_cli.data.prompts import (
+    NOISE_TYPES,
+    REPHRASED_COLUMN,
+    SENTINEL,
+    SYSTEM_PROMPT,
+    Message,
+    NoiseType,
+    Prompt,
+)
 from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +57,7 @@ def read_rows(
 
     Args:
         raw: interchange rows, or plain ones with a column of `PROMPT_COLUMNS` and one of `LABEL_COLUMNS`; the
-            first name that is there counts.
+            first name that is there counts. `REPHRASED_COLUMN` may ask the question of a row in other words.
         place: file name, for errors.
         data_source: of rows that don't name theirs.
         split: goes into the ``extra_info`` of rows that have none.
@@ -65,12 +73,13 @@ def read_rows(
     labels = _labels(raw, label_column, place)
     sources = [source or data_source for source in _values(raw, "data_source", place)]
     messages = _messages(raw.column(prompt_column).to_pylist(), sources, prompt_column, place)
+    rephrased = _rephrasings(raw, messages, place)
     prompt_ids = _prompt_ids(_values(raw, "extra_info.index", place), messages)
     marks = _marks(raw, labels, noise_type_of_sentinel, place)
     prompts = tuple(
-        Prompt(prompt_id, turns, label, true_answer, noise_type, source)
-        for prompt_id, turns, label, (noise_type, true_answer), source in zip(
-            prompt_ids, messages, labels, marks, sources, strict=True
+        Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
+        for prompt_id, turns, label, (noise_type, true_answer), source, other in zip(
+            prompt_ids, messages, labels, marks, sources, rephrased, strict=True
         )
     )
     consumed = [name for name in (prompt_column, label_column) if name not in ("prompt", GROUND_TRUTH, None)]
@@ -80,7 +89,8 @@ def read_rows(
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
     """`rows` with every column of the interchange format, missing ones filled in from `prompts`.
 
-    A ``prompt`` column of messages stays as it is, with whatever else its messages hold.
+    A column of messages stays as it is, with whatever else its messages hold. `REPHRASED_COLUMN` is there if `rows`
+    have it or some prompt has a rephrasing; null where there is none.
     """
     import pyarrow as pa
 
@@ -91,9 +101,8 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
         "prompt": columns.get("prompt"),
         "ability": columns.get("ability", pa.array(["math"] * size)),
     }
-    if standard["prompt"] is None or not pa.types.is_nested(standard["prompt"].type):
-        turns = [[{"role": m.role, "content": m.content} for m in p.messages] for p in prompts]
-        standard["prompt"] = pa.array(turns)
+    if not _holds_messages(standard["prompt"]):
+        standard["prompt"] = _message_column([p.messages for p in prompts])
     reward = {
         "ground_truth": pa.array([p.given_label for p in prompts], pa.string()),
         "style": pa.array(["rule"] * size),
@@ -101,7 +110,29 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
     place = {"index": _index([p.prompt_id for p in prompts]), "split": pa.array([split] * size)}
     standard["reward_model"] = with_fields(columns.get("reward_model"), reward, replace=False)
     standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
-    return pa.table(standard | {name: c for name, c in columns.items() if name not in standard})
+    others = {name: c for name, c in columns.items() if name not in standard}
+    rephrased = columns.get(REPHRASED_COLUMN)
+    is_wanted = rephrased is not None or any(p.rephrased is not None for p in prompts)
+    if is_wanted and not _holds_messages(rephrased):
+        others[REPHRASED_COLUMN] = _message_column([p.rephrased for p in prompts])
+    return pa.table(standard | others)
+
+
+def _holds_messages(column: Any) -> bool:
+    import pyarrow as pa
+
+    return column is not None and pa.types.is_nested(column.type)
+
+
+def _message_column(turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Array:
+    import pyarrow as pa
+
+    rows = [
+        None if turns is None else [{"role": m.role, "content": m.content} for m in turns]
+        for turns in turns_of_rows
+    ]
+    # named, as a column that is null in every row would have no type of its own
+    return pa.array(rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])))
 
 
 def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
@@ -220,19 +251,60 @@ def _messages(
     """The chat turns; a plain question gets the system message of R21, but not in the arithmetic task."""
     messages = []
     for row, (prompt, source) in enumerate(zip(prompts, sources, strict=True)):
-        if isinstance(prompt, str) and prompt.strip():
-            system = () if source in ARITHMETIC_SOURCES else (Message("system", SYSTEM_PROMPT),)
-            messages.append((*system, Message("user", prompt)))
-        elif isinstance(prompt, list) and prompt and all(map(_is_turn, prompt)):
-            messages.append(tuple(Message(turn["role"], turn["content"]) for turn in prompt))
-        else:
-            is_empty = not prompt or isinstance(prompt, str)
-            found = "empty" if is_empty else f"of another form ({type(prompt).__name__})"
-            raise UserError(
-                f"{place}: '{column}' of row {row} (the first is 0) is {found}, and it should be text or a list of"
-                " {role, content} messages with text in both"
-            )
+        system = () if source in ARITHMETIC_SOURCES else (Message("system", SYSTEM_PROMPT),)
+        turns = None if _is_blank(prompt) else _turns(prompt, system)
+        if turns is None:
+            raise _not_a_prompt(prompt, column, row, place)
+        messages.append(turns)
     return messages
+
+
+def _rephrasings(
+    raw: pa.Table, messages: Sequence[tuple[Message, ...]], place: str
+) -> list[tuple[Message, ...] | None]:
+    """The chat turns of `REPHRASED_COLUMN`; None where it is missing or blank.
+
+    A plain text takes the place of the question, the last turn of the user, among the other turns of its prompt.
+    """
+    if REPHRASED_COLUMN not in raw.column_names:
+        return [None] * len(messages)
+    rephrased: list[tuple[Message, ...] | None] = []
+    values = raw.column(REPHRASED_COLUMN).to_pylist()
+    for row, (value, original) in enumerate(zip(values, messages, strict=True)):
+        if _is_blank(value):
+            rephrased.append(None)
+            continue
+        question = max((at for at, m in enumerate(original) if m.role == "user"), default=len(original))
+        turns = _turns(value, original[:question], original[question + 1 :])
+        if turns is None:
+            raise _not_a_prompt(value, REPHRASED_COLUMN, row, place)
+        rephrased.append(turns)
+    return rephrased
+
+
+def _is_blank(value: object) -> bool:
+    if value is None or value == [] or value != value:  # NaN is how pandas writes a missing value
+        return True
+    return isinstance(value, str) and not value.strip()
+
+
+def _turns(
+    value: object, before: tuple[Message, ...], after: tuple[Message, ...] = ()
+) -> tuple[Message, ...] | None:
+    """Messages as they are, or a text as the user's turn between `before` and `after`; None for anything else."""
+    if isinstance(value, str):
+        return (*before, Message("user", value), *after)
+    if isinstance(value, list) and all(map(_is_turn, value)):
+        return tuple(Message(turn["role"], turn["content"]) for turn in value)
+    return None
+
+
+def _not_a_prompt(value: object, column: str, row: int, place: str) -> UserError:
+    found = "empty" if _is_blank(value) else f"of another form ({type(value).__name__})"
+    return UserError(
+        f"{place}: '{column}' of row {row} (the first is 0) is {found}, and it should be text or a list of"
+        " {role, content} messages with text in both"
+    )
 
 
 def _is_turn(turn: object) -> bool:

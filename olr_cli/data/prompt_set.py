@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from olr_cli import seeding
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import REPHRASED_COLUMN, Prompt
 from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class PromptSet:
         digest = hashlib.sha256()
         for p in self.prompts:
             turns = [(m.role, m.content) for m in p.messages]
-            row = (p.prompt_id, turns, p.given_label, p.true_answer, p.noise_type, p.data_source)
+            row = [p.prompt_id, turns, p.given_label, p.true_answer, p.noise_type, p.data_source]
+            if p.rephrased is not None:
+                row.append([(m.role, m.content) for m in p.rephrased])
             digest.update(json.dumps(row).encode())
         return digest.hexdigest()
 
@@ -102,4 +104,28 @@ class PromptSet:
             f"{purpose} needs the label of every prompt, and {len(missing)} of the {len(self)} in {self.source} have"
             f" none in '{self.label_column}' (the first: row {first}, prompt_id {self.prompts[first].prompt_id});"
             " fill them in or leave these rows out"
+        )
+
+    def require_rephrasings(self, purpose: str) -> None:
+        """Make sure that every prompt has a rephrasing, as Co-Reward (arXiv:2508.00410) needs it.
+
+        Args:
+            purpose: what needs them, to complete "... needs a rephrasing of every prompt".
+
+        Raises:
+            UserError: rephrasings are missing; says how many, and which is the first.
+        """
+        missing = [row for row, prompt in enumerate(self.prompts) if prompt.rephrased is None]
+        if not missing:
+            return
+        if REPHRASED_COLUMN not in self.table.column_names:
+            raise UserError(
+                f"{purpose} needs a rephrasing of every prompt, and {self.source} has no column"
+                f" '{REPHRASED_COLUMN}'; add it: in each row the same question in other words"
+            )
+        first = missing[0]
+        raise UserError(
+            f"{purpose} needs a rephrasing of every prompt, and {len(missing)} of the {len(self)} in {self.source}"
+            f" have none in '{REPHRASED_COLUMN}' (the first: row {first}, prompt_id"
+            f" {self.prompts[first].prompt_id}); fill them in or leave these rows out"
         )

@@ -14,6 +14,12 @@ SYSTEM_PROMPT = r"Let's think step by step and output the final answer within \b
 NoiseType = Literal["clean", "inactive", "active", "active_frozen"]
 NOISE_TYPES: tuple[NoiseType, ...] = get_args(NoiseType)
 
+View = Literal["original", "rephrased"]
+"""In which words a question is asked; Co-Reward (arXiv:2508.00410) asks each question in both."""
+
+REPHRASED_COLUMN = "rephrased_prompt"
+"""Where a file holds the rephrasings: a text, or a list of {role, content} messages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -34,6 +40,7 @@ class Prompt:
         true_answer: the correct answer; None when unknown.
         noise_type: what was done to the label; None when unknown (labels of unknown quality).
         data_source: where the row comes from; selects the default answer extractor.
+        rephrased: the chat turns that ask the same question in other words; None when the row has none.
     """
 
     prompt_id: str
@@ -42,6 +49,19 @@ class Prompt:
     true_answer: str | None
     noise_type: NoiseType | None
     data_source: str = ""
+    rephrased: tuple[Message, ...] | None = None
+
+    def turns(self, view: View) -> tuple[Message, ...]:
+        """The chat turns of a view.
+
+        Raises:
+            ValueError: the view is the rephrased one and the prompt has no rephrasing.
+        """
+        if view == "original":
+            return self.messages
+        if self.rephrased is None:
+            raise ValueError(f"prompt {self.prompt_id} has no rephrasing")
+        return self.rephrased
 
     @property
     def is_marked(self) -> bool:

@@ -36,6 +36,7 @@ from olr_cli.runs.metrics import drop_metrics_after
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
 from olr_cli.supervision import History, Supervisor, compose
+from olr_cli.supervision.selection import keep_fraction
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,12 @@ def load_data(recipe: Recipe) -> DataSets:
             f"data.extractor is '{extractor}'{did_you_mean(extractor, EXTRACTORS)}; known: {', '.join(EXTRACTORS)}"
         )
     train = training_prompts(recipe)
-    if compose(recipe.method).needs_labels:
+    method = compose(recipe.method)
+    if method.needs_labels:
         train.require_labels(f"method '{recipe.method.name}'")
+    if "rephrased" in method.views:
+        train.require_rephrasings(f"method '{recipe.method.name}'")
+    keep_fraction(recipe.method, train.prompts)
     held_out = {
         split: None if source is None else held_out_prompts(recipe, source, split)
         for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
@@ -231,7 +236,7 @@ def launch(
             write_recipe(path, recipe)
         else:
             create_run(path, recipe, arm=arm)
-        supervisor = make_supervisor(recipe, judge, stored_history(path) if done else None)
+        supervisor = make_supervisor(recipe, data.train, judge, stored_history(path) if done else None)
         begin_attempt(path, from_step=done, data=_data_facts(data), facts=engine.facts)
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
@@ -245,14 +250,15 @@ def launch(
         end_attempt(path, "finished", **found)
 
 
-def make_supervisor(recipe: Recipe, judge: Judge, history: History | None) -> Supervisor:
-    """The supervisor that a recipe asks for, with the history of the visits so far."""
+def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: History | None) -> Supervisor:
+    """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
     return Supervisor(
         compose(recipe.method),
         judge,
         seed=recipe.seed,
         draw=noise_draw(recipe),
         extractor=recipe.data.extractor,
+        keep_fraction=keep_fraction(recipe.method, train.prompts),
         history=history,
     )
 
@@ -263,7 +269,8 @@ def rehearse(recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine]) 
     engine = make_engine(recipe, data)
     prompts = data.train.prompts
     steps = recipe.train.epochs * steps_per_epoch(recipe, len(prompts))
-    rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt
+    views = compose(recipe.method).views
+    rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt * len(views)
     first = prompts[0]
     return [
         recipe_yaml(recipe),
@@ -271,8 +278,14 @@ def rehearse(recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine]) 
         f"{len(prompts)} prompts from {data.train.source}, {sum(p.is_marked for p in prompts)} of them marked as noise",
         f"{steps} steps, {rollouts:,} rollouts",
         *engine.plan,
-        f"prompt {first.prompt_id} as the policy sees it:",
-        engine.render(first.messages),
+        *(
+            line
+            for view in views
+            for line in (
+                f"prompt {first.prompt_id}{'' if view == 'original' else f', {view},'} as the policy sees it:",
+                engine.render(first.turns(view)),
+            )
+        ),
         f"its label: {first.given_label}",
         f"answers are read by: {recipe.data.extractor or default_extractor(first.data_source)}",
     ]

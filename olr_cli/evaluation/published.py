@@ -8,9 +8,11 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 
 from olr_cli.errors import UserError, did_you_mean
+from olr_cli.evaluation.scores import groups
 from olr_cli.recipe import OlrMethod, Recipe
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
@@ -74,6 +76,17 @@ class PublishedRow:
     tables: tuple[str, ...]
     scores: Mapping[str, float]
 
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The scores, and as ``in`` and ``out`` their means over in- and out-of-distribution benchmarks.
+
+        The paper prints the means too, to one decimal, mostly those of the rounded scores.
+        """
+        means = {
+            group: fmean(self.scores[name] for name in names) for group, names in groups(self.scores).items()
+        }
+        return {**self.scores, **means}
+
 
 @cache
 def published_rows() -> Mapping[Setting, PublishedRow]:
@@ -82,19 +95,30 @@ def published_rows() -> Mapping[Setting, PublishedRow]:
     scores: dict[Setting, dict[str, float]] = {}
     with RESULTS.open(encoding="utf-8", newline="") as lines:
         for line in csv.DictReader(lines):
-            setting = Setting(
-                model=line["model"],
-                method=line["method"],
-                noise_type=line["noise_type"] or None,
-                noise_ratio=_decimal(line["noise_ratio"]),
-                train_prompts=int(line["train_prompts"]),
-                slope_threshold=_decimal(line["slope_threshold"]),
-                warmup_epochs=int(line["warmup_epochs"]) if line["warmup_epochs"] else None,
-            )
+            setting = _setting(line)
             tables.setdefault(setting, {})[line["table"]] = None
             scores.setdefault(setting, {})[line["benchmark"]] = float(Decimal(line["score"]) / 100)
     return MappingProxyType(
         {each: PublishedRow(each, tuple(tables[each]), MappingProxyType(scores[each])) for each in scores}
+    )
+
+
+def published_table(name: str) -> list[PublishedRow]:
+    """The rows of one of the paper's tables, from top to bottom; none if there is no such table."""
+    with RESULTS.open(encoding="utf-8", newline="") as lines:
+        settings = dict.fromkeys(_setting(line) for line in csv.DictReader(lines) if line["table"] == name)
+    return [published_rows()[setting] for setting in settings]
+
+
+def _setting(line: Mapping[str, str]) -> Setting:
+    return Setting(
+        model=line["model"],
+        method=line["method"],
+        noise_type=line["noise_type"] or None,
+        noise_ratio=_decimal(line["noise_ratio"]),
+        train_prompts=int(line["train_prompts"]),
+        slope_threshold=_decimal(line["slope_threshold"]),
+        warmup_epochs=int(line["warmup_epochs"]) if line["warmup_epochs"] else None,
     )
 
 

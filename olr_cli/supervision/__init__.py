@@ -1,9 +1,10 @@
 """Which label counts: vote, history, criteria, effective label, reward. Knows nothing of models."""
 
+from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.methods import Method, compose
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
-from olr_cli.supervision.supervisor import Rollout, RolloutGroup, SupervisedGroup, Supervisor
+from olr_cli.supervision.supervisor import SupervisedGroup, Supervisor
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -1,31 +1,52 @@
-"""A method is a composition: which label counts (R14, R15), what is rewarded (R16), which prompts train.
+"""A method is a composition: which label counts (R14, R15), what is rewarded (R16), which prompts train, and the loss.
 
-The fourth choice, the loss, is the engine's. To add a method, add a recipe section
-(`olr_cli.recipe`) and a row to `_METHODS`; to mix methods, compose other parts.
+| part | rules | where |
+|---|---|---|
+| label | given, refined, majority, the other view's majority, none | here |
+| reward | the verifier's, self-certainty, entropy, log-likelihood | `olr_cli.supervision.rewards` |
+| prompts that train | all, small loss, random | `olr_cli.supervision.selection` |
+| loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
+
+The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
+add a section to `olr_cli.recipe` and a row to `_METHODS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-from olr_cli.recipe import GrpoMethod, OlrMethod
+from olr_cli import recipe as sections
+from olr_cli.data.prompts import View
+from olr_cli.recipe import MethodSection, OlrMethod, PromptRule
 from olr_cli.supervision.records import LabelSource
+from olr_cli.supervision.rewards import (
+    RewardRule,
+    log_likelihood_reward,
+    mean_log_likelihood_reward,
+    self_certainty_reward,
+    token_entropy_reward,
+    verifier_reward,
+)
+from olr_cli.supervision.selection import RankRule, any_prompt, small_loss
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known about a prompt when its label is decided.
+    """What is known when the label of a prompt's view is decided.
 
     Attributes:
         visit: this visit, from 1.
-        majority: the majority answer of this visit, if there is one.
+        majority: the majority answer of this visit, if there is one (R9).
         slope: S_t (R12).
         is_consistent: the majority is the historical majority (R13).
         label: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
             prompt, else the given label (R15).
         source: where `label` comes from.
+        first_majority: the majority answer of this view; in a tie, the answer that first had so many rollouts.
+        other_view: the same of the other view; None where there is no other view, or no answer in it.
     """
 
     visit: int
@@ -34,6 +55,8 @@ class Evidence:
     is_consistent: bool
     label: str | None
     source: LabelSource
+    first_majority: str | None = None
+    other_view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +69,6 @@ class EffectiveLabel:
 
 
 LabelRule = Callable[[Evidence], EffectiveLabel]
-RewardRule = Callable[[Sequence[bool]], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +76,22 @@ class Method:
     """How a step's rollout groups are supervised.
 
     Attributes:
-        name: as in reports; the ablations of OLR have names of their own.
+        name: as in reports; the ablations of OLR, and mixes, have names of their own.
         needs_labels: a prompt without a given label is an error.
         votes: decides by majority answers, which few rollouts make unreliable.
-        label: the effective label.
-        reward: rewards of one group, from whether each rollout's answer is the effective label's class.
+        views: what is rolled out of each prompt.
+        label: the effective label of a view.
+        reward: rewards of a view's rollouts.
+        rank: of a prompt among those of a step, of which the first train; None: all train.
     """
 
     name: str
     needs_labels: bool
     votes: bool
+    views: tuple[View, ...]
     label: LabelRule
     reward: RewardRule
+    rank: RankRule | None
 
 
 def given_label(evidence: Evidence) -> EffectiveLabel:
@@ -92,28 +118,106 @@ def refined_label(section: OlrMethod) -> LabelRule:
     return rule
 
 
-def verifier_reward(hits: Sequence[bool]) -> tuple[float, ...]:
-    """1 for an answer in the effective label's class, else 0 (R16)."""
-    return tuple(float(hit) for hit in hits)
+def majority_label(evidence: Evidence) -> EffectiveLabel:
+    """The majority of this visit, in a tie the answer that was first to have so many (TTRL, arXiv:2504.16084)."""
+    return _voted(evidence.first_majority)
 
 
-def _grpo(section: GrpoMethod) -> Method:
-    return Method(section.name, needs_labels=True, votes=False, label=given_label, reward=verifier_reward)
+def other_views_label(evidence: Evidence) -> EffectiveLabel:
+    """The majority that the other wording of the prompt got at this visit, ties as in `majority_label`.
+
+    Co-Reward (arXiv:2508.00410): a wrong answer that hangs on the wording does not confirm itself.
+    """
+    return _voted(evidence.other_view)
 
 
-def _olr(section: OlrMethod) -> Method:
-    name = {
+def no_label(evidence: Evidence) -> EffectiveLabel:
+    """None: the reward looks at no answer."""
+    return _voted(None)
+
+
+def _voted(answer: str | None) -> EffectiveLabel:
+    if answer is None:
+        return EffectiveLabel(None, "none", is_selected=False)
+    return EffectiveLabel(answer, "majority", is_selected=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Supervision:
+    """What a method's name decides."""
+
+    label: LabelRule
+    reward: RewardRule = verifier_reward
+    needs_labels: bool = False
+    votes: bool = False
+    views: tuple[View, ...] = ("original",)
+
+
+_GIVEN = _Supervision(given_label, needs_labels=True)
+
+
+def _olr(section: Any) -> _Supervision:
+    return _Supervision(refined_label(section), needs_labels=True, votes=True)
+
+
+def _sequence_entropy(section: Any) -> _Supervision:
+    is_mean = section.score_reduction == "mean"
+    return _Supervision(no_label, mean_log_likelihood_reward if is_mean else log_likelihood_reward)
+
+
+_METHODS: dict[type[MethodSection], Callable[[Any], _Supervision]] = {
+    sections.GrpoMethod: lambda section: _GIVEN,
+    sections.OlrMethod: _olr,
+    sections.TtrlMethod: lambda section: _Supervision(majority_label, votes=True),
+    sections.CoRewardMethod: lambda section: _Supervision(
+        other_views_label, votes=True, views=("original", "rephrased")
+    ),
+    sections.SelfCertaintyMethod: lambda section: _Supervision(no_label, self_certainty_reward),
+    sections.TokenEntropyMethod: lambda section: _Supervision(no_label, token_entropy_reward),
+    sections.SequenceEntropyMethod: _sequence_entropy,
+    sections.ConfidencePenaltyMethod: lambda section: _GIVEN,
+    sections.LabelSmoothingMethod: lambda section: _GIVEN,
+    sections.SmallLossSelectionMethod: lambda section: _GIVEN,
+    sections.RandomSelectionMethod: lambda section: _GIVEN,
+}
+
+_RANKS: dict[PromptRule, RankRule | None] = {"all": None, "small_loss": small_loss, "random": any_prompt}
+
+
+def compose(section: MethodSection) -> Method:
+    """The method a recipe's `method` section asks for."""
+    part = _METHODS[type(section)](section)
+    return Method(
+        _name(section),
+        part.needs_labels,
+        part.votes,
+        part.views,
+        part.label,
+        part.reward,
+        _RANKS[section.prompts],
+    )
+
+
+def _name(section: MethodSection) -> str:
+    """The method in reports: what supervises, then what is added to it; plain GRPO with an addition is that alone."""
+    added = {
+        "small_loss_selection": section.prompts == "small_loss",
+        "random_selection": section.prompts == "random",
+        "confidence_penalty": section.penalty_weight > 0,
+        "label_smoothing": section.smoothing > 0,
+    }
+    additions = [name for name, is_there in added.items() if is_there]
+    if _METHODS[type(section)](section) is _GIVEN:
+        return "+".join(additions) or "grpo"
+    return "+".join([_supervisor_name(section), *additions])
+
+
+def _supervisor_name(section: MethodSection) -> str:
+    if not isinstance(section, OlrMethod):
+        return section.name
+    return {
         ("slope", "consistency"): "olr",
         ("consistency",): "olr_without_slope",
         ("slope",): "olr_without_consistency",
         (): "olr_every_majority",
     }[section.criteria]
-    return Method(name, needs_labels=True, votes=True, label=refined_label(section), reward=verifier_reward)
-
-
-_METHODS: dict[type, Callable[..., Method]] = {GrpoMethod: _grpo, OlrMethod: _olr}
-
-
-def compose(section: GrpoMethod | OlrMethod) -> Method:
-    """The method a recipe's `method` section asks for."""
-    return _METHODS[type(section)](section)

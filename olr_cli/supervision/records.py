@@ -22,6 +22,8 @@ LabelSource = Literal["given", "noisy", "sentinel", "majority", "none"]
 class LabelRecord:
     """What was decided for one prompt at one visit. None in a column: unknown or not applicable, never 0.
 
+    Where a method rolls out a rephrased prompt too, votes, counts and label are those of the original view.
+
     Attributes:
         prompt_id: the prompt.
         visit: 1 at the prompt's first visit.
@@ -35,21 +37,22 @@ class LabelRecord:
         given_label_count: rollouts of this visit in the given label's class.
         majority_answer: most frequent spelling of the majority class (R9); None without a majority.
         majority_count: rollouts in the majority class, 0 without one.
-        rollouts: K.
+        rollouts: K of the view.
         answered: rollouts that have an answer.
         pass_rate: majority_count / rollouts (R10).
         slope: least-squares slope of pass_rate over visits 1..visit (R12), correctly rounded to a double.
         historical_majority: the class that most often was the majority so far (R13); None on a tie.
         is_consistent: the majority is the historical majority.
-        is_selected: the majority replaces the label at this visit (R14).
+        is_selected: a majority replaces the label at this visit (R14): the prompt's own or, in Co-Reward, that of its
+            other view.
         effective_label: the label the rewards were computed with (R15).
         label_source: where the effective label comes from.
         majority_is_correct: the majority is the true answer's class; False without a majority; None if unknown.
         majority_is_noisy_label: the majority is the noisy label's class; None on prompts that are not marked.
         effective_label_is_correct: False for the sentinel (R2); else None if the true answer is unknown or there is
             no effective label.
-        reward_mean: mean reward of the rollouts.
-        has_zero_variance: all rewards of the group are equal, so it teaches nothing.
+        reward_mean: mean reward of the rollouts, of all views.
+        has_zero_variance: all rewards of each view are equal, so it teaches nothing.
         trains: the prompt takes part in the update.
     """
 
@@ -90,7 +93,7 @@ class RolloutRecord:
         prompt_id: the prompt.
         visit: 1 at the prompt's first visit.
         step: training step.
-        sample: 0 .. K-1 within the group.
+        sample: number within the visit, from 0; rollouts of the original view first.
         view: ``original``, or ``rephrased`` where a method rolls out a rephrased prompt too.
         response: the text as generated.
         answer: the extracted answer (R6); None if there is none.

@@ -10,50 +10,47 @@ that of the rollouts within a group matters, so both engines and a replay decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
 
 from olr_cli import seeding
-from olr_cli.answers import AnswerClasses, Judge, Vote, default_extractor, extract, vote
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers import AnswerClasses, Judge, Vote, default_extractor, extract, first_majority, vote
+from olr_cli.data.prompts import SENTINEL, Prompt, View
 from olr_cli.recipe import NoiseDraw
+from olr_cli.supervision.advantages import group_advantages
 from olr_cli.supervision.criteria import historical_majority, slope
+from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """One sampled response, as an engine hands it over; statistics as in `RolloutRecord`."""
-
-    response: str
-    tokens: int | None = None
-    truncated: bool | None = None
-    view: str = "original"
-    mean_logprob: float | None = None
-    entropy: float | None = None
-    self_certainty: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutGroup:
-    """All K rollouts of one visit of a prompt; `visit` and `step` count from 1."""
-
-    prompt: Prompt
-    visit: int
-    step: int
-    rollouts: tuple[Rollout, ...]
+from olr_cli.supervision.selection import Candidate, training_prompts
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisedGroup:
-    """What was decided for a group: its records, and what the update needs."""
+    """What was decided for a group: its records, and what the update needs.
+
+    Attributes:
+        label: about the original view of the prompt.
+        rollouts: in the order of the group's.
+        advantages: of the rollouts, within each view (Eq. 1).
+    """
 
     label: LabelRecord
     rollouts: tuple[RolloutRecord, ...]
-    rewards: tuple[float, ...]
-    trains: bool
+    advantages: tuple[float, ...]
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """Of the rollouts."""
+        return tuple(rollout.reward for rollout in self.rollouts)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the prompt takes part in the update."""
+        return self.label.trains
 
 
 class Supervisor:
@@ -65,6 +62,7 @@ class Supervisor:
         seed: of the noisy labels' draws (R3).
         draw: how an active noisy label is drawn from the wrong answers.
         extractor: name of the answer extractor; by default what each prompt's data source calls for (R6).
+        keep_fraction: share of a step's prompts that train, if the method chooses among them.
         history: earlier visits, when a run is resumed.
     """
 
@@ -76,6 +74,7 @@ class Supervisor:
         seed: int,
         draw: NoiseDraw = "uniform",
         extractor: str | None = None,
+        keep_fraction: Fraction = Fraction(1),
         history: History | None = None,
     ) -> None:
         self.method = method
@@ -84,6 +83,7 @@ class Supervisor:
         self._seed = seed
         self._draw = draw
         self._extractor = extractor
+        self._keep_fraction = keep_fraction
 
     def supervise(self, groups: Sequence[RolloutGroup]) -> list[SupervisedGroup]:
         """Decide the labels and rewards of one step's complete rollout groups; the history grows by them.
@@ -95,7 +95,8 @@ class Supervisor:
             One decision a group, in the order given.
 
         Raises:
-            ValueError: a group repeats or skips a visit of its prompt; nothing is recorded then.
+            ValueError: a group repeats or skips a visit of its prompt (nothing is recorded then), lacks a view, or
+                lacks a statistic that the method's rewards or choice of prompts need.
         """
         self._check_visits(groups)
         answers = [self._answers(group) for group in groups]
@@ -113,7 +114,7 @@ class Supervisor:
             visit = Visit(label.majority_answer, label.majority_count, label.rollouts)
             self.history.add(group.prompt.prompt_id, group.visit, visit)
             decided.append(supervised)
-        return decided
+        return self._choose(groups, decided)
 
     def _check_visits(self, groups: Sequence[RolloutGroup]) -> None:
         if len({group.prompt.prompt_id for group in groups}) < len(groups):
@@ -124,8 +125,12 @@ class Supervisor:
                 raise ValueError(
                     f"prompt {group.prompt.prompt_id}: visit {group.visit} where visit {due} is due"
                 )
-            if not group.rollouts:
-                raise ValueError(f"prompt {group.prompt.prompt_id}: visit {group.visit} has no rollouts")
+            views = [view for view, _ in groupby(rollout.view for rollout in group.rollouts)]
+            if views != list(self.method.views):
+                raise ValueError(
+                    f"prompt {group.prompt.prompt_id}: visit {group.visit} has rollouts of the views"
+                    f" {views or 'none'}, and {self.method.name} takes {list(self.method.views)}"
+                )
 
     def _answers(self, group: RolloutGroup) -> list[str | None]:
         extractor = self._extractor or default_extractor(group.prompt.data_source)
@@ -133,11 +138,25 @@ class Supervisor:
         # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded (R16).
         return [None if answer == SENTINEL else answer for answer in answers]
 
+    def _choose(
+        self, groups: Sequence[RolloutGroup], decided: list[SupervisedGroup]
+    ) -> list[SupervisedGroup]:
+        """The same decisions, with the prompts that don't train marked."""
+        if self.method.rank is None:
+            return decided
+        step = [Candidate(group, own.advantages) for group, own in zip(groups, decided, strict=True)]
+        chosen = training_prompts(step, self.method.rank, self._keep_fraction, self._seed)
+        return [
+            own if trains else replace(own, label=replace(own.label, trains=False))
+            for own, trains in zip(decided, chosen, strict=True)
+        ]
+
     def _decide(
         self, group: RolloutGroup, answers: Sequence[str | None], classes: AnswerClasses
     ) -> SupervisedGroup:
         prompt = group.prompt
-        tally = vote(answers, classes)
+        ballots = {view: _Ballot.of(group, view, answers, classes) for view in self.method.views}
+        tally = ballots["original"].tally
         majority = None if tally.majority is None else tally.spelling[tally.majority]
         visits = (
             *self.history.of(prompt.prompt_id),
@@ -148,9 +167,15 @@ class Supervisor:
         noisy_label = self._noisy_label(group, tally, classes)
         label, source = _standing_label(prompt, noisy_label)
         is_consistent = majority is not None and historical is not None and classes.same(majority, historical)
-        effective = self.method.label(Evidence(group.visit, majority, trend, is_consistent, label, source))
-        hits = [_same(answer, effective.answer, classes) for answer in answers]
-        rewards = self.method.reward(hits)
+        evidence = Evidence(group.visit, majority, trend, is_consistent, label, source)
+        labels = self._labels(evidence, ballots)
+        effective = labels["original"]
+        rewards = {view: self._rewards(ballot, labels[view], classes) for view, ballot in ballots.items()}
+        rollouts = tuple(
+            _rollout_record(group, ballot.place.start + number, answer, reward, ballot.tally, classes)
+            for view, ballot in ballots.items()
+            for number, (answer, reward) in enumerate(zip(ballot.answers, rewards[view], strict=True))
+        )
         record = LabelRecord(
             prompt_id=prompt.prompt_id,
             visit=group.visit,
@@ -176,15 +201,26 @@ class Supervisor:
             majority_is_correct=_known_same(majority, prompt.true_answer, classes),
             majority_is_noisy_label=_same(majority, noisy_label, classes) if prompt.is_marked else None,
             effective_label_is_correct=_label_is_correct(effective, prompt, classes),
-            reward_mean=sum(rewards) / len(rewards),
-            has_zero_variance=len(set(rewards)) == 1,
+            reward_mean=sum(rollout.reward for rollout in rollouts) / len(rollouts),
+            has_zero_variance=all(len(set(own)) == 1 for own in rewards.values()),
             trains=True,
         )
-        rollouts = tuple(
-            _rollout_record(group, sample, answer, reward, tally, classes)
-            for sample, (answer, reward) in enumerate(zip(answers, rewards, strict=True))
-        )
-        return SupervisedGroup(record, rollouts, rewards, trains=record.trains)
+        advantages = tuple(value for own in rewards.values() for value in group_advantages(own))
+        return SupervisedGroup(record, rollouts, advantages)
+
+    def _labels(self, evidence: Evidence, ballots: Mapping[View, _Ballot]) -> dict[View, EffectiveLabel]:
+        """The effective label of each view."""
+        labels = {}
+        for view, ballot in ballots.items():
+            others = [other.first_majority for name, other in ballots.items() if name != view]
+            other = others[0] if others else None
+            seen = replace(evidence, first_majority=ballot.first_majority, other_view=other)
+            labels[view] = self.method.label(seen)
+        return labels
+
+    def _rewards(self, ballot: _Ballot, label: EffectiveLabel, classes: AnswerClasses) -> tuple[float, ...]:
+        hits = [_same(answer, label.answer, classes) for answer in ballot.answers]
+        return self.method.reward(hits, ballot.rollouts)
 
     def _noisy_label(self, group: RolloutGroup, tally: Vote, classes: AnswerClasses) -> str | None:
         """This visit's wrong label on a marked prompt (R2 to R4); None on the others."""
@@ -204,6 +240,26 @@ class Supervisor:
             return SENTINEL
         u = seeding.uniform("noisy label", self._seed, prompt.prompt_id, group.visit)
         return _draw(wrong, self._draw, u)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ballot:
+    """The rollouts of one view of a prompt, and how they voted."""
+
+    place: slice
+    rollouts: tuple[Rollout, ...]
+    answers: Sequence[str | None]
+    tally: Vote
+    first_majority: str | None
+
+    @classmethod
+    def of(
+        cls, group: RolloutGroup, view: View, answers: Sequence[str | None], classes: AnswerClasses
+    ) -> _Ballot:
+        place = group.of(view)
+        own = answers[place]
+        tally = vote(own, classes)
+        return cls(place, group.rollouts[place], own, tally, first_majority(own, tally, classes))
 
 
 def _draw(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
@@ -242,14 +298,14 @@ def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None
 
 
 def _rollout_record(
-    group: RolloutGroup, sample: int, answer: str | None, reward: float, tally: Vote, classes: AnswerClasses
+    group: RolloutGroup, place: int, answer: str | None, reward: float, tally: Vote, classes: AnswerClasses
 ) -> RolloutRecord:
-    rollout = group.rollouts[sample]
+    rollout = group.rollouts[place]
     return RolloutRecord(
         prompt_id=group.prompt.prompt_id,
         visit=group.visit,
         step=group.step,
-        sample=sample,
+        sample=place,
         view=rollout.view,
         response=_storable(rollout.response),
         answer=answer,

@@ -92,6 +92,28 @@ def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here: 
     assert from_file.prompts == from_recipe.prompts
 
 
+@pytest.mark.parametrize("file", ["noisy.parquet", "noisy.jsonl"])
+def test_rephrasings_are_kept(here: Path, file: str) -> None:
+    rows = [
+        {"question": f"{n}+1", "answer": n + 1, "rephrased_prompt": f"1 more than {n}?"} for n in range(6)
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = inject_noise(
+        "--type", "active", "--ratio", "0.5", "--dataset", "rows.jsonl", "--sample", "4", "--out", file
+    )
+    assert done.exit_code == 0, done.output
+    for prompt in read_prompts(here / file).prompts:
+        number = prompt.messages[-1].content.removesuffix("+1")
+        assert prompt.turns("rephrased")[-1].content == f"1 more than {number}?"
+
+
+def test_the_built_in_set_is_written_with_its_rephrasings(here: Path) -> None:
+    inject_noise("--type", "active", "--ratio", "0.5", "--out", "noisy.parquet")
+    written = read_prompts("noisy.parquet")
+    written.require_rephrasings("co_reward")
+    assert [p.rephrased for p in written.prompts] == [p.rephrased for p in read_prompts("arithmetic").prompts]
+
+
 def test_a_sample_is_marked_exactly(here: Path) -> None:
     done = inject_noise("--type", "inactive", "--ratio", "0.3", "--dataset", SAMPLE, "--sample", "15")
     assert "5 of 15 (ratio 0.3, realised 0.3333, seed 0)" in done.output

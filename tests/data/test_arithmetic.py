@@ -21,9 +21,11 @@ from olr_cli.data.arithmetic import (
     arithmetic_prompts,
     expressions,
     parse_source,
+    rephrasing,
     response_text,
     split_members,
 )
+from olr_cli.data.prompts import Message
 from olr_cli.errors import UserError
 
 operand = st.integers(100, 999)
@@ -117,6 +119,75 @@ def test_a_whole_split_can_be_had_but_no_more():
     assert len(expressions("subtraction", size, 1, "test")) == size
     with pytest.raises(UserError, match=rf"has {size} prompts, {size + 1} were asked for"):
         arithmetic_prompts("subtraction", size + 1, 1, "test")
+
+
+@settings(max_examples=40)
+@given(kinds, seeds, splits)
+def test_a_rephrasing_is_another_expression_of_the_split_with_the_same_answer(kind, seed, split):
+    pairs = [(e, rephrasing(e, split)) for e in expressions(kind, 40, seed, split)]
+    found = [(e, other) for e, other in pairs if other is not None]
+    assert len(found) >= 38  # a few are alone with their answer
+    for expression, other in found:
+        assert other != expression and other.kind == kind
+        assert 100 <= other.left <= 999 and 100 <= other.right <= 999
+        assert other.answer == expression.answer and other.has_carry
+    assert np.isin([other.index for _, other in found], split_members(kind, split)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_of_the_test_split_reaches_training_through_a_rephrasing(kind):
+    prompts = arithmetic_prompts(kind, 3000, 0, "train")
+    asked = {turn.content for prompt in prompts for turn in prompt.turns("rephrased")}
+    held_out = {
+        Expression(kind, *divmod(int(index), 1000)).text
+        for split in ("validation", "test")
+        for index in split_members(kind, split)
+    }
+    assert len(asked) > 2900 and not asked & held_out
+
+
+def test_a_rephrasing_regroups_and_does_not_only_commute():
+    pairs = [(e, rephrasing(e, "train")) for e in expressions("addition", 2000, 0, "train")]
+    assert all({e.left, e.right} != {other.left, other.right} for e, other in pairs)
+
+
+@pytest.mark.parametrize(("kind", "share"), [("addition", 0.48), ("subtraction", 0.56)])
+def test_the_wrong_procedure_answers_both_alike_as_often_as_is_said(kind, share):
+    members = expressions(kind, 4000, 1, "train")
+    alike = sum(e.wrong_answer == rephrasing(e, "train").wrong_answer for e in members)
+    assert alike / len(members) == pytest.approx(share, abs=0.025)
+
+
+def test_where_nothing_can_be_regrouped_an_addition_is_commuted():
+    """Of the answer 228, the training split has no other expression."""
+    one, other = Expression("addition", 109, 119), Expression("addition", 119, 109)
+    assert (rephrasing(one, "train"), rephrasing(other, "train")) == (other, one)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "right"),
+    [
+        ("addition", 108, 109),
+        ("addition", 109, 109),
+        ("addition", 997, 998),
+        ("addition", 999, 999),
+        ("subtraction", 970, 109),
+    ],
+)
+def test_an_expression_alone_with_its_answer_in_its_split_has_no_rephrasing(kind, left, right):
+    expression = Expression(kind, left, right)
+    assert np.isin(expression.index, split_members(expression.kind, "train"))
+    assert rephrasing(expression, "train") is None
+
+
+@settings(max_examples=25)
+@given(kinds, seeds, st.integers(1, 40), splits)
+def test_a_rephrasing_depends_on_the_expression_alone(kind, seed, size, split):
+    prompts = arithmetic_prompts(kind, size, seed, split)
+    for prompt in prompts:
+        other = rephrasing(Expression(kind, *divmod(int(prompt.prompt_id), 1000)), split)
+        assert prompt.rephrased == (other and (Message("user", other.text),))
+    assert arithmetic_prompts(kind, size + 20, seed, split)[:size] == prompts
 
 
 @given(st.integers(0, 1998), st.integers(1, 4))

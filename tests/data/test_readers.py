@@ -179,6 +179,92 @@ def test_prompts_without_labels_are_read_and_refused_only_where_labels_count(tmp
         some.require_labels("grpo")
 
 
+def rephrasings(prompts: PromptSet) -> list[tuple[Message, ...] | None]:
+    return [prompt.rephrased for prompt in prompts.prompts]
+
+
+def test_a_rephrased_question_is_asked_like_the_question(tmp_path: Path) -> None:
+    """R21: with the system message of the plain question, or the one that the row has; with none where it has none."""
+    own = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1"}]
+    rows = [
+        {"prompt": "1+1", "rephrased_prompt": "One and one?"},
+        {"prompt": "1+1=", "rephrased_prompt": "One and one?", "data_source": "arithmetic"},
+    ]
+    plain = read_lines(tmp_path, *rows).prompts
+    listed = read_lines(
+        tmp_path,
+        *({"prompt": turns, "rephrased_prompt": "One and one?"} for turns in (own, own[1:], own[:1])),
+    ).prompts
+    user = Message("user", "One and one?")
+    assert [prompt.turns("rephrased") for prompt in (*plain, *listed)] == [
+        (Message("system", SYSTEM_PROMPT), user),
+        (user,),
+        (Message("system", "Be brief."), user),
+        (user,),
+        (Message("system", "Be brief."), user),
+    ]
+    assert all(prompt.turns("original") == prompt.messages for prompt in (*plain, *listed))
+
+
+def test_a_rephrased_text_takes_the_place_of_the_last_question(tmp_path: Path) -> None:
+    turns = [("user", "1+1"), ("assistant", "2"), ("user", "2+2"), ("assistant", "So")]
+    row = {
+        "prompt": [{"role": role, "content": text} for role, text in turns],
+        "rephrased_prompt": "Twice two?",
+    }
+    turns[2] = ("user", "Twice two?")
+    assert rephrasings(read_lines(tmp_path, row)) == [tuple(Message(*turn) for turn in turns)]
+
+
+def test_rephrased_messages_are_taken_as_they_are(tmp_path: Path) -> None:
+    row = {"question": "1+1", "rephrased_prompt": [{"role": "user", "content": "One and one?"}]}
+    assert rephrasings(read_lines(tmp_path, row)) == [(Message("user", "One and one?"),)]
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"rephrased_prompt": None}, {"rephrased_prompt": " \n"}, {"rephrased_prompt": []}]
+)
+def test_a_blank_rephrasing_is_none(tmp_path: Path, value: dict[str, object]) -> None:
+    prompts = read_lines(tmp_path, {"question": "1+1"} | value)
+    assert rephrasings(prompts) == [None]
+    with pytest.raises(ValueError, match=f"prompt {prompts.prompts[0].prompt_id} has no rephrasing"):
+        prompts.prompts[0].turns("rephrased")
+
+
+def test_a_rephrasing_that_pandas_left_out_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"question": ["q"], "rephrased_prompt": [float("nan")]}), file)
+    assert rephrasings(read_prompts(file)) == [None]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(5, "int"), (True, "bool"), ({"role": "user"}, "dict"), ([{"role": "user"}], "list")]
+)
+def test_a_bad_rephrasing_is_named(tmp_path: Path, value: object, found: str) -> None:
+    rows = [{"question": "q"}, {"question": "q", "rephrased_prompt": value}]
+    assert f"'rephrased_prompt' of row 1 (the first is 0) is of another form ({found})" in complaint(
+        tmp_path, *rows
+    )
+
+
+def test_missing_rephrasings_are_refused_only_where_they_count(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as no_column:
+        read_lines(tmp_path, {"question": "q"}).require_rephrasings("co_reward")
+    assert str(no_column.value) == (
+        "co_reward needs a rephrasing of every prompt, and rows.jsonl has no column 'rephrased_prompt'; add it: in"
+        " each row the same question in other words"
+    )
+    rows = [{"question": "q", "rephrased_prompt": text} for text in ("r", "", "r", None)]
+    some = read_lines(tmp_path, *rows)
+    with pytest.raises(UserError) as two:
+        some.require_rephrasings("co_reward")
+    assert str(two.value) == (
+        "co_reward needs a rephrasing of every prompt, and 2 of the 4 in rows.jsonl have none in 'rephrased_prompt'"
+        f" (the first: row 1, prompt_id {some.prompts[1].prompt_id}); fill them in or leave these rows out"
+    )
+    some.subset([0, 2]).require_rephrasings("co_reward")
+
+
 def test_prompt_ids_are_indices_where_each_row_has_one_of_its_own(tmp_path: Path) -> None:
     unique = read_lines(tmp_path, interchange("1", index=7), interchange("1", index=9))
     assert [p.prompt_id for p in unique.prompts] == ["7", "9"]
@@ -283,9 +369,23 @@ def test_the_digest_sees_every_field_of_a_prompt(tmp_path: Path) -> None:
         Prompt("1", (Message("user", "q"),), "2", None, "clean", "s"),
         Prompt("1", (Message("user", "q"),), "2", "2", None, "s"),
         Prompt("1", (Message("user", "q"),), "2", "2", "clean", "t"),
+        Prompt("1", (Message("user", "q"),), "2", "2", "clean", "s", (Message("user", "q"),)),
+        Prompt("1", (Message("user", "q"),), "2", "2", "clean", "s", (Message("user", "r"),)),
     ]
     table = read_lines(tmp_path, interchange("2")).table
-    assert len({PromptSet((prompt,), table, "x").digest for prompt in [base, *others]}) == 8
+    assert len({PromptSet((prompt,), table, "x").digest for prompt in [base, *others]}) == 10
+
+
+def test_a_column_of_blank_rephrasings_does_not_change_the_digest(tmp_path: Path) -> None:
+    row = {"question": "q", "answer": "1"}
+    blank = read_lines(tmp_path, row | {"rephrased_prompt": " "})
+    assert read_lines(tmp_path, row).digest == blank.digest
+
+
+def test_the_built_in_set_rephrases_its_prompts() -> None:
+    prompts = read_prompts("arithmetic:subtraction", limit=50)
+    prompts.require_rephrasings("co_reward")
+    assert all(prompt.turns("rephrased") != prompt.messages for prompt in prompts.prompts)
 
 
 def test_the_built_in_set_needs_no_file() -> None:

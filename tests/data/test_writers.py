@@ -97,6 +97,50 @@ def test_plain_rows_become_interchange_rows(tmp_path: Path) -> None:
     assert row["extra_info"] == {"index": prompts.prompts[0].prompt_id, "split": "train"}
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path: Path, suffix: str) -> None:
+    turns = [{"role": "user", "content": "Twice two?", "name": "Ann"}]
+    mixed = pa.table(
+        {
+            "question": ["1+1", "2+2", "3+3"],
+            "answer": [2, 4, 6],
+            "rephrased_prompt": ["One and one?", None, " "],
+        }
+    )
+    listed = mixed.set_column(2, "rephrased_prompt", pa.array([turns, None, []]))
+    for table in (mixed, listed):
+        pq.write_table(table, tmp_path / "source.parquet")
+        prompts = read_prompts(tmp_path / "source.parquet")
+        assert [prompt.rephrased is None for prompt in prompts.prompts] == [False, True, True]
+        changed = inject(prompts.subset([1, 0, 2]).sample(2, seed=1), type="inactive", ratio="0.5", seed=0)
+        for number, each in enumerate((prompts, changed)):
+            file = tmp_path / f"{table is listed}-{number}{suffix}"
+            write_prompts(each, file)
+            again = read_prompts(file)
+            assert [p.rephrased for p in again.prompts] == [p.rephrased for p in each.prompts]
+            assert again.digest == each.digest
+    # what else the messages hold is kept
+    assert read_prompts(tmp_path / f"True-0{suffix}").table["rephrased_prompt"].to_pylist() == [
+        turns,
+        None,
+        [],
+    ]
+
+
+def test_a_column_of_rephrasings_has_the_type_of_the_prompts(tmp_path: Path) -> None:
+    rows = pa.table({"question": ["1+1"], "answer": [2], "rephrased_prompt": pa.nulls(1)})
+    pq.write_table(rows, tmp_path / "source.parquet")
+    for name, source in {"null": tmp_path / "source.parquet", "built-in": "arithmetic"}.items():
+        write_prompts(read_prompts(source), tmp_path / f"{name}.parquet")
+        schema = pq.read_schema(tmp_path / f"{name}.parquet")
+        assert schema.field("rephrased_prompt").type == schema.field("prompt").type
+
+
+def test_prompts_without_rephrasings_get_no_column_of_them(tmp_path: Path) -> None:
+    write_prompts(read_prompts(SAMPLE), tmp_path / "out.parquet")
+    assert "rephrased_prompt" not in pq.read_schema(tmp_path / "out.parquet").names
+
+
 def test_the_built_in_set_has_whole_numbers_as_indices(tmp_path: Path) -> None:
     prompts = read_prompts("arithmetic", limit=3)
     write_prompts(prompts, tmp_path / "out.parquet")

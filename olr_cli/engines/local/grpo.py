@@ -1,4 +1,11 @@
-"""The GRPO update (R17): a step's rollouts and rewards become advantages, a loss, and optimiser steps.
+"""The GRPO update (R17): a step's rollouts and advantages become a loss and optimiser steps.
+
+    loss = mean over response tokens of
+           clipped surrogate(log pi, A)  +  kl_weight * KL  -  penalty_weight * entropy of pi
+
+With label smoothing (Szegedy et al. 2016, arXiv:1512.00567; Lukasik et al. 2020, arXiv:2003.02819) the log pi of the
+surrogate is that of a token mixed with the uniform distribution, see `smoothed`. The confidence penalty (Pereyra et
+al. 2017, arXiv:1701.06548) is the last term, and its gradient flows through the entropy.
 
 Settings and details follow verl, which the authors ran. One departure: the token mean is exact, however many
 micro-batches a mini-batch is accumulated from.
@@ -6,6 +13,7 @@ micro-batches a mini-batch is accumulated from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,26 +26,14 @@ from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
 from olr_cli.errors import UserError
 
-STD_EPSILON = 1e-6
 DUAL_CLIP = 3.0
 GRADIENT_CLIP = 1.0
 ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
 
 MOST_SCORES = 2**28
-"""Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four."""
-
-
-def group_advantages(rewards_PG: Tensor) -> Tensor:
-    """Eq. 1: (reward - mean) / (std + eps) within each group, with the population std; float32.
-
-    Exactly 0 where all rewards of a group are equal.
-    """
-    rewards_PG = rewards_PG.double()
-    deviation_PG = rewards_PG - rewards_PG.mean(dim=1, keepdim=True)
-    std_P1 = rewards_PG.std(dim=1, keepdim=True, correction=0)
-    all_equal_P1 = (rewards_PG == rewards_PG[:, :1]).all(dim=1, keepdim=True)
-    return (deviation_PG / (std_P1 + STD_EPSILON)).masked_fill(all_equal_P1, 0.0).float()
+"""Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
+needs whole distributions."""
 
 
 def clipped_surrogate(
@@ -72,10 +68,46 @@ def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     return (log_ratio.exp() - 1 - log_ratio).clamp(max=10)
 
 
-def response_logprobs(
-    policy: Policy, prompts: Sequence[list[int]], tokens_PGT: Tensor, temperature: float
-) -> Tensor:
-    """The log pi(token) at the sampling temperature, (P, G, T), float32; each prompt is read once.
+def smoothed(logprobs: Tensor, self_certainty: Tensor, smoothing: float) -> Tensor:
+    """(1 - s) log pi(token) + s mean_v log pi(v), up to a constant that no ratio depends on.
+
+    mean_v log pi(v) is -KL(uniform || pi) - log V. In the ratio of the clipped surrogate, new and old policy alike,
+    so at the old policy the gradient is the advantage times that of the smoothed log-likelihood, and the clip bounds
+    it as it does without smoothing.
+
+    Args:
+        logprobs: log pi(token), any shape.
+        self_certainty: KL(uniform || pi) at the same tokens.
+        smoothing: s.
+    """
+    return (1 - smoothing) * logprobs - smoothing * self_certainty
+
+
+@dataclass(frozen=True)
+class TokenStatistics:
+    """Of each response token, at the sampling temperature, in nats; (P, G, T), float32.
+
+    Attributes:
+        logprobs: log pi(token).
+        entropy: of pi; None if nobody asked.
+        self_certainty: KL(uniform || pi); None if nobody asked.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor | None
+    self_certainty: Tensor | None
+
+
+def response_statistics(
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    tokens_PGT: Tensor,
+    temperature: float,
+    *,
+    entropy: bool = False,
+    self_certainty: bool = False,
+) -> TokenStatistics:
+    """Statistics of given responses; each prompt is read once.
 
     Differentiable. Padding after a response has no influence on it; what stands there has no meaning.
     """
@@ -90,7 +122,15 @@ def response_logprobs(
     logits_NV = logits_BTV.flatten(0, 1).float()
     if temperature != 1:
         logits_NV = logits_NV / temperature
-    return -cross_entropy(logits_NV, tokens_BT.flatten(), reduction="none").view(P, G, T)
+    logprobs_N = -cross_entropy(logits_NV, tokens_BT.flatten(), reduction="none")
+    entropy_N = self_certainty_N = None
+    if entropy or self_certainty:
+        log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
+        if entropy:
+            entropy_N = -(log_pi_NV.exp() * log_pi_NV).sum(-1).view(P, G, T)
+        if self_certainty:
+            self_certainty_N = (-math.log(log_pi_NV.shape[1]) - log_pi_NV.mean(-1)).view(P, G, T)
+    return TokenStatistics(logprobs_N.view(P, G, T), entropy_N, self_certainty_N)
 
 
 @dataclass(frozen=True)
@@ -127,6 +167,8 @@ class Grpo:
         clip: float,
         mini_batch_prompts: int,
         temperature: float,
+        penalty_weight: float = 0.0,
+        smoothing: float = 0.0,
         micro_batch_tokens: int = 16_384,
     ) -> None:
         """Make an optimiser for `policy`.
@@ -137,8 +179,10 @@ class Grpo:
             learning_rate: constant, no warm-up.
             kl_weight: weight of the KL term in the loss.
             clip: of the surrogate.
-            mini_batch_prompts: prompts of one optimiser step.
+            mini_batch_prompts: prompts of one optimiser step; each view of a prompt is one.
             temperature: the one the rollouts are sampled with; above 0.
+            penalty_weight: of the confidence penalty.
+            smoothing: share of the uniform distribution in each token's target.
             micro_batch_tokens: the most tokens of one forward and backward pass, padding included (at least one
                 rollout).
         """
@@ -148,6 +192,8 @@ class Grpo:
         self.clip = clip
         self.mini_batch_prompts = mini_batch_prompts
         self.temperature = temperature
+        self.penalty_weight = penalty_weight
+        self.smoothing = smoothing
         self.micro_batch_tokens = micro_batch_tokens
         self.parameters = list(policy.model.parameters())
         for parameter in self.parameters:
@@ -157,13 +203,13 @@ class Grpo:
         )
 
     def update(
-        self, rollouts: SampledRollouts, rewards_PG: Tensor, trains_P: Sequence[bool]
+        self, rollouts: SampledRollouts, advantages_PG: Tensor, trains_P: Sequence[bool]
     ) -> dict[str, float]:
         """One pass over a step's rollouts, an optimiser step for every mini-batch of prompts, in their order.
 
         Args:
             rollouts: sampled from the policy as it is now.
-            rewards_PG: their rewards.
+            advantages_PG: theirs (Eq. 1).
             trains_P: whether a prompt takes part. One that doesn't is in no sum and no count; it only keeps its
                 place in its mini-batch. A mini-batch without any prompt that trains is no step.
 
@@ -174,7 +220,7 @@ class Grpo:
         Raises:
             UserError: the gradient is not finite.
         """
-        advantages_PG = group_advantages(rewards_PG).to(self.policy.device)
+        advantages_PG = advantages_PG.to(self.policy.device, torch.float32)
         training = [prompt for prompt, trains in enumerate(trains_P) if trains]
         old_logprobs_PGT = self._old_logprobs(rollouts, training)
         kl_and_clipped = torch.zeros(2, device=self.policy.device)
@@ -218,18 +264,34 @@ class Grpo:
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What the loss is composed of: clipped surrogate plus weighted KL; then the KL, and where the clip held."""
-        logprobs_PGT = response_logprobs(self.policy, batch.prompts, batch.tokens_PGT, self.temperature)
+        now = self._statistics(self.policy, batch, entropy=self.penalty_weight > 0)
         loss_PGT, clipped_PGT = clipped_surrogate(
-            logprobs_PGT, old_logprobs_PGT, advantages_PG[..., None], self.clip
+            self._surrogate_logprobs(now), old_logprobs_PGT, advantages_PG[..., None], self.clip
         )
+        if now.entropy is not None:
+            loss_PGT = loss_PGT - self.penalty_weight * now.entropy
         if self.reference is None:
             return loss_PGT, torch.zeros_like(loss_PGT), clipped_PGT
         with torch.no_grad():
-            reference_PGT = response_logprobs(
-                self.reference, batch.prompts, batch.tokens_PGT, self.temperature
-            )
-        kl_PGT = k3_divergence(logprobs_PGT, reference_PGT)
+            reference = response_statistics(self.reference, batch.prompts, batch.tokens_PGT, self.temperature)
+        kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
         return loss_PGT + self.kl_weight * kl_PGT, kl_PGT, clipped_PGT
+
+    def _statistics(self, policy: Policy, batch: _MicroBatch, *, entropy: bool = False) -> TokenStatistics:
+        return response_statistics(
+            policy,
+            batch.prompts,
+            batch.tokens_PGT,
+            self.temperature,
+            entropy=entropy,
+            self_certainty=self.smoothing > 0,
+        )
+
+    def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
+        """The log-probabilities whose ratio the surrogate takes."""
+        if statistics.self_certainty is None:
+            return statistics.logprobs
+        return smoothed(statistics.logprobs, statistics.self_certainty, self.smoothing)
 
     def _clipped_gradient_norm(self) -> Tensor:
         """Clip the gradient; its norm before that."""
@@ -241,26 +303,31 @@ class Grpo:
         return norm
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Without a KL term a group of equal rewards has no gradient; its tokens count in the mean all the same."""
-        if self.reference is not None:
+        """The prompts that have one.
+
+        In the surrogate alone a group of equal rewards has none; its tokens count in the mean all the same.
+        """
+        if self.reference is not None or self.penalty_weight > 0:
             return mini_batch
         teaches_P = advantages_PG.any(dim=1).tolist()
         return [prompt for prompt in mini_batch if teaches_P[prompt]]
 
     def _old_logprobs(self, rollouts: SampledRollouts, training: list[int]) -> Tensor:
-        """The log pi(token) of the policy that sampled.
+        """The surrogate's log-probabilities under the policy that sampled.
 
         In float32 the sampler's own. In bfloat16 the sampler's one-token products and the update's long ones round
         differently, by more than the clip forgives, so they are computed again as the update does.
         """
         if self.policy.dtype == torch.float32:
-            return rollouts.logprobs_PGT
+            if self.smoothing == 0:
+                return rollouts.logprobs_PGT
+            return smoothed(rollouts.logprobs_PGT, rollouts.self_certainty_PGT, self.smoothing)
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
             for batch in self._micro_batches(rollouts, training):
                 T = batch.tokens_PGT.shape[2]
-                old_logprobs_PGT[*batch.where, :T] = response_logprobs(
-                    self.policy, batch.prompts, batch.tokens_PGT, self.temperature
+                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(
+                    self._statistics(self.policy, batch)
                 )
         return old_logprobs_PGT
 
@@ -270,7 +337,9 @@ class Grpo:
         T = rollouts.tokens_PGT.shape[2]
         V = self.policy.model.get_output_embeddings().weight.shape[0]
         longest = max(map(len, rollouts.prompts)) + T
-        rows = max(1, min(self.micro_batch_tokens // longest, MOST_SCORES // (T * V)))
+        needs_distributions = self.penalty_weight > 0 or self.smoothing > 0
+        most_scores = MOST_SCORES // 2 if needs_distributions else MOST_SCORES
+        rows = max(1, min(self.micro_batch_tokens // longest, most_scores // (T * V)))
         groups_at_once, rollouts_at_once = max(1, rows // G), min(rows, G)
         for first_group in range(0, len(chosen), groups_at_once):
             for first_rollout in range(0, G, rollouts_at_once):

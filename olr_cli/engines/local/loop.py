@@ -23,7 +23,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli import recipe as sections
 from olr_cli import seeding
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.launch import DataSets, Run
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
@@ -45,7 +45,7 @@ from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
-from olr_cli.supervision import Rollout, RolloutGroup
+from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
 
@@ -62,7 +62,9 @@ class LocalEngine:
         require_log_packages(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
-        self.token_ids = encode_prompts(self.policy, data.train.prompts, recipe)
+        self.views = compose(recipe.method).views
+        encoded = [encode_prompts(self.policy, data.train.prompts, recipe, view) for view in self.views]
+        self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
         self.held_out = {
             prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
             for prefix, prompts in data.held_out.items()
@@ -106,18 +108,18 @@ class LocalEngine:
                 clock = Stopwatch()
                 batch = [prompts[row] for row in rows]
                 with clock.measure("rollouts"):
-                    keys = rollout_keys(
-                        "rollout", recipe.seed, epoch, batch, recipe.train.rollouts_per_prompt
-                    )
                     sampled = self._sample(
-                        recipe, [self.token_ids[row] for row in rows], keys, recipe.train.temperature
+                        recipe,
+                        [tokens for row in rows for tokens in self.token_ids[row]],
+                        training_keys(recipe, epoch, batch, self.views),
+                        recipe.train.temperature,
                     )
                 timeouts_before = judge.timeouts
                 with clock.measure("labels"):
-                    decided = run.supervisor.supervise(rollout_groups(batch, sampled, epoch, step))
+                    groups = rollout_groups(batch, sampled, epoch, step, self.views)
+                    decided = run.supervisor.supervise(groups)
                 with clock.measure("update"):
-                    rewards = torch.tensor([group.rewards for group in decided])
-                    metrics = grpo.update(sampled, rewards, [group.trains for group in decided])
+                    metrics = grpo.update(sampled, *advantages_and_trains(decided, self.views))
                 with clock.measure("store"):
                     labels = [group.label for group in decided]
                     run.store.append(step, labels, [record for group in decided for record in group.rollouts])
@@ -141,7 +143,8 @@ class LocalEngine:
         recipe = run.recipe
         found: Metrics = {}
         for prefix, (prompts, token_ids) in self.held_out.items():
-            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.rollouts_per_prompt)
+            rollouts = recipe.train.rollouts_per_prompt
+            keys = rollout_keys("held-out", recipe.seed, 0, prompts, rollouts)
             sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
             accuracy = held_out_accuracy(
                 prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
@@ -205,13 +208,15 @@ def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     )
 
 
-def encode_prompts(policy: Policy, prompts: Sequence[Prompt], recipe: Recipe) -> list[list[int]]:
-    """Token ids of every prompt.
+def encode_prompts(
+    policy: Policy, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original"
+) -> list[list[int]]:
+    """Token ids of every prompt, in the words of a view.
 
     Raises:
         UserError: prompts are longer than the recipe allows, or leave no room for a response; says how many.
     """
-    token_ids = policy.encode([prompt.messages for prompt in prompts])
+    token_ids = policy.encode([prompt.turns(view) for prompt in prompts])
     require_room(prompts, token_ids, recipe, policy.context_length)
     return token_ids
 
@@ -234,10 +239,18 @@ def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt],
     return np.array(keys, dtype=np.uint64)
 
 
+def training_keys(recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]) -> Any:
+    """Keys of a step's rollouts, of shape (prompts * views, K), the views of a prompt neighbours."""
+    purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}
+    rollouts = recipe.train.rollouts_per_prompt
+    keys = [rollout_keys(purposes[view], recipe.seed, epoch, prompts, rollouts) for view in views]
+    return np.stack(keys, axis=1).reshape(-1, rollouts)
+
+
 def rollout_groups(
-    prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int
+    prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int, views: Sequence[View]
 ) -> list[RolloutGroup]:
-    """What the policy said, as the supervisor takes it."""
+    """What the policy said to P prompts, sampled as P * views, as the supervisor takes it."""
     columns = (
         sampled.texts_PG,
         sampled.lengths_PG.tolist(),
@@ -246,14 +259,28 @@ def rollout_groups(
         sampled.entropy_PG.tolist(),
         sampled.self_certainty_PG.tolist(),
     )
-    groups = []
-    for prompt, *rows in zip(prompts, *columns, strict=True):
-        rollouts = tuple(
-            Rollout(text, tokens, truncated, "original", logprob, entropy, certainty)
-            for text, tokens, truncated, logprob, entropy, certainty in zip(*rows, strict=True)
+    asked = [
+        tuple(
+            Rollout(text, tokens, truncated, views[row % len(views)], logprob, entropy, certainty)
+            for text, tokens, truncated, logprob, entropy, certainty in zip(*own, strict=True)
         )
-        groups.append(RolloutGroup(prompt, visit=epoch, step=step, rollouts=rollouts))
-    return groups
+        for row, own in enumerate(zip(*columns, strict=True))
+    ]
+    return [
+        RolloutGroup(prompt, visit=epoch, step=step, rollouts=sum(own, ()))
+        for prompt, *own in zip(
+            prompts, *(asked[view :: len(views)] for view in range(len(views))), strict=True
+        )
+    ]
+
+
+def advantages_and_trains(
+    decided: Sequence[SupervisedGroup], views: Sequence[View]
+) -> tuple[torch.Tensor, list[bool]]:
+    """What the update takes of the decisions: advantages (P * views, K), and whether each row trains."""
+    advantages = torch.tensor([group.advantages for group in decided], dtype=torch.float64)
+    trains = [group.trains for group in decided for _ in views]
+    return advantages.view(len(trains), -1), trains
 
 
 def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
@@ -281,8 +308,11 @@ def make_grpo(recipe: Recipe, policy: Policy, reference: Policy | None) -> Grpo:
         learning_rate=settings.learning_rate,
         kl_weight=settings.kl_weight,
         clip=settings.clip,
-        mini_batch_prompts=settings.mini_batch_prompts or settings.prompts_per_step,
+        mini_batch_prompts=(settings.mini_batch_prompts or settings.prompts_per_step)
+        * len(compose(recipe.method).views),
         temperature=settings.temperature,
+        penalty_weight=recipe.method.penalty_weight,
+        smoothing=recipe.method.smoothing,
         micro_batch_tokens=section(recipe).max_batch_tokens,
     )
 

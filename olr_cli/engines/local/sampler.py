@@ -34,7 +34,7 @@ class SampledRollouts:
         truncated_PG: the length limit cut the response.
         logprobs_PGT: log pi(token), 0 at padding; float32.
         entropy_PG: mean over response tokens of the entropy, in nats.
-        self_certainty_PG: mean over response tokens of KL(uniform || pi) = -log V - mean_v log pi(v), in nats.
+        self_certainty_PGT: KL(uniform || pi) = -log V - mean_v log pi(v), 0 at padding, in nats; float32.
         texts_PG: responses as text, end token and other special tokens left out.
     """
 
@@ -44,13 +44,18 @@ class SampledRollouts:
     truncated_PG: Tensor
     logprobs_PGT: Tensor
     entropy_PG: Tensor
-    self_certainty_PG: Tensor
+    self_certainty_PGT: Tensor
     texts_PG: list[list[str]]
 
     @property
     def mean_logprobs_PG(self) -> Tensor:
         """Mean over response tokens of log pi(token)."""
         return self.logprobs_PGT.sum(-1) / self.lengths_PG
+
+    @property
+    def self_certainty_PG(self) -> Tensor:
+        """Mean over response tokens of KL(uniform || pi), in nats."""
+        return self.self_certainty_PGT.sum(-1) / self.lengths_PG
 
 
 def sample(
@@ -98,20 +103,20 @@ def sample(
         truncated_PG=truncated_PG,
         logprobs_PGT=written.logprobs_BT[:, :T].reshape(P, G, T),
         entropy_PG=written.entropy_B.view(P, G) / lengths_PG,
-        self_certainty_PG=written.self_certainty_B.view(P, G) / lengths_PG,
+        self_certainty_PGT=written.self_certainty_BT[:, :T].reshape(P, G, T),
         texts_PG=_texts(policy, tokens_PGT, lengths_PG - (~truncated_PG).long()),
     )
 
 
 class _Responses(NamedTuple):
-    """B responses of up to T tokens; entropy and self-certainty are sums over response tokens."""
+    """B responses of up to T tokens; entropy is the sum over response tokens."""
 
     tokens_BT: Tensor
     logprobs_BT: Tensor
     lengths_B: Tensor
     truncated_B: Tensor
     entropy_B: Tensor
-    self_certainty_B: Tensor
+    self_certainty_BT: Tensor
 
 
 def _respond(
@@ -125,7 +130,7 @@ def _respond(
         lengths_B=torch.zeros(B, dtype=torch.long, device=device),
         truncated_B=torch.zeros(B, dtype=torch.bool, device=device),
         entropy_B=torch.zeros(B, device=device),
-        self_certainty_B=torch.zeros(B, device=device),
+        self_certainty_BT=torch.zeros(B, limit, device=device),
     )
     end_ids = torch.tensor(policy.end_ids, device=device)
     context = policy.read(prompts)
@@ -144,7 +149,7 @@ def _respond(
         written.tokens_BT[rows, position] = tokens_B.where(goes_on, policy.pad_id)
         written.logprobs_BT[rows, position] = logprobs_B.where(goes_on, 0)
         written.entropy_B[rows] += entropy_B.where(goes_on, 0)
-        written.self_certainty_B[rows] += self_certainty_B.where(goes_on, 0)
+        written.self_certainty_BT[rows, position] = self_certainty_B.where(goes_on, 0)
         written.lengths_B[rows] += goes_on
 
         goes_on = goes_on & ~torch.isin(tokens_B, end_ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from olr_cli.engines.openrlhf.flags import section
 from olr_cli.errors import UserError
 from olr_cli.recipe import OpenRlhfEngine, Recipe, flatten
+from olr_cli.supervision import compose
 
 
 def check_batches(recipe: Recipe, prompts: int) -> None:
@@ -33,7 +34,8 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
             f" {mini}: gradients would be half accumulated; {remedy}, or change train.mini_batch_prompts"
         )
     replicas = _replicas(engine)
-    samples, portion = mini * train.rollouts_per_prompt, engine.micro_batch_samples * replicas
+    views = len(compose(recipe.method).views)
+    samples, portion = mini * train.rollouts_per_prompt * views, engine.micro_batch_samples * replicas
     if samples % portion:
         options = [m for m in range(1, samples + 1) if samples % (m * replicas) == 0]
         remedy = (
@@ -41,8 +43,9 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
             if options
             else f"choose train.mini_batch_prompts so that the samples are a multiple of {replicas}"
         )
+        each = f"{train.rollouts_per_prompt} rollouts" + (f" x {views} views" if views > 1 else "")
         raise UserError(
-            f"a mini-batch of {mini} prompts x {train.rollouts_per_prompt} rollouts = {samples} samples does not divide"
+            f"a mini-batch of {mini} prompts x {each} = {samples} samples does not divide"
             f" into micro-batches of {engine.micro_batch_samples} on {replicas} GPUs; {remedy}"
         )
 

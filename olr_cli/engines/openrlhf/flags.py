@@ -16,6 +16,7 @@ from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe import OpenRlhfEngine, Recipe, flatten
+from olr_cli.supervision import compose
 
 ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
@@ -126,6 +127,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
     """
     engine, train = section(recipe), recipe.train
     on_gpu = engine.device == "cuda"
+    views = len(compose(recipe.method).views)
     mini_batch = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
     sleep = engine.sleep and engine.colocate and on_gpu
     ours: dict[str, Any] = {
@@ -136,8 +138,8 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "data.max_len": places.max_tokens,
         "eval.dataset": places.held_out,
         "train.agent_func_path": Path(__file__).with_name("executor.py"),
-        # The rollouts of a step (R17): every prompt once, K times each.
-        "rollout.batch_size": train.prompts_per_step,
+        # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
+        "rollout.batch_size": train.prompts_per_step * views,
         "rollout.n_samples_per_prompt": train.rollouts_per_prompt,
         "rollout.max_new_tokens": train.max_new_tokens,
         "rollout.temperature": train.temperature,
@@ -145,7 +147,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         # One pass over them in mini-batches, which OpenRLHF counts in samples.
         "train.num_episodes": train.epochs,
         "train.max_epochs": 1,
-        "train.batch_size": mini_batch * train.rollouts_per_prompt,
+        "train.batch_size": mini_batch * train.rollouts_per_prompt * views,
         "train.micro_batch_size": engine.micro_batch_samples,
         # Another seed after a resume, or the first rollouts' random numbers would come again.
         "train.seed": seeding.key("openrlhf", recipe.seed, done) % 2**31,
@@ -158,7 +160,8 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.eps_clip": train.clip,
         "actor.dual_clip": DUAL_CLIP,
         "actor.loss_agg_mode": "token-mean",
-        "actor.entropy_coef": 0.0,  # measured, not rewarded
+        # Without a penalty left out: the forward pass before the update measures the entropy (token_statistics.py).
+        "actor.entropy_coef": recipe.method.penalty_weight or None,
         "algo.advantage.estimator": "group_norm",
         "algo.kl.init_coef": train.kl_weight,
         "algo.kl.use_loss": train.kl_weight > 0,
@@ -221,6 +224,7 @@ DECIDED_BY: Mapping[str, str] = {
     "train.seed": "seed",
     "actor.adam.lr": "train.learning_rate",
     "actor.eps_clip": "train.clip",
+    "actor.entropy_coef": "method.penalty_weight",
     "algo.kl.init_coef": "train.kl_weight",
     "actor.num_nodes": "engine.nodes",
     "actor.num_gpus_per_node": "engine.gpus_per_node",
@@ -288,6 +292,18 @@ REFUSED: Mapping[str, str] = {
 ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
 """Advantages without a critic, from the rewards of a group: `algo.advantage.estimator`."""
 
+_NOT_WHEN_SMOOTHED = {
+    "algo.kl.unbiased_gradient": (None, False),
+    "algo.advantage.is_correction_level": (None, "off"),
+}
+"""Flags with which OpenRLHF compares the old policy's log-likelihoods to unsmoothed ones, and the values without."""
+
+
+def divides_by_std(recipe: Recipe) -> bool:
+    """Whether OpenRLHF divides a group's rewards by their standard deviation."""
+    estimator: str = flatten(section(recipe).flags).get("algo.advantage.estimator", "group_norm")
+    return estimator == "group_norm"
+
 
 def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
     """Make sure that `engine.flags` are OpenRLHF's, and not already decided by the recipe.
@@ -309,6 +325,11 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
             raise UserError(
                 f"engine.flags: {name} is {value}, which needs a critic or knows no groups; choose one of"
                 f" {', '.join(ESTIMATORS)}"
+            )
+        if recipe.method.smoothing > 0 and value not in _NOT_WHEN_SMOOTHED.get(name, (value,)):
+            raise UserError(
+                f"engine.flags: {name} compares the policy before a step with another one, which method.smoothing does"
+                " not leave as it was; remove one of the two"
             )
 
 

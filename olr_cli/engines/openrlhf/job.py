@@ -120,7 +120,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
-    ppo_actor.PolicyModelActor = policy_actor()
+    ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)
     vllm_engine.RolloutRayActor = rollout_actor(engine_arguments)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer
 
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe import Recipe
@@ -64,13 +64,18 @@ class StartingModel:
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
 
-    def texts(self, prompts: Sequence[Prompt], recipe: Recipe) -> list[str]:
+    def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would.
+
+        Args:
+            prompts: what to write.
+            recipe: has the limits.
+            view: in whose words.
 
         Raises:
             UserError: a prompt doesn't fit, or no text does that.
         """
-        messages = [prompt.messages for prompt in prompts]
+        messages = [prompt.turns(view) for prompt in prompts]
         token_ids = prompt_text.encode(self.tokenizer, messages)
         prompt_text.require_room(prompts, token_ids, recipe, self.context_length)
         texts = [prompt_text.render(self.tokenizer, turns) for turns in messages]

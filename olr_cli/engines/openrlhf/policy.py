@@ -1,47 +1,148 @@
-"""OpenRLHF's policy actor, with checkpoints that are also models in Hugging Face layout."""
+"""OpenRLHF's policy actor, with statistics of its tokens, smoothed targets, prompts that don't train, and checkpoints.
+
+A checkpoint is also a model in Hugging Face layout.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from openrlhf.trainer.ray import ppo_actor
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer, PolicyModelActor
 from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
+from openrlhf.utils.loss_utils import get_loss_batch_info
+from torch import Tensor
+
+from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.openrlhf.token_statistics import PolicyForward, ResponsePlaces
 
 OPENRLHF_PART = "openrlhf"
 """Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
 
+_NEXT_TO_NOTHING = 1e-30
+"""A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
+
+
+class SmoothedLoss:
+    """OpenRLHF's policy loss on smoothed log-likelihoods (see `olr_cli.engines.local.grpo.smoothed`).
+
+    Those of the policy that sampled are in the experience already; those of the policy that trains come from the
+    logits of its forward pass. Everything else that OpenRLHF computes from log-probabilities, the KL above all, is of
+    the policy as it is.
+
+    Args:
+        loss: OpenRLHF's `PolicyLoss`.
+        actor: OpenRLHF's `Actor`, which trains.
+        smoothing: share of the uniform distribution in each token's target.
+    """
+
+    def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
+        self._loss, self._smoothing = loss, smoothing
+        self._log_probs_BA: Tensor | None = None
+        actor.register_forward_hook(self._remember, with_kwargs=True)
+
+    def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
+        """The loss and its statistics, as OpenRLHF's; of the last forward pass, whatever `log_probs_BA` are."""
+        smoothed_BA, self._log_probs_BA = self._log_probs_BA, None  # or the pass's tensors would live on
+        return self._loss(smoothed_BA, *arguments, **options)
+
+    def _remember(
+        self, actor: Any, arguments: tuple[Tensor, ...], options: dict[str, Any], result: Any
+    ) -> None:
+        if not torch.is_grad_enabled():  # not the update's
+            return
+        (sequences_BT, action_mask_BA), (log_probs_BA, output) = arguments, result
+        places = ResponsePlaces(
+            actor, sequences_BT, action_mask_BA, options["attention_mask"], options["ring_attn_group"]
+        )
+        certainties_BA = places.self_certainties(output["logits"], log_probs_BA)
+        self._log_probs_BA = smoothed(log_probs_BA, certainties_BA, self._smoothing)
+
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's update, whose means over tokens are means over tokens."""
+    """OpenRLHF's update, with label smoothing, whose means over tokens are means over the tokens that train.
+
+    Args:
+        smoothing: share of the uniform distribution in each token's target.
+    """
+
+    actor_loss_fn: Any
+
+    def __init__(self, *args: Any, smoothing: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if smoothing > 0:
+            self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
 
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """OpenRLHF's, for one micro-batch.
+        """OpenRLHF's, for one micro-batch; without a token that trains it adds nothing to gradient or means.
 
-        It reports these sums over tokens divided by the tokens of the whole mini-batch, and averages them weighted by
-        each micro-batch's tokens, so that long micro-batches count twice.
+        OpenRLHF reports sums over tokens divided by the tokens of the whole mini-batch, and averages them weighted by
+        each micro-batch's tokens, so that long micro-batches would count twice.
         """
-        status: dict[str, Any] = super().training_step(experience, kl_ctl, step, loss_batch_info)
-        tokens = status["num_action_tokens"]
-        if loss_batch_info is not None and tokens:
-            correction = float(loss_batch_info["batch_num_tokens"]) / loss_batch_info["dp_size"] / tokens
-            for name in ("policy_loss", "entropy_loss", "kl"):
-                if name in status["metrics"]:
-                    status["metrics"][name] = status["metrics"][name] * correction
+        if loss_batch_info is None:
+            loss_batch_info = get_loss_batch_info(
+                self.strategy,
+                experience.action_mask,
+                replay_buffer=self.replay_buffer,
+                step=step,
+                dynamic_batch=True,
+            )
+        # Where nothing trains in a whole mini-batch, its sums are 0, and not 0 / 0.
+        totals = {name: loss_batch_info[name] for name in ("batch_num_tokens", "global_batch_size")}
+        totals = {name: total.masked_fill(total == 0, 1) for name, total in totals.items()}
+        status: dict[str, Any] = super().training_step(experience, kl_ctl, step, loss_batch_info | totals)
+        metrics, tokens = status["metrics"], status["num_action_tokens"]
+        if tokens == 0:
+            of_tokens = [name for name, weight in status["weights"].items() if weight == "token"]
+            return status | {
+                "metrics": metrics | dict.fromkeys(of_tokens, 0.0),
+                "num_action_tokens": _NEXT_TO_NOTHING,
+            }
+        correction = float(loss_batch_info["batch_num_tokens"]) / loss_batch_info["dp_size"] / tokens
+        for name in ("policy_loss", "entropy_loss", "kl"):
+            if name in metrics:
+                metrics[name] = metrics[name] * correction
         return status
 
 
 class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """One rank of the policy."""
+    """One rank of the policy.
+
+    Attributes:
+        smoothing: share of the uniform distribution in each token's target.
+    """
+
+    smoothing = 0.0
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """OpenRLHF's, with our update."""
-        ppo_actor.ActorPPOTrainer = PolicyUpdate
+        ppo_actor.ActorPPOTrainer = partial(PolicyUpdate, smoothing=self.smoothing)
         super().init_model_from_pretrained(*args, **kwargs)
+
+    def forward(
+        self, sequences: Tensor, action_mask: Tensor, attention_mask: Tensor, **of_images: Any
+    ) -> PolicyForward:
+        """OpenRLHF's, with statistics of the distributions that the log-probabilities come from; prompts are text."""
+        device = torch.cuda.current_device()
+        sequences, action_mask, attention_mask = (
+            tensor.to(device) for tensor in (sequences, action_mask, attention_mask)
+        )
+        ring_group = self.strategy.ring_attn_group
+        places = ResponsePlaces(self.actor, sequences, action_mask, attention_mask, ring_group)
+        self.actor.eval()
+        with torch.no_grad():
+            log_probs_BA, output = self.actor(
+                sequences, action_mask, attention_mask, ring_attn_group=ring_group, return_output=True
+            )
+            statistics = places.statistics(output["logits"])
+        self.actor.train()
+        return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
     def save_checkpoint_to(self, folder: str, step: int) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
@@ -71,6 +172,11 @@ def _drop_offload_buffers(engine: Any) -> None:
             del state[name]
 
 
-def policy_actor() -> object:
-    """The Ray actor class that takes the place of OpenRLHF's."""
-    return ray.remote(num_gpus=1)(PolicyActor)
+def policy_actor(smoothing: float) -> object:
+    """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing."""
+
+    class PolicyActorOfRun(PolicyActor):
+        pass
+
+    PolicyActorOfRun.smoothing = smoothing
+    return ray.remote(num_gpus=1)(PolicyActorOfRun)

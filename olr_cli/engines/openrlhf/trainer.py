@@ -9,7 +9,7 @@ that started the job reads it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,17 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
 from olr_cli.engines.launch import load_data, make_supervisor, require_same_data, stored_history
+from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
-    mean_logprobs,
+    group_members,
     response_tokens,
     rollout_groups,
+    token_means,
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
+from olr_cli.engines.openrlhf.flags import divides_by_std
+from olr_cli.engines.openrlhf.token_statistics import PolicyForward
 from olr_cli.engines.steps import (
     Stopwatch,
     epoch_order,
@@ -43,12 +47,11 @@ from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision import SupervisedGroup
+from olr_cli.supervision import SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
 _METRICS = {
     "policy/kl": "kl",
-    "policy/entropy": "entropy_loss",
     "policy/clip_fraction": "ppo_clip_ratio",
     "policy/grad_norm": "actor_grad_norm",
     "policy/lr": "actor_lr",
@@ -65,24 +68,27 @@ class PromptOrder:
 
     Args:
         recipe: has seed and batch size.
-        prompts: rows that OpenRLHF's own data set made: (source, text, id, images).
+        rows: that OpenRLHF's own data set made: (source, text, label, images); a prompt's views are neighbours.
         done: complete steps.
     """
 
-    def __init__(self, recipe: Recipe, prompts: Any, done: int) -> None:
-        self._recipe, self._prompts = recipe, prompts
-        steps = steps_per_epoch(recipe, len(prompts))
+    def __init__(self, recipe: Recipe, rows: Any, done: int) -> None:
+        self._recipe, self._rows = recipe, rows
+        self._views = len(compose(recipe.method).views)
+        self._prompts = len(rows) // self._views
+        steps = steps_per_epoch(recipe, self._prompts)
         self._epoch = 1 + done // steps
         self._position = done % steps * recipe.train.prompts_per_step
 
     def __len__(self) -> int:
-        return len(self._prompts)
+        return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
         """What is left of the epoch, a row at a time; the next call is about the next epoch."""
-        order = epoch_order(self._recipe, len(self._prompts), self._epoch)
-        for row in order[self._position :]:
-            yield tuple([value] for value in self._prompts[row])
+        order = epoch_order(self._recipe, self._prompts, self._epoch)
+        for prompt in order[self._position :]:
+            for row in range(prompt * self._views, (prompt + 1) * self._views):
+                yield tuple([value] for value in self._rows[row])
         self._epoch, self._position = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,8 +112,16 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
         """OpenRLHF's forward passes, then labels and rewards of the whole step."""
         batches: list[Any] = super().make_experience(samples_list)
-        self.trainer.supervise(self._samples, batches)
+        self.trainer.supervise(self._samples, batches, self._forwards)
         return batches
+
+    def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
+        """OpenRLHF's: what each micro-batch's forward pass returned; the policy's returned more than it knows."""
+        results: list[Any] = super()._flatten_results(refs, duplicate_factor)
+        if not isinstance(results[0], PolicyForward):  # the reference's
+            return results
+        self._forwards = results
+        return [forward.log_probs for forward in results]
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]
@@ -134,7 +148,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._done = max(checkpoint_steps(self.run_path), default=0)
         self.judge = Judge()
         history = stored_history(self.run_path) if self._done else None
-        self.supervisor = make_supervisor(self.recipe, self.judge, history)
+        self.supervisor = make_supervisor(self.recipe, self.data.train, self.judge, history)
         self.store = RunStore(self.run_path)
         self._decided: list[SupervisedGroup] = []
         rows = self.samples_generator.prompts_dataloader.dataset
@@ -181,22 +195,35 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
         return result
 
-    def supervise(self, samples: list[Any], batches: list[Any]) -> None:
-        """Decide the labels and rewards of the step whose rollouts these are (see `SupervisedExperienceMaker`)."""
+    def supervise(self, samples: list[Any], batches: list[Any], forwards: list[PolicyForward]) -> None:
+        """Decide the labels and rewards of the step whose rollouts these are, and prepare the micro-batches for it.
+
+        Args:
+            samples: of single rollouts.
+            batches: micro-batches of them, after the forward passes.
+            forwards: the policy's, of each micro-batch.
+        """
         timeouts_before = self.judge.timeouts
         with self._clock.measure("labels"):
+            members = group_members(
+                samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt
+            )
+            log_probs, entropies, self_certainties = zip(*forwards, strict=True)
+            means = {
+                "mean_logprob": token_means(log_probs, batches, len(samples)),
+                "entropy": token_means(entropies, batches, len(samples)),
+                "self_certainty": token_means(self_certainties, batches, len(samples)),
+            }
             groups = rollout_groups(
-                samples,
-                mean_logprobs(batches, len(samples)),
-                self.tokenizer,
-                self.prompts,
-                visit=self._epoch,
-                step=self._step,
-                rollouts=self.recipe.train.rollouts_per_prompt,
+                samples, members, means, self.tokenizer, self.prompts, visit=self._epoch, step=self._step
             )
             self._decided = self.supervisor.supervise(groups)
         self._timeouts = self.judge.timeouts - timeouts_before
-        give_rewards(batches, self._decided)
+        give_rewards(batches, self._decided, members, normalised=divides_by_std(self.recipe))
+        smoothing = self.recipe.method.smoothing
+        if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
+            for batch, forward in zip(batches, forwards, strict=True):
+                batch.action_log_probs = smoothed(forward.log_probs, forward.self_certainties, smoothing)
 
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: Any = None
@@ -260,7 +287,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
         if self.recipe.train.kl_weight == 0:  # without a reference OpenRLHF reports 0
             known.pop("policy/kl", None)
-        return known
+        return known | policy_entropy(self._decided)
 
     def _times(self, status: dict[str, Any]) -> Metrics:
         """Seconds of each part of the step; OpenRLHF times its own."""
@@ -288,6 +315,14 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _require_sole_writer(self) -> None:
         if len(read_manifest(self.run_path)["attempts"]) != self._attempt:
             raise UserError(f"{self.run_path} was resumed by another process; this one has stopped")
+
+
+def policy_entropy(decided: Sequence[SupervisedGroup]) -> Metrics:
+    """Mean entropy over all response tokens of a step, of the policy that sampled them."""
+    rollouts = [rollout for group in decided for rollout in group.rollouts]
+    said = [(r.entropy, r.tokens) for r in rollouts if r.entropy is not None and r.tokens is not None]
+    tokens = sum(count for _, count in said)
+    return {"policy/entropy": sum(mean * count for mean, count in said) / tokens} if tokens else {}
 
 
 def trainer_actor(run_path: Path, node_id: str) -> Any:

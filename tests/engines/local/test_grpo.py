@@ -3,23 +3,20 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
 from olr_cli.engines.local import grpo as grpo_module
 from olr_cli.engines.local.grpo import (
     Grpo,
     clipped_surrogate,
-    group_advantages,
     k3_divergence,
-    response_logprobs,
+    response_statistics,
 )
 from olr_cli.engines.local.sampler import sample
 from olr_cli.errors import UserError
+from olr_cli.supervision.advantages import group_advantages
 
 REWARDS = torch.tensor(
     [[1.0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 1, 1], [0.5, 0.25, 0, 1, 0, 0]]
@@ -61,16 +58,34 @@ def off_policy_case(distance=0.01):
     return moved(policy, 1, distance), moved(tiny_policy(), 2, 0.005).frozen_copy(), rollouts
 
 
+def advantages(rewards_PG):
+    return torch.tensor([group_advantages(rewards) for rewards in rewards_PG.tolist()])
+
+
 def gradient_of(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, **changes):
     """Gradient of one mini-batch's loss, before it is clipped."""
     update = grpo(policy, reference, **changes)
     training = [p for p, t in enumerate(trains) if t]
-    update._accumulate(rollouts, group_advantages(rewards), rollouts.logprobs_PGT, training)
+    old_logprobs_PGT = update._old_logprobs(rollouts, training)
+    update._accumulate(rollouts, advantages(rewards), old_logprobs_PGT, training)
     return {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
 
 
-def plain_gradient(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, clip=0.2):
-    """The same by the formulas: one rollout at a time, one token at a time, no cache, no padding."""
+def plain_gradient(
+    policy,
+    reference,
+    rollouts,
+    rewards=REWARDS,
+    trains=ALL_TRAIN,
+    clip=0.2,
+    penalty_weight=0.0,
+    smoothing=0.0,
+    sampler=None,
+):
+    """The same by the formulas: one rollout at a time, one token at a time, no cache, no padding.
+
+    With smoothing, `sampler` is the policy that sampled.
+    """
     policy.model.zero_grad()
     total, tokens = torch.zeros(()), 0
     for p, prompt in enumerate(rollouts.prompts):
@@ -80,19 +95,22 @@ def plain_gradient(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAI
         for g, advantage in enumerate((r - r.mean()) / (r.std() + 1e-6)):
             length = int(rollouts.lengths_PG[p, g])
             response = rollouts.tokens_PGT[p, g, :length].tolist()
-            new_T, _ = plain_logprobs(policy, prompt, response, TEMPERATURE)
-            reference_T, _ = (
-                plain_logprobs(reference, prompt, response, TEMPERATURE) if reference else (new_T, 0)
-            )
-            for new, old, fixed in zip(
-                new_T, rollouts.logprobs_PGT[p, g], reference_T.detach(), strict=False
-            ):
-                ratio = torch.exp(new - old)
+            new_T, log_pi_TV = plain_logprobs(policy, prompt, response, TEMPERATURE)
+            old_T, fixed_T, smooth_T = rollouts.logprobs_PGT[p, g, :length], new_T.detach(), new_T
+            if reference:
+                fixed_T = plain_logprobs(reference, prompt, response, TEMPERATURE)[0].detach()
+            if smoothing:
+                old_T, old_log_pi_TV = plain_logprobs(sampler, prompt, response, TEMPERATURE)
+                old_T = ((1 - smoothing) * old_T + smoothing * old_log_pi_TV.mean(-1)).detach()
+                smooth_T = (1 - smoothing) * new_T + smoothing * log_pi_TV.mean(-1)
+            for t in range(length):
+                ratio = torch.exp(smooth_T[t] - old_T[t])
                 gain = min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
                 if advantage < 0:
                     gain = max(gain, torch.tensor(3.0 * advantage))
-                kl = torch.exp(fixed - new) - 1 - (fixed - new)
-                total = total - gain + (0.1 * kl if reference else 0)
+                kl = torch.exp(fixed_T[t] - new_T[t]) - 1 - (fixed_T[t] - new_T[t])
+                entropy = -(log_pi_TV[t].exp() * log_pi_TV[t]).sum()
+                total = total - gain + (0.1 * kl if reference else 0) - penalty_weight * entropy
                 tokens += 1
     (total / tokens).backward()
     gradient = {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
@@ -106,23 +124,6 @@ def assert_same_gradient(gradient, expected, atol=1e-6):
         torch.testing.assert_close(
             gradient[name], value, atol=atol, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}"
         )
-
-
-@given(
-    st.lists(st.lists(st.floats(-10, 10, width=32), min_size=4, max_size=4), min_size=1, max_size=5).filter(
-        lambda groups: all(np.std(group) > 1e-3 for group in groups)
-    )
-)
-def test_advantages_are_rewards_minus_mean_over_population_std_plus_eps(groups):
-    r = np.array(groups)
-    expected = (r - r.mean(1, keepdims=True)) / (r.std(1, keepdims=True) + 1e-6)
-    np.testing.assert_allclose(group_advantages(torch.tensor(groups)).numpy(), expected, rtol=1e-5, atol=1e-6)
-
-
-@given(st.floats(-10, 10), st.integers(1, 9))
-def test_a_group_of_equal_rewards_has_advantages_of_exactly_zero(reward, rollouts):
-    rewards = torch.full((2, rollouts), reward, dtype=torch.float64)
-    assert (group_advantages(rewards) == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_a_token_that_the_reference_finds_far_likelier_has_a_bounded_estimate_wi
 def test_logprobs_of_the_update_are_those_of_the_sampler():
     policy = tiny_policy()
     rollouts = sampled_by(policy)
-    logprobs = response_logprobs(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE)
+    logprobs = response_statistics(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE).logprobs
     is_response = torch.arange(logprobs.shape[2]) < rollouts.lengths_PG[..., None]
     torch.testing.assert_close(
         logprobs[is_response], rollouts.logprobs_PGT[is_response], atol=1e-5, rtol=1e-5
@@ -173,7 +174,7 @@ def test_logprobs_of_the_update_are_those_of_the_sampler():
 
 def test_logprobs_of_one_token_responses_need_no_second_pass():
     policy = tiny_policy()
-    logprobs = response_logprobs(policy, PROMPTS, torch.full((4, 1, 1), 7), 1.0)
+    logprobs = response_statistics(policy, PROMPTS, torch.full((4, 1, 1), 7), 1.0).logprobs
     for p, prompt in enumerate(PROMPTS):
         torch.testing.assert_close(logprobs[p, 0], plain_logprobs(policy, prompt, [7])[0])
 
@@ -192,12 +193,12 @@ def test_so_it_is_without_kl_and_far_off_policy():
 
 def test_in_the_case_above_clip_and_dual_clip_hold_for_some_tokens():
     policy, _, rollouts = off_policy_case(distance=0.02)
-    new = response_logprobs(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE)
-    advantages = group_advantages(REWARDS)[..., None].expand(new.shape)
+    new = response_statistics(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE).logprobs
+    advantages_PGT = advantages(REWARDS)[..., None].expand(new.shape)
     is_response = torch.arange(new.shape[2]) < rollouts.lengths_PG[..., None]
-    _, clipped = clipped_surrogate(new, rollouts.logprobs_PGT, advantages, 0.2)
+    _, clipped = clipped_surrogate(new, rollouts.logprobs_PGT, advantages_PGT, 0.2)
     assert 0.05 < clipped[is_response].float().mean() < 0.95
-    assert ((new - rollouts.logprobs_PGT).exp()[is_response & (advantages < 0)] > 3).any()
+    assert ((new - rollouts.logprobs_PGT).exp()[is_response & (advantages_PGT < 0)] > 3).any()
 
 
 def test_a_large_vocabulary_makes_micro_batches_smaller(monkeypatch):
@@ -235,13 +236,58 @@ def test_a_prompt_that_does_not_train_has_no_influence():
 
 def test_without_kl_a_group_of_equal_rewards_only_counts_in_the_mean():
     policy, _, rollouts = off_policy_case()
-    assert not group_advantages(REWARDS)[1].any()
+    assert not advantages(REWARDS)[1].any()
     read = []
     policy_read = policy.read
     policy.read = lambda prompts: read.extend(prompts) or policy_read(prompts)
     gradient = gradient_of(policy, None, rollouts)
     assert read == [PROMPTS[0], PROMPTS[2], PROMPTS[3]]
     assert_same_gradient(gradient, plain_gradient(policy, None, rollouts))
+
+
+@pytest.mark.parametrize("with_reference", [True, False])
+@pytest.mark.parametrize(
+    "terms", [{"penalty_weight": 0.3}, {"smoothing": 0.2}, {"penalty_weight": 0.3, "smoothing": 0.2}]
+)
+def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_reference):
+    policy, reference, rollouts = off_policy_case()
+    reference = reference if with_reference else None
+    gradient = gradient_of(policy, reference, rollouts, **terms)
+    assert_same_gradient(
+        gradient, plain_gradient(policy, reference, rollouts, sampler=tiny_policy(), **terms)
+    )
+    plain = plain_gradient(policy, reference, rollouts)
+    assert any((gradient[name] - plain[name]).abs().max() > 1e-3 for name in plain)
+
+
+def test_the_penalty_teaches_groups_of_equal_rewards_too_and_nothing_else_does_without_a_reference():
+    policy, _, rollouts = off_policy_case()
+    equal = torch.zeros(4, 6)
+    smoothed = gradient_of(policy, None, rollouts, rewards=equal, smoothing=0.2)
+    assert not any(part.any() for part in smoothed.values())
+    policy.model.zero_grad(set_to_none=False)
+    penalised = gradient_of(policy, None, rollouts, rewards=equal, penalty_weight=0.3)
+    assert_same_gradient(penalised, plain_gradient(policy, None, rollouts, equal, penalty_weight=0.3))
+
+
+def test_a_penalised_policy_gets_less_sure():
+    def entropy_after(penalty_weight):
+        policy = tiny_policy()
+        update = grpo(policy, learning_rate=3e-3, temperature=1.0, penalty_weight=penalty_weight)
+        for step in range(20):
+            rollouts = sample(policy, PROMPTS, keys(4, 8, f"step {step}"), max_new_tokens=3)
+            update.update(rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN)
+        return update.update(rollouts, torch.zeros(4, 8), ALL_TRAIN)["policy/entropy"]
+
+    assert entropy_after(1.0) > entropy_after(0.0) + 0.1
+
+
+def test_in_bfloat16_smoothed_ratios_start_at_one_too():
+    policy = tiny_policy(dtype=torch.bfloat16)
+    metrics = grpo(policy, clip=1e-6, smoothing=0.3).update(
+        sampled_by(policy), advantages(REWARDS), ALL_TRAIN
+    )
+    assert metrics["policy/clip_fraction"] == 0
 
 
 def test_padding_after_a_response_has_no_influence():
@@ -266,7 +312,7 @@ def test_mini_batches_are_prompts_in_their_order_the_last_one_smaller(monkeypatc
     monkeypatch.setattr(
         update, "_accumulate", lambda *arguments: taken.append(arguments[-1]) or accumulate(*arguments)
     )
-    update.update(rollouts, REWARDS, [True, False, True, True])
+    update.update(rollouts, advantages(REWARDS), [True, False, True, True])
     assert taken == [[0, 2], [3]]
 
 
@@ -278,7 +324,7 @@ def test_a_step_is_adamw_on_a_gradient_clipped_to_norm_one():
     before = {name: weight.detach().clone() for name, weight in policy.model.named_parameters()}
 
     update = grpo(policy, reference, learning_rate=0.01)
-    metrics = update.update(rollouts, REWARDS, ALL_TRAIN)
+    metrics = update.update(rollouts, advantages(REWARDS), ALL_TRAIN)
     assert metrics["policy/grad_norm"] == pytest.approx(norm.item(), rel=1e-5)
     for name, weight in policy.model.named_parameters():
         state, clipped = update.optimizer.state[weight], gradient[name] / norm
@@ -296,7 +342,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change()
         policy.model.model.norm.weight[0] = torch.inf
     before = weights(policy)
     with pytest.raises(UserError, match=r"train\.learning_rate"):
-        grpo(policy).update(rollouts, REWARDS, ALL_TRAIN)
+        grpo(policy).update(rollouts, advantages(REWARDS), ALL_TRAIN)
     assert torch.equal(weights(policy), before)
 
 
@@ -304,7 +350,7 @@ def test_a_step_that_trains_nothing_changes_nothing_and_reports_no_gradient():
     policy = tiny_policy()
     rollouts = sampled_by(policy)
     before = weights(policy)
-    metrics = grpo(policy, policy.frozen_copy()).update(rollouts, REWARDS, [False] * 4)
+    metrics = grpo(policy, policy.frozen_copy()).update(rollouts, advantages(REWARDS), [False] * 4)
     assert torch.equal(weights(policy), before)
     assert set(metrics) == {"policy/entropy", "policy/lr"}
 
@@ -312,7 +358,7 @@ def test_a_step_that_trains_nothing_changes_nothing_and_reports_no_gradient():
 def test_a_step_without_signal_still_lets_momentum_go_on():
     policy = tiny_policy()
     update = grpo(policy)
-    update.update(sampled_by(policy), REWARDS, ALL_TRAIN)
+    update.update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
     before = weights(policy)
     update.update(sampled_by(policy), torch.zeros(4, 6), ALL_TRAIN)
     assert not torch.equal(weights(policy), before)
@@ -322,7 +368,7 @@ def test_metrics_are_those_of_the_step():
     policy = tiny_policy()
     rollouts = sampled_by(policy)
     metrics = grpo(policy, policy.frozen_copy(), learning_rate=0.01, mini_batch_prompts=2).update(
-        rollouts, REWARDS, ALL_TRAIN
+        rollouts, advantages(REWARDS), ALL_TRAIN
     )
     entropies = [
         -(log_pi.exp() * log_pi).sum(-1)
@@ -346,7 +392,7 @@ def test_metrics_are_those_of_the_step():
 
 def test_the_first_mini_batch_is_on_policy():
     policy = tiny_policy()
-    metrics = grpo(policy, policy.frozen_copy()).update(sampled_by(policy), REWARDS, ALL_TRAIN)
+    metrics = grpo(policy, policy.frozen_copy()).update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
     assert metrics["policy/kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["policy/clip_fraction"] == 0
 
@@ -355,14 +401,14 @@ def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded():
     policy = tiny_policy(dtype=torch.bfloat16)
     rollouts = sampled_by(policy)
     rounded = replace(rollouts, logprobs_PGT=rollouts.logprobs_PGT - 1)
-    metrics = grpo(policy, policy.frozen_copy(), clip=1e-6).update(rounded, REWARDS, ALL_TRAIN)
+    metrics = grpo(policy, policy.frozen_copy(), clip=1e-6).update(rounded, advantages(REWARDS), ALL_TRAIN)
     assert (metrics["policy/clip_fraction"], metrics["policy/kl"]) == (0, 0)
     assert metrics["policy/grad_norm"] > 0
 
 
 def test_without_reference_there_is_no_kl_to_report():
     policy = tiny_policy()
-    assert "policy/kl" not in grpo(policy).update(sampled_by(policy), REWARDS, ALL_TRAIN)
+    assert "policy/kl" not in grpo(policy).update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
 
 
 def train(policy, steps, update=None, first=0):
@@ -370,7 +416,7 @@ def train(policy, steps, update=None, first=0):
     update = update or grpo(policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3)
     for step in range(first, first + steps):
         rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), max_new_tokens=3)
-        update.update(rollouts, (rollouts.tokens_PGT[:, :, 0] == 20).float(), ALL_TRAIN)
+        update.update(rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN)
     return update
 
 

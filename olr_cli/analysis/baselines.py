@@ -1,0 +1,114 @@
+"""The paper's table of baselines (its Table 2): every method under 50 % noise of either kind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+
+from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.paper_table import BASE, Layout, PaperTable, build
+from olr_cli.evaluation.published import Setting
+from olr_cli.recipe import SequenceEntropyMethod
+from olr_cli.supervision import compose
+
+TITLES = {
+    BASE: "before training",
+    "ttrl": "TTRL",
+    "co_reward": "Co-Reward",
+    "self_certainty": "Self-Certainty",
+    "token_entropy": "Token Entropy",
+    "sequence_entropy": "Sequence Entropy",
+    "grpo": "GRPO",
+    "confidence_penalty": "Confidence Penalty",
+    "label_smoothing": "Label Smoothing",
+    "small_loss_selection": "Small-loss Selection",
+    "random_selection": "Random Selection",
+    "olr": "OLR",
+}
+"""What the paper calls the methods."""
+
+UNSUPERVISED = frozenset({"ttrl", "co_reward", "self_certainty", "token_entropy", "sequence_entropy"})
+"""Methods that use no labels, so that noise makes no row of its own."""
+
+
+def table(arms: Sequence[Arm], models: Sequence[Path] = ()) -> PaperTable:
+    """The table of baselines.
+
+    Args:
+        arms: ours.
+        models: evaluations of policies before training.
+
+    Raises:
+        UserError: a run has no labels yet, or its files are damaged.
+    """
+    return build(LAYOUT, arms, models)
+
+
+def _key(setting: Setting) -> Hashable:
+    return setting.method, setting.noise_type, setting.noise_ratio
+
+
+def _block(setting: Setting) -> str:
+    if setting.method == BASE:
+        return ""
+    if setting.noise_type is None:
+        return "Unsupervised methods"
+    return f"{setting.noise_type.capitalize()} noise {setting.noise_ratio}"
+
+
+def _label(setting: Setting) -> str:
+    return TITLES.get(setting.method, setting.method)
+
+
+def _other_label(setting: Setting) -> str:
+    if setting.method.split("+")[0] in UNSUPERVISED:
+        return _label(setting)
+    noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "no marked labels"
+    return f"{_label(setting)}, {noise}"
+
+
+def _reference(setting: Setting) -> Hashable:
+    """GRPO under the same noise; the paper compares neither that itself nor unsupervised methods with it."""
+    if setting.method in ("grpo", BASE) or setting.method.split("+")[0] in UNSUPERVISED:
+        return None
+    return "grpo", setting.noise_type, setting.noise_ratio
+
+
+_DEPARTURES = {
+    "co_reward": "Co-Reward rolls out K responses to a prompt and K to its rephrasing, twice as many as the others. It is"
+    " not in the authors' code.",
+    "sequence_entropy": "Sequence Entropy rewards the mean log-probability of a response's tokens (score_reduction: mean),"
+    " a departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
+    "confidence_penalty": "The confidence penalty is not in the authors' code, and the paper does not give its weight.",
+    "small_loss_selection": "Small-loss selection ranks prompts by a definition of ours, abs(mean over response tokens of"
+    " A log pi_old): the plain surrogate is about 0 for every group.",
+}
+"""Part of a method -> where it departs from the paper, from its sources or from the authors' code."""
+
+_TOKEN_MEANS = (
+    "Self-certainty, entropy and log-probability are averaged over response tokens only. The authors' code averages over"
+    " padding too and then sums over tokens, which rewards length."
+)
+
+
+def _departures(arms: Sequence[Arm]) -> Iterator[str]:
+    sections = [arm.recipe.method for arm in arms]
+    shown = {part for section in sections for part in compose(section).name.split("+")}
+    if not any(isinstance(each, SequenceEntropyMethod) and each.score_reduction == "mean" for each in sections):
+        shown.discard("sequence_entropy")
+    yield from (sentence for part, sentence in _DEPARTURES.items() if part in shown)
+    if any(section.name in ("self_certainty", "token_entropy", "sequence_entropy") for section in sections):
+        yield _TOKEN_MEANS
+
+
+LAYOUT = Layout(
+    name="baselines",
+    published="Published: Qwen3-4B-Base trained on 800 prompts, means over the six in-distribution (ID) and the three"
+    " out-of-distribution (OOD) benchmarks, one run each.",
+    key=_key,
+    block=_block,
+    label=_label,
+    other_label=_other_label,
+    reference=_reference,
+    departures=_departures,
+)
