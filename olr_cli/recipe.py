@@ -375,6 +375,15 @@ Engine = Annotated[LocalEngine | OpenRlhfEngine, Field(discriminator="name")]
 METHODS: tuple[type[MethodSection], ...] = get_args(get_args(Method)[0])
 """The section of every method."""
 
+UNSUPERVISED = (
+    TtrlMethod,
+    CoRewardMethod,
+    SelfCertaintyMethod,
+    TokenEntropyMethod,
+    SequenceEntropyMethod,
+)
+"""Methods that use no labels."""
+
 
 class Recipe(Section):
     """A run, whole: everything of ours that decides its result is in here (R18).

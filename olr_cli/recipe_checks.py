@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from olr_cli.recipe import OlrMethod, Recipe
+from olr_cli.recipe import UNSUPERVISED, CoRewardMethod, OlrMethod, Recipe, TtrlMethod
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
@@ -13,29 +13,38 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 
 def _method_warnings(recipe: Recipe) -> list[str]:
+    warnings = _refinement_warnings(recipe)
+    method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
+    if isinstance(method, OlrMethod | TtrlMethod | CoRewardMethod) and rollouts < 4:
+        warnings.append(
+            f"train.rollouts_per_prompt {rollouts} makes a poor vote: a majority among fewer than 4 rollouts is mostly"
+            " chance"
+        )
+    if isinstance(method, UNSUPERVISED) and recipe.noise is not None:
+        warnings.append(
+            f"method {method.name} uses no labels: the noise changes nothing in training, it is only measured against"
+        )
+    return warnings
+
+
+def _refinement_warnings(recipe: Recipe) -> list[str]:
     method, train = recipe.method, recipe.train
     if not isinstance(method, OlrMethod):
         return []
-    warnings = []
     visit = min(max(2, method.warmup_epochs + 1), train.epochs)
     steepest = steepest_slope(visit)
     if method.warmup_epochs >= train.epochs:
-        warnings.append(
+        return [
             f"method.warmup_epochs {method.warmup_epochs} leaves no epoch of {train.epochs} in which a label can be"
             " refined; lower it or train longer"
-        )
-    elif "slope" in method.criteria and Fraction(method.slope_threshold) >= steepest:
+        ]
+    if "slope" in method.criteria and Fraction(method.slope_threshold) >= steepest:
         remedy = f"try {0.2 / train.epochs:.3f}" if train.epochs > 1 else "train longer"
-        warnings.append(
+        return [
             f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds {float(steepest):.3f}"
             f" at visit {visit}, and later ones are flatter; {remedy}"
-        )
-    if train.rollouts_per_prompt < 4:
-        warnings.append(
-            f"train.rollouts_per_prompt {train.rollouts_per_prompt} makes a poor vote: a majority among fewer than 4"
-            " rollouts is mostly chance"
-        )
-    return warnings
+        ]
+    return []
 
 
 def steepest_slope(visits: int) -> Fraction:

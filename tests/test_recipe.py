@@ -1,6 +1,7 @@
 """A recipe says what is wrong with it in one sentence, and means what is written in it."""
 
 import itertools
+import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -284,3 +285,44 @@ def test_every_recipe_that_comes_with_olr_is_valid_and_says_how_to_launch_it(pat
 def test_a_key_of_another_engine_names_that_engine():
     with pytest.raises(UserError, match=r"'engine\.gpus_per_node' is a key of engine\.name openrlhf alone"):
         load_recipe("laptop/quickstart", ["engine.gpus_per_node=2"])
+
+
+def test_noise_under_a_method_without_labels_is_said_to_change_nothing():
+    recipe = validate({"method": {"name": "ttrl"}, "noise": {"type": "active", "ratio": 0.5}}, "x")
+    assert recipe_warnings(recipe) == [
+        "method ttrl uses no labels: the noise changes nothing in training, it is only measured against"
+    ]
+    assert recipe_warnings(validate({"method": {"name": "ttrl"}}, "x")) == []
+
+
+@pytest.mark.parametrize("name", ["olr", "ttrl", "co_reward"])
+def test_few_rollouts_make_a_poor_vote(name):
+    recipe = validate({"method": {"name": name}, "train": {"rollouts_per_prompt": 2}}, "x")
+    assert any("poor vote" in warning for warning in recipe_warnings(recipe))
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"name": "grpo", "keep_fraction": 0.5}, "method: keep_fraction is set, but prompts is all"),
+        ({"name": "random_selection", "keep_fraction": 0}, "method.keep_fraction is 0"),
+        ({"name": "random_selection", "prompts": "all"}, "method.prompts is 'all'"),
+        ({"name": "confidence_penalty", "penalty_weight": 0}, "method.penalty_weight is 0"),
+        ({"name": "label_smoothing", "smoothing": 1}, "method.smoothing is 1"),
+        (
+            {"name": "grpo", "score_reduction": "sum"},
+            "'method.score_reduction' is a key of method.name sequence_entropy",
+        ),
+        ({"name": "tttrl"}, "method.name is 'tttrl'; known: 'grpo', 'olr', 'ttrl'"),
+    ],
+)
+def test_a_method_that_cannot_be_is_refused_in_a_sentence(section, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        validate({"method": section}, "x")
+
+
+def test_a_mix_is_a_recipe():
+    recipe = validate({"method": {"name": "olr", "penalty_weight": 0.01, "prompts": "random"}}, "x")
+    assert (recipe.method.slope_threshold, recipe.method.penalty_weight) == (Decimal("0.05"), 0.01)
+    other = validate(override(recipe.plain(), ["method.name=ttrl"]), "x")
+    assert (other.method.name, other.method.penalty_weight, other.method.prompts) == ("ttrl", 0.01, "random")

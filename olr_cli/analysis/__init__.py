@@ -1,7 +1,7 @@
 """What stored runs show: one module a figure or table, read from run directories alone.
 
-To add a figure, write a module with ``charts(arms) -> list[Chart]`` and add its line to `FIGURES`; for a table, one
-with ``table(arms, baseline) -> Table`` and a line in `TABLES`. Modules are imported when they are asked for.
+To add a figure, write a module with ``charts(arms) -> list[Chart]`` and add its line to `FIGURES`; for a table of the
+paper, one with a ``LAYOUT`` and a line in `PAPER_TABLES`. Modules are imported when they are asked for.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,10 @@ FIGURES: Mapping[str, str] = {
 }
 """Figure -> the module that draws it."""
 
-TABLES: Mapping[str, str] = {
-    "arms": "olr_cli.analysis.arms_table",
+PAPER_TABLES: Mapping[str, str] = {
+    "baselines": "olr_cli.analysis.baselines",
 }
-"""Table -> the module that counts it."""
+"""Table of the paper -> the module that has its `olr_cli.analysis.paper_table.Layout`."""
+
+TABLES = ("arms", *PAPER_TABLES)
+"""What `olr analyze --table` knows; arms compared are `olr_cli.analysis.arms_table`."""

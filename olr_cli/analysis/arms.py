@@ -94,7 +94,9 @@ class Run:
 
     def logged_before_training(self, name: str) -> float | None:
         """The value of a metric at step 0, of the policy before training; None if it was not measured."""
-        return next((line[name] for line in read_metrics(self.path) if name in line and line["step"] == 0), None)
+        return next(
+            (line[name] for line in read_metrics(self.path) if name in line and line["step"] == 0), None
+        )
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -236,7 +238,9 @@ def _unique_names(firsts: Sequence[Run]) -> list[str]:
     namesakes = defaultdict(list)
     for run in firsts:
         namesakes[_name(run)].append(run)
-    details = {name: iter(telling_settings([run.settings for run in runs])) for name, runs in namesakes.items()}
+    details = {
+        name: iter(telling_settings([run.settings for run in runs])) for name, runs in namesakes.items()
+    }
     return [" ".join(filter(None, (_name(run), next(details[_name(run)])))) for run in firsts]
 
 

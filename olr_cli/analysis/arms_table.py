@@ -101,6 +101,10 @@ class Table:
     titles: Mapping[str, str]
     rows: tuple[Row, ...]
 
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"baseline": self.baseline, "rows": [row.plain() for row in self.rows]}
+
 
 def table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     """Compare arms.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from pathlib import Path
 
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.paper_table import BASE, Layout, PaperTable, build
+from olr_cli.analysis.paper_table import BASE, Layout
 from olr_cli.evaluation.published import Setting
 from olr_cli.recipe import SequenceEntropyMethod
 from olr_cli.supervision import compose
@@ -24,24 +23,14 @@ TITLES = {
     "small_loss_selection": "Small-loss Selection",
     "random_selection": "Random Selection",
     "olr": "OLR",
+    "olr_without_slope": "OLR without slope",
+    "olr_without_consistency": "OLR without consistency",
+    "olr_every_majority": "OLR, every majority",
 }
-"""What the paper calls the methods."""
+"""What the paper calls the methods, and the parts of mixed ones."""
 
 UNSUPERVISED = frozenset({"ttrl", "co_reward", "self_certainty", "token_entropy", "sequence_entropy"})
 """Methods that use no labels, so that noise makes no row of its own."""
-
-
-def table(arms: Sequence[Arm], models: Sequence[Path] = ()) -> PaperTable:
-    """The table of baselines.
-
-    Args:
-        arms: ours.
-        models: evaluations of policies before training.
-
-    Raises:
-        UserError: a run has no labels yet, or its files are damaged.
-    """
-    return build(LAYOUT, arms, models)
 
 
 def _key(setting: Setting) -> Hashable:
@@ -57,7 +46,7 @@ def _block(setting: Setting) -> str:
 
 
 def _label(setting: Setting) -> str:
-    return TITLES.get(setting.method, setting.method)
+    return " + ".join(TITLES.get(part, part) for part in setting.method.split("+"))
 
 
 def _other_label(setting: Setting) -> str:
@@ -75,26 +64,29 @@ def _reference(setting: Setting) -> Hashable:
 
 
 _DEPARTURES = {
-    "co_reward": "Co-Reward rolls out K responses to a prompt and K to its rephrasing, twice as many as the others. It is"
-    " not in the authors' code.",
-    "sequence_entropy": "Sequence Entropy rewards the mean log-probability of a response's tokens (score_reduction: mean),"
-    " a departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
+    "co_reward": "Co-Reward rolls out K responses to a prompt and K to its rephrasing, twice as many as the others. It"
+    " is not in the authors' code.",
+    "sequence_entropy": "Sequence Entropy rewards the mean log-probability of a response's tokens (score_reduction:"
+    " mean), a departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
     "confidence_penalty": "The confidence penalty is not in the authors' code, and the paper does not give its weight.",
-    "small_loss_selection": "Small-loss selection ranks prompts by a definition of ours, abs(mean over response tokens of"
-    " A log pi_old): the plain surrogate is about 0 for every group.",
+    "label_smoothing": "Label smoothing is commented out in the authors' code, and the paper does not give its weight.",
+    "small_loss_selection": "Small-loss selection ranks prompts by a definition of ours, abs(mean over response tokens"
+    " of A log pi_old): the plain surrogate is about 0 for every group.",
 }
 """Part of a method -> where it departs from the paper, from its sources or from the authors' code."""
 
 _TOKEN_MEANS = (
-    "Self-certainty, entropy and log-probability are averaged over response tokens only. The authors' code averages over"
-    " padding too and then sums over tokens, which rewards length."
+    "Self-certainty, entropy and log-probability are averaged over response tokens only. The authors' code averages"
+    " over padding too and then sums over tokens, which rewards length."
 )
 
 
 def _departures(arms: Sequence[Arm]) -> Iterator[str]:
     sections = [arm.recipe.method for arm in arms]
     shown = {part for section in sections for part in compose(section).name.split("+")}
-    if not any(isinstance(each, SequenceEntropyMethod) and each.score_reduction == "mean" for each in sections):
+    if not any(
+        isinstance(each, SequenceEntropyMethod) and each.score_reduction == "mean" for each in sections
+    ):
         shown.discard("sequence_entropy")
     yield from (sentence for part, sentence in _DEPARTURES.items() if part in shown)
     if any(section.name in ("self_certainty", "token_entropy", "sequence_entropy") for section in sections):
@@ -103,8 +95,9 @@ def _departures(arms: Sequence[Arm]) -> Iterator[str]:
 
 LAYOUT = Layout(
     name="baselines",
-    published="Published: Qwen3-4B-Base trained on 800 prompts, means over the six in-distribution (ID) and the three"
-    " out-of-distribution (OOD) benchmarks, one run each.",
+    published="Published: Qwen3-4B-Base trained on 800 prompts; means over the six in-distribution (ID) and the three"
+    " out-of-distribution (OOD) benchmarks, and differences of them, are computed from its scores and may differ by 0.1"
+    " from the printed ones.",
     key=_key,
     block=_block,
     label=_label,

@@ -7,12 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli.analysis import FIGURES, TABLES
+from olr_cli.analysis import FIGURES, PAPER_TABLES
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms_table import Table
+    from olr_cli.analysis.paper_table import PaperTable
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
@@ -50,14 +51,60 @@ def _require_folder(folder: Path) -> None:
         raise UserError(f"{folder}: {existing} is a file, not a folder; choose another --out")
 
 
-def count(name: str, arms: Sequence[Arm], baseline: str | None) -> Table:
-    """A table of some arms, compared to the arm called `baseline` (by default the first).
+def count(
+    name: str, arms: Sequence[Arm], baseline: str | None, models: Sequence[Path] = ()
+) -> Table | PaperTable:
+    """A table of some arms.
+
+    Args:
+        name: of the table.
+        arms: at least one.
+        baseline: of ``arms``: the arm that others are compared to; by default the first.
+        models: of the paper's tables: evaluations of policies before training.
 
     Raises:
-        UserError: there is no such arm, a run has no labels, a shard is torn.
+        UserError: there is no such arm, the table takes no baseline, a run has no labels, a file is damaged.
     """
-    table: Table = import_module(TABLES[name]).table(arms, baseline)
-    return table
+    if name in PAPER_TABLES:
+        from olr_cli.analysis.paper_table import build
+
+        if baseline is not None:
+            raise UserError(
+                f"--baseline {baseline} is for --table arms; --table {name} compares with GRPO under the same noise, as"
+                " the paper does"
+            )
+        return build(import_module(PAPER_TABLES[name]).LAYOUT, arms, models)
+    from olr_cli.analysis.arms_table import table
+
+    return table(arms, baseline)
+
+
+def runs_and_models(places: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The places that hold runs, and those that are evaluations of models.
+
+    Raises:
+        UserError: none holds runs.
+    """
+    from olr_cli.analysis.run_scores import is_evaluation
+
+    models = [place for place in places if is_evaluation(place)]
+    runs = [place for place in places if place not in models]
+    if not runs:
+        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
+    return runs, models
+
+
+def require_use(models: Sequence[Path], tables: Iterable[str]) -> None:
+    """Make sure that something shows the evaluations of models that were named.
+
+    Raises:
+        UserError: nothing does.
+    """
+    if models and PAPER_TABLES.keys().isdisjoint(tables):
+        raise UserError(
+            f"{models[0]} is an evaluation of a model, which only tables of the paper show"
+            f" (--table {', '.join(PAPER_TABLES)}); leave it out"
+        )
 
 
 def default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:

@@ -6,24 +6,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.files import read_table
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
 from olr_cli.data.training import sentinel_type, training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe import OlrMethod, Recipe
 from olr_cli.recipe_files import overlay, override, validate
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
+from olr_cli.supervision import compose
+from olr_cli.supervision.rewards import verifier_reward
 
 if TYPE_CHECKING:
     import polars as pl
 
-_ROLLOUT_COLUMNS = ("prompt_id", "visit", "step", "sample", "answer")
+STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
+"""What some rewards and choices of prompts need of every rollout, besides its answer."""
+
+_ROLLOUT_COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
 _PROMPT_COLUMNS = ("given_label", "true_answer", "noise_type")
-_TABLE_COLUMNS = {"prompt_id", "visit", "response", "answer", "data_source", *_PROMPT_COLUMNS}
+_TABLE_COLUMNS = {"prompt_id", "visit", "view", "response", "answer", "data_source", *STATISTICS, *_PROMPT_COLUMNS}
+
+
+_OF_THE_LOSS = ("method.penalty_weight", "method.smoothing")
+"""Settings of the method that decide nothing about labels, rewards or prompts."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,8 @@ class RolloutHistory:
     Attributes:
         source: the run directory or file.
         steps: the rollouts of one step after the other, each with the columns prompt_id, visit (1, 2, … for each
-            prompt), step, sample, answer; of a run they are read as they are asked for, once.
+            prompt), step, sample, view, answer, `STATISTICS` (null where unknown), and wording, which equal responses
+            of a prompt have in common; of a run they are read as they are asked for, once.
         prompts: prompt_id -> what is known about its labels.
         recipe: the run's recipe, or the default one for a bare table.
         is_run: whether `source` is a run directory.
@@ -49,8 +59,8 @@ class RolloutHistory:
 def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:
     """Rollouts from a run directory, or from a Parquet or JSON table of any trainer.
 
-    A table needs `prompt_id`, `visit` and `response` (or `answer`); `given_label`, `true_answer`, `noise_type`
-    and `data_source` are used where present. Visits are renumbered 1, 2, … within each prompt.
+    A table needs `prompt_id`, `visit` and `response` (or `answer`); `given_label`, `true_answer`, `noise_type`,
+    `data_source`, `view` and `STATISTICS` are used where present. Visits are renumbered 1, 2, … within each prompt.
 
     Args:
         source: the run directory or file.
@@ -68,7 +78,7 @@ def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
     for name, value in changes.items():
         keys = [f"{name}.{key}" for key in value] if isinstance(value, Mapping) else [name]
-        useless = [key for key in keys if name != "method" and key not in settable]
+        useless = [key for key in keys if key not in settable and (name != "method" or key in _OF_THE_LOSS)]
         if useless:
             raise UserError(
                 f"--set {useless[0]}: the stored rollouts are as they are; a replay can set method.*,"
@@ -76,8 +86,11 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
             )
     tree = base.plain()
     method = changes.get("method")
-    if not isinstance(base.method, OlrMethod) and not (isinstance(method, Mapping) and "name" in method):
-        tree["method"] = {"name": "olr"}
+    asked = method.get("name") if isinstance(method, Mapping) else None
+    if asked is None and not isinstance(base.method, OlrMethod):
+        asked = "olr"
+    if asked not in (None, base.method.name):
+        tree["method"] = {"name": asked}  # with its own defaults, not with the settings of the run's method
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
@@ -93,12 +106,29 @@ def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
     count = len(stored_steps(run))
     labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_PROMPT_COLUMNS).collect()
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
-    if recipe.data.extractor == own.data.extractor:
-        steps: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, _ROLLOUT_COLUMNS), count)
-    else:
-        responses = islice(read_rollout_steps(run, (*_ROLLOUT_COLUMNS[:-1], "response")), count)
-        steps = _read_anew(responses, own, recipe.data.extractor)
-    return RolloutHistory(run, steps, prompts, recipe, is_run=True)
+    reads_anew = recipe.data.extractor != own.data.extractor
+    columns = _ROLLOUT_COLUMNS
+    if reads_anew or tells_responses_apart(recipe):
+        columns = (*columns, "response")
+    steps: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), count)
+    if reads_anew:
+        steps = _read_anew(steps, own, recipe.data.extractor)
+    return RolloutHistory(run, map(_with_wording, steps), prompts, recipe, is_run=True)
+
+
+def tells_responses_apart(recipe: Recipe) -> bool:
+    """Whether the rewards depend on more of a response than its answer."""
+    return compose(recipe.method).reward is not verifier_reward
+
+
+def _with_wording(rows: pl.DataFrame) -> pl.DataFrame:
+    """Numbers in place of the responses; without responses, each rollout counts as worded in its own way."""
+    import polars as pl
+
+    if "response" not in rows.columns:
+        return rows.with_columns(wording=pl.col("sample"))
+    ranks = pl.col("response").rank("dense").over("prompt_id").cast(pl.Int32)
+    return rows.with_columns(wording=ranks).drop("response")
 
 
 def _read_anew(steps: Iterable[pl.DataFrame], own: Recipe, extractor: str | None) -> Iterator[pl.DataFrame]:
@@ -132,8 +162,9 @@ def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
         visit=pl.col("visit").rank("dense").over("prompt_id").cast(pl.Int32),
         sample=pl.int_range(pl.len()).over("prompt_id", "visit").cast(pl.Int32),
     ).with_columns(step=pl.col("visit"))
+    responses = ["response"] if "response" in ranked.columns else []
     steps = (
-        ranked.select(_ROLLOUT_COLUMNS)
+        _with_wording(ranked.select(*_ROLLOUT_COLUMNS, *responses))
         .sort("step", maintain_order=True)
         .partition_by("step", maintain_order=True)
     )
@@ -164,7 +195,34 @@ def _read_rollouts(file: Path) -> pl.DataFrame:
     for name, kind in table.schema.items():
         if not (kind.is_numeric() or kind in (pl.String, pl.Null)):
             raise UserError(f"{file}: the column {name} holds {kind}, and it should hold text or numbers")
-    return table.with_columns(pl.exclude("visit").cast(pl.String), visit=_whole(table["visit"], file))
+    whole = table.with_columns(pl.exclude("visit").cast(pl.String), visit=_whole(table["visit"], file))
+    return whole.with_columns(_view(whole, file), *(_statistic(whole, name, file) for name in STATISTICS))
+
+
+def _view(table: pl.DataFrame, file: Path) -> pl.Series:
+    """In which words each rollout's question was asked; without the column all are the original's."""
+    import polars as pl
+
+    if "view" not in table.columns:
+        return pl.Series("view", ["original"], dtype=pl.String).new_from_index(0, len(table))
+    views = table["view"].fill_null("original")
+    strange = views.filter(~views.is_in(get_args(View)))
+    if not strange.is_empty():
+        raise UserError(f"{file}: view '{strange[0]}' is not one of {', '.join(get_args(View))}")
+    return views
+
+
+def _statistic(table: pl.DataFrame, name: str, file: Path) -> pl.Series:
+    """A column of numbers; null where unknown."""
+    import polars as pl
+
+    kind = pl.Int32 if name == "tokens" else pl.Float64
+    if name not in table.columns:
+        return pl.Series(name, [None], dtype=kind).new_from_index(0, len(table))
+    try:
+        return table[name].cast(pl.Float64).cast(kind)
+    except pl.exceptions.PolarsError:
+        raise UserError(f"{file}: the column {name} must hold numbers") from None
 
 
 def _whole(visits: pl.Series, file: Path) -> pl.Series:

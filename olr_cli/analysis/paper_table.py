@@ -204,14 +204,15 @@ class _Maker:
     def other_rows(self) -> Iterator[PaperRow]:
         """Rows of our other arms, by noise."""
         others = [arms for key, arms in self.by_key.items() if key not in self.printed_by_key]
-        for arms in sorted(others, key=lambda arms: self._noise(arms[0])):
+        for arms in sorted(others, key=lambda arms: self._place(arms[0])):
             label = self.layout.other_label(self.settings[arms[0].name])
             for arm, detail in zip(arms, _details(arms), strict=True):
                 yield self._row(arm, OTHERS, label, detail, {})
 
-    def _noise(self, arm: Arm) -> tuple[str, float]:
+    def _place(self, arm: Arm) -> tuple[str, float, bool]:
+        """By noise, and first what has no difference: what the others are compared with."""
         setting = self.settings[arm.name]
-        return setting.noise_type or "", float(setting.noise_ratio or 0)
+        return setting.noise_type or "", float(setting.noise_ratio or 0), self._reference(arm) is not None
 
     def _row(
         self, arm: Arm, block: str, label: str, detail: str, published: Mapping[str, Published]
@@ -219,7 +220,8 @@ class _Maker:
         values, reference = self.values[arm.name], self._reference(arm)
         others = self.values[reference.name] if reference else {}
         cells = {
-            name: Row(name, arm.name, own, difference(own, others.get(name, {}))) for name, own in values.items()
+            name: Row(name, arm.name, own, difference(own, others.get(name, {})))
+            for name, own in values.items()
         }
         below = _below_start(arm, values[HELD_OUT.name]) if HELD_OUT.name in values else None
         return PaperRow(block, label, detail, self.settings[arm.name], arm.name, cells, published, below)
@@ -265,7 +267,8 @@ def _details(arms: Sequence[Arm]) -> list[str]:
         return [""]
     noises = [arm.runs[0].noise or "no marked labels" for arm in arms]
     settings = [
-        {key: value for key, value in arm.runs[0].settings.items() if not key.startswith("noise.")} for arm in arms
+        {key: value for key, value in arm.runs[0].settings.items() if not key.startswith("noise.")}
+        for arm in arms
     ]
     details = [
         ", ".join(filter(None, (noise if len(set(noises)) > 1 else "", others)))
@@ -319,4 +322,3 @@ def _missing(rows: Sequence[PaperRow], columns: Sequence[Column]) -> Iterator[st
 
 def _within(row: PaperRow) -> str:
     return f", {row.block.lower()}" if row.noise and row.block != OTHERS else ""
-

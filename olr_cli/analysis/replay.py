@@ -25,31 +25,52 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+_NEEDED: Mapping[object, tuple[str, ...]] = {
+    self_certainty_reward: ("self_certainty",),
+    token_entropy_reward: ("entropy",),
+    mean_log_likelihood_reward: ("mean_logprob",),
+    log_likelihood_reward: ("mean_logprob", "tokens"),
+    small_loss: ("mean_logprob", "tokens"),
+}
+"""Rule of a reward or of the choice of prompts -> the columns of the rollouts that it needs."""
+
+
 def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]:
     """The decisions of every visit, one list a training step (a bare table: a visit), oldest first.
 
     The history's own recipe says how: method, seed and the draw of noisy labels.
+
+    Raises:
+        UserError: the rollouts lack what the method needs: a statistic, or a rephrased prompt's responses; or it is not
+            known which share of the prompts trains.
     """
     recipe = history.recipe
+    method = compose(recipe.method)
     supervisor = Supervisor(
-        compose(recipe.method),
+        method,
         judge,
         seed=recipe.seed,
         draw=noise_draw(recipe),
         extractor="text",
+        keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
     )
     for rows in history.steps:
+        seen = rows.filter(pl_is_in("view", method.views))
+        _require(seen, method, history.source)
         groups = [
-            _group(history.prompts, group) for group in rows.partition_by("prompt_id", maintain_order=True)
+            _group(history.prompts, group) for group in seen.partition_by("prompt_id", maintain_order=True)
         ]
         yield [decided.label for decided in supervisor.supervise(groups)]
 
 
-def _group(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> RolloutGroup:
-    rollouts = tuple(Rollout(answer or "") for answer in rows.sort("sample")["answer"].to_list())
-    return RolloutGroup(prompts[rows["prompt_id"][0]], rows["visit"][0], rows["step"][0], rollouts)
+def _require(rows: pl.DataFrame, method: Method, source: Path) -> None:
+    """Make sure that the rollouts of a step have what the method needs.
 
-
+    Raises:
+        UserError: they have not.
+    """
+    views = rows.group_by("prompt_id", maintain_order=True).agg(pl_n_unique("view"))
+    poor = views.filter(views["view"] < len(method.views))
 def write_json_lines(steps: Iterable[list[LabelRecord]], stream: TextIO) -> None:
     """One JSON object a visit, with the columns of the labels table."""
     for labels in steps:

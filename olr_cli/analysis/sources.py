@@ -48,10 +48,10 @@ class Source(Protocol):
     """
 
     @property
-    def columns(self) -> Sequence[Column]: ...  # noqa: D102
+    def columns(self) -> Sequence[Column]: ...
 
     @property
-    def published(self) -> Sequence[Column]: ...  # noqa: D102
+    def published(self) -> Sequence[Column]: ...
 
     def values(self, run: Run) -> Mapping[str, float]:
         """What was measured of a run at its end, by column."""
@@ -72,7 +72,11 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {run.path: found for run in runs if (found := last_scores(run.path, PAPER)) is not None}
-    return BenchmarkScores(runs, scores, [_of_a_model(place) for place in models]) if scores or models else HeldOut(runs)
+    return (
+        BenchmarkScores(runs, scores, [_of_a_model(place) for place in models])
+        if scores or models
+        else HeldOut(runs)
+    )
 
 
 def _of_a_model(place: Path) -> RunScores:
@@ -132,14 +136,20 @@ class BenchmarkScores:
         models: the scores of policies before training.
     """
 
-    def __init__(self, runs: Sequence[Run], scores: Mapping[Path, RunScores], models: Sequence[RunScores]) -> None:
+    def __init__(
+        self, runs: Sequence[Run], scores: Mapping[Path, RunScores], models: Sequence[RunScores]
+    ) -> None:
         self._runs, self._scores, self._models = runs, scores, models
         named = [registry()[name] for name in PAPER]
         self.columns = tuple(
             column
             for average in AVERAGES
             for column in (
-                *(Column(each.name, each.title, average.group) for each in named if each.distribution == average.group),
+                *(
+                    Column(each.name, each.title, average.group)
+                    for each in named
+                    if each.distribution == average.group
+                ),
                 average,
             )
         )
@@ -155,19 +165,22 @@ class BenchmarkScores:
         several = len(self._models) > 1
         return [
             BeforeTraining(
-                each.name if several else "", {name: {0: share} for name, share in self._of_columns(each).items()}
+                each.name if several else "",
+                {name: {0: share} for name, share in self._of_columns(each).items()},
             )
             for each in self._models
         ]
 
     def _of_columns(self, scores: RunScores) -> dict[str, float]:
-        return {column.name: scores.shares[column.name] for column in self.columns if column.name in scores.shares}
+        return {
+            column.name: scores.shares[column.name] for column in self.columns if column.name in scores.shares
+        }
 
     def notes(self) -> Iterator[str]:
         """Which scores were taken, and where they don't compare."""
         yield (
-            "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out accuracy"
-            " is left out."
+            "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out"
+            " accuracy is left out."
         )
         for run in self._runs:
             steps, scores = checkpoint_steps(run.path), self._scores.get(run.path)

@@ -1,4 +1,4 @@
-"""A table of arms as text: for a terminal of 80 columns, Markdown, CSV, JSON."""
+"""A table of arms as text: for a terminal of 80 columns, Markdown, LaTeX, CSV."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from olr_cli.analysis import latex as tex
 from olr_cli.analysis.arms_table import Row, Table
 
 NOTHING = "\N{EN DASH}"
@@ -34,16 +35,31 @@ def terminal(table: Table) -> RenderableType:
 
 def markdown(table: Table) -> str:
     """A line an arm: mean ± sd in percent, and the difference to the baseline with its interval in brackets."""
-    arms = list(dict.fromkeys(row.arm for row in table.rows))
-    lines = [f"| arm | n | {' | '.join(f'{title}, %' for title in table.titles.values())} |"]
-    lines.append("|---" * (2 + len(table.titles)) + "|")
-    for arm in arms:
+    lines = [f"| {' | '.join(_heads(table))} |", "|---" * (2 + len(table.titles)) + "|"]
+    lines += [f"| {' | '.join(cells)} |" for cells in _lines(table)]
+    return "\n".join([*lines, "", _what(table)])
+
+
+def latex(table: Table) -> str:
+    """A `tabular` with the rules of booktabs; the lines and cells of `markdown`."""
+    heads = [tex.escaped(head) for head in _heads(table)]
+    body = [tex.row([tex.escaped(arm), *map(tex.number, numbers)]) for arm, *numbers in _lines(table)]
+    return tex.tabular(heads, body, [_what(table)])
+
+
+def _heads(table: Table) -> list[str]:
+    return ["arm", "n", *(f"{title}, %" for title in table.titles.values())]
+
+
+def _lines(table: Table) -> Iterator[list[str]]:
+    for arm in dict.fromkeys(row.arm for row in table.rows):
         rows = {row.metric: row for row in table.rows if row.arm == arm}
         runs = max(len(row.values) for row in rows.values())
-        cells = [_markdown_cell(rows[metric]) for metric in table.titles]
-        lines.append(f"| {arm} | {runs} | {' | '.join(cells)} |")
-    what = f"Mean ± sd; in brackets the paired difference to {table.baseline} and its 95 % t interval."
-    return "\n".join([*lines, "", what])
+        yield [arm, str(runs), *(_cell(rows[metric]) for metric in table.titles)]
+
+
+def _what(table: Table) -> str:
+    return f"Mean ± sd; in brackets the paired difference to {table.baseline} and its 95 % t interval."
 
 
 def comma_separated(table: Table) -> str:
@@ -90,7 +106,7 @@ def _interval(row: Row) -> str:
     return f"[{_points(difference.low)}, {_points(difference.high)}]"
 
 
-def _markdown_cell(row: Row) -> str:
+def _cell(row: Row) -> str:
     if row.mean is None:
         return NOTHING
     spread = "" if row.sd is None else f" ± {_percent(row.sd)}"

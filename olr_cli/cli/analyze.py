@@ -10,16 +10,23 @@ import typer
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
     from olr_cli.analysis.arms_table import Table
+    from olr_cli.analysis.paper_table import PaperTable
 
-FORMATS = ("terminal", "markdown", "csv", "json")
+FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 """How tables can be printed."""
+
+_STANDING_ALONE = ("markdown", "latex", "csv")
+"""Formats in which standard output has a table and nothing else."""
 
 
 def analyze(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Run directories, or folders with runs below them.", show_default=False
+            metavar="RUN...",
+            help="Run directories, or folders with runs below them; for the paper's tables also evaluations of models"
+            " before training.",
+            show_default=False,
         ),
     ],
     figure: Annotated[
@@ -30,12 +37,18 @@ def analyze(
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option("--table", help="arms: arms compared, paired by seed. By default with several arms."),
+        typer.Option(
+            "--table",
+            help="arms: arms compared, paired by seed (by default with several arms); baselines: the paper's table of"
+            " baselines, ours beside the published.",
+        ),
     ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
-            "--baseline", metavar="ARM", help="The arm that others are compared to; by default the first."
+            "--baseline",
+            metavar="ARM",
+            help="Of --table arms: the arm that others are compared to; by default the first.",
         ),
     ] = None,
     out: Annotated[
@@ -47,7 +60,7 @@ def analyze(
         ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="How tables are printed: terminal, markdown, csv or json.")
+        str, typer.Option("--format", help="How tables are printed: terminal, markdown, latex, csv or json.")
     ] = "terminal",
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
@@ -57,14 +70,16 @@ def analyze(
     from olr_cli.data.arithmetic import mixture_note
 
     shape = "json" if json else figures.known("format", [format_], FORMATS)[0]
-    only_table = not figure and (table is not None or shape in ("markdown", "csv"))
+    only_table = not figure and (table is not None or shape in _STANDING_ALONE)
     drawn = figures.known("figure", [] if only_table else figure or ["all"], FIGURES)
-    found = find_runs(runs)
+    places, models = figures.runs_and_models(runs)
+    found = find_runs(places)
     arms = group(found)
-    wants_table = len(arms) > 1 or baseline is not None or shape in ("markdown", "csv")
+    wants_table = len(arms) > 1 or baseline is not None or shape in _STANDING_ALONE
     counted = figures.known("table", [table] if table else ["arms"] if wants_table else [], TABLES)
-    folder = (out or figures.default_folder(runs, found)) if drawn else Path()
-    tables = {name: figures.count(name, arms, baseline) for name in counted}
+    figures.require_use(models, counted)
+    folder = (out or figures.default_folder(places, found)) if drawn else Path()
+    tables = {name: figures.count(name, arms, baseline, models) for name in counted}
     written = figures.draw(drawn, arms, folder)
     policies = sorted({run.recipe.model.path for run in found})
     notes = [note for note in map(mixture_note, policies) if note is not None]
@@ -84,37 +99,37 @@ def analyze(
         if file.suffix == ".png":
             typer.echo(f"Wrote {file}, .pdf and .csv", err=shape != "terminal")
     if shape == "terminal":
-        typer.echo(f"Next: {_next_command(arms, runs)}")
+        typer.echo(f"Next: {_next_command(arms, runs, counted)}")
 
 
-def _print_json(tables: dict[str, Table], written: list[Path], notes: list[str]) -> None:
+def _print_json(tables: dict[str, Table | PaperTable], written: list[Path], notes: list[str]) -> None:
     import json
 
-    found = {
-        name: {"baseline": table.baseline, "rows": [row.plain() for row in table.rows]}
-        for name, table in tables.items()
-    }
+    found = {name: table.plain() for name, table in tables.items()}
     typer.echo(
         json.dumps({"tables": found, "written": [str(file) for file in written], "notes": notes}, indent=2)
     )
 
 
-def _print_table(table: Table, shape: str) -> None:
+def _print_table(table: Table | PaperTable, shape: str) -> None:
     from rich.console import Console
 
-    from olr_cli.analysis import table_text
+    from olr_cli.analysis import printing
 
-    if shape == "terminal":
-        console = Console(highlight=False)
-        console.print(table_text.terminal(table))
-        for footnote in table_text.footnotes(table):
-            console.print(footnote, style="dim")
-    else:
-        typer.echo(table_text.markdown(table) if shape == "markdown" else table_text.comma_separated(table))
+    if shape != "terminal":
+        typer.echo(printing.text(table, shape))
+        return
+    console = Console(highlight=False)
+    shown = printing.terminal(table)
+    # A table wider than the terminal is wrapped by it, not squeezed until nobody can read it.
+    Console(highlight=False, width=max(console.width, printing.width(shown))).print(shown)
+    for footnote in printing.footnotes(table):
+        console.print(footnote, style="dim")
 
 
-def _next_command(arms: list[Arm], places: list[Path]) -> str:
-    if len(arms) == 1:
+def _next_command(arms: list[Arm], places: list[Path], tables: list[str]) -> str:
+    if len(arms) == 1 and not tables:
         return f"olr replay {arms[0].runs[0].path} --set method.slope_threshold=0.1   (other criteria, no training)"
     given = " ".join(map(str, places[:3])) + " \N{HORIZONTAL ELLIPSIS}" * (len(places) > 3)
-    return f"olr analyze {given} --format markdown   (the table for a paper or README)"
+    table = "" if tables in ([], ["arms"]) else f" --table {tables[-1]}"
+    return f"olr analyze {given}{table} --format markdown   (the table for a paper or README)"

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from olr_cli.runs.metrics import Metrics
@@ -55,14 +56,14 @@ class LineProgress:
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._rows = EpochRows(steps, steps_per_epoch, seen)
         self._steps, self._done, self._began = steps, done, time.monotonic()
-        for line in HEADER:
-            self.say(line)
+        for line, above_time in zip(HEADER, ("time", "left"), strict=True):
+            self.say(f"{line}{above_time:>5}")
 
     def step(self, step: int, metrics: Metrics) -> None:
         row = self._rows.add(step, metrics)
         if row is not None:
             pace = (time.monotonic() - self._began) / max(1, step - self._done)
-            self.say(f"{row} {clock(pace * (self._steps - step)):>5} left" if step else row)
+            self.say(f"{row}{rough_duration(pace * (self._steps - step)):>5}" if step else row.rstrip())
 
     def say(self, sentence: str) -> None:
         print(sentence, file=self._stream, flush=True)
@@ -86,6 +87,7 @@ class LiveProgress:
             MofNCompleteColumn(),
             TextColumn("steps, left"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[latest]}"),
             console=self._console,
             expand=False,
         )
@@ -97,14 +99,23 @@ class LiveProgress:
             self.say(line)
         self._bar.start()
         self._task = self._bar.add_task(
-            "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1
+            "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1, latest=""
         )
 
     def step(self, step: int, metrics: Metrics) -> None:
         row = self._rows.add(step, metrics)
         if row is not None:
-            self.say(row)
-        self._bar.update(self._task, completed=step, epoch=max(0, step - 1) // self._per_epoch + 1)
+            self.say(row.rstrip())
+        self._bar.update(
+            self._task,
+            completed=step,
+            epoch=max(0, step - 1) // self._per_epoch + 1,
+            latest="  ".join(
+                f"{column.heading} {column.cell(metrics[column.metric])}"
+                for column in (_ENTROPY, _EQUAL)
+                if column.metric in metrics
+            ),
+        )
 
     def say(self, sentence: str) -> None:
         self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
@@ -113,19 +124,58 @@ class LiveProgress:
         self._bar.stop()
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the table.
+
+    Attributes:
+        above: the first line of its heading; may reach over columns to the left that have none.
+        heading: the second line.
+        width: with the space before it.
+        metric: what it shows.
+        decimals: of a plain number, at most, and as few as leave four digits; None: a share, in percent.
+    """
+
+    above: str
+    heading: str
+    width: int
+    metric: str
+    decimals: int | None = None
+
+    def cell(self, value: float) -> str:
+        """The value, without the space before it."""
+        if self.decimals is None:
+            return f"{value:.0%}"
+        digits = len(f"{abs(value):.0f}")
+        shown = f"{value:.{min(self.decimals, max(0, 4 - digits))}f}"
+        return shown if len(shown) < self.width else f"{value:.0e}"
+
+
+_ENTROPY = _Column("", "entropy", 8, "policy/entropy", decimals=2)
+_EQUAL = _Column("groups", "equal", 6, "rollout/zero_variance_groups")
 _COLUMNS = (
-    ("", "reward", "rollout/reward"),
-    ("majority", "clean", "majority/accuracy_clean"),
-    ("right", "noisy", "majority/accuracy_noisy"),
-    ("labels", "replaced", "label/selection_ratio"),
-    ("", "right", "label/selected_accuracy"),
-    ("wrong", "labels", "label/effective_noise"),
-    ("held-out", "accuracy", "eval/avg"),
+    _Column("", "reward", 7, "rollout/reward", decimals=2),
+    _Column("", "clean", 6, "majority/accuracy_clean"),
+    _Column("majority right", "noisy", 6, "majority/accuracy_noisy"),
+    _Column("", "replaced", 9, "label/selection_ratio"),
+    _Column("", "right", 6, "label/selected_accuracy"),
+    _Column("----- labels -----", "wrong", 6, "label/effective_noise"),
+    _Column("held-out", "accuracy", 9, "eval/avg"),
+    _ENTROPY,
+    _Column("", "length", 7, "rollout/length", decimals=1),
+    _EQUAL,
 )
-HEADER = (
-    "      " + "".join(f"{above:>9}" for above, _, _ in _COLUMNS),
-    "epoch " + "".join(f"{below:>9}" for _, below, _ in _COLUMNS),
-)
+
+
+def _above() -> str:
+    line = " " * len("epoch")
+    for column in _COLUMNS:
+        line = f"{line}{' ' * column.width}"
+        line = line[: len(line) - len(column.above)] + column.above
+    return line
+
+
+HEADER = (_above(), "epoch" + "".join(f"{column.heading:>{column.width}}" for column in _COLUMNS))
 """Two lines above the rows; with the time left, 80 columns."""
 
 
@@ -147,12 +197,13 @@ class EpochRows:
         self._seen.append(metrics)
         if step % self._per_epoch and step != self._steps:
             return None
-        cells = []
-        for _, _, name in _COLUMNS:
+        row = f"{-(-step // self._per_epoch):>5}"
+        for column in _COLUMNS:
+            name = column.metric
             values = [metrics[name] for metrics in self._seen if name in metrics]
-            cells.append(f"{_of_epoch(name, values):>9.0%}" if values else " " * 9)
+            row += f"{column.cell(_of_epoch(name, values)) if values else '':>{column.width}}"
         self._seen.clear()
-        return f"{-(-step // self._per_epoch):>5} {''.join(cells)}"
+        return row
 
 
 def choose_progress(*, as_json: bool) -> Progress:
@@ -187,3 +238,15 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def rough_duration(seconds: float) -> str:
+    """A duration in at most four characters: 45s, 12m, 3.5h, 26h, 12d."""
+    if seconds < 99.5:
+        return f"{seconds:.0f}s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f}m"
+    hours = seconds / 3600
+    if hours < 47.5:
+        return f"{hours:.1f}h" if hours < 9.95 else f"{hours:.0f}h"
+    return f"{hours / 24:.0f}d"

@@ -5,19 +5,24 @@ no gradient flows through them: like the verifier's, they only weigh the tokens'
 (The authors' code averages over padding too and then sums over tokens, which rewards length.)
 
 A response has one score. Rounding gives equal responses scores that differ in the last digits, and dividing by the
-group's standard deviation would blow those up to advantages; so equal responses share their mean score.
+group's standard deviation would blow those up to advantages; so equal responses share their mean score. (Equal texts
+that were written in other tokens, or ended by another end token, are told apart by their scores.)
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import fsum
 
 from olr_cli.supervision.groups import Rollout, statistics
 
 RewardRule = Callable[[Sequence[bool], Sequence[Rollout]], tuple[float, ...]]
 """Rewards of one view's rollouts, from whether each answer is in the effective label's class, and the rollouts."""
+
+
+ROUNDING = 1e-2
+"""Nats by which the mean of one response's token statistics may differ between batches, in bfloat16."""
 
 
 def verifier_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
@@ -30,7 +35,7 @@ def self_certainty_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> 
 
     The paper's baseline Self-Certainty; Zhao et al. 2025, arXiv:2505.19590.
     """
-    return _shared(rollouts, statistics(rollouts, "self_certainty"))
+    return tuple(_shared(rollouts, "self_certainty"))
 
 
 def token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
@@ -38,7 +43,7 @@ def token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> t
 
     The paper's baseline Token-Level Entropy; Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token.
     """
-    return _shared(rollouts, [-entropy for entropy in statistics(rollouts, "entropy")])
+    return tuple(-entropy for entropy in _shared(rollouts, "entropy"))
 
 
 def mean_log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
@@ -47,7 +52,7 @@ def mean_log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]
     The paper's baseline Sentence-Level Entropy with `score_reduction: mean`: a departure from its source, which sums
     (`log_likelihood_reward`).
     """
-    return _shared(rollouts, statistics(rollouts, "mean_logprob"))
+    return tuple(_shared(rollouts, "mean_logprob"))
 
 
 def log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
@@ -56,14 +61,22 @@ def log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> 
     The paper's baseline Sentence-Level Entropy with `score_reduction: sum`; Agarwal et al. 2025, arXiv:2505.15134,
     EM-RL-sequence.
     """
-    means, lengths = statistics(rollouts, "mean_logprob"), statistics(rollouts, "tokens")
-    return _shared(rollouts, [mean * tokens for mean, tokens in zip(means, lengths, strict=True)])
+    means, lengths = _shared(rollouts, "mean_logprob"), statistics(rollouts, "tokens")
+    return tuple(mean * tokens for mean, tokens in zip(means, lengths, strict=True))
 
 
-def _shared(rollouts: Sequence[Rollout], scores: Sequence[float]) -> tuple[float, ...]:
-    """Each response's mean score over the rollouts that are equal to it."""
-    equal: defaultdict[tuple[str, int | None], list[float]] = defaultdict(list)
-    for rollout, score in zip(rollouts, scores, strict=True):
-        equal[rollout.response, rollout.tokens].append(score)
-    means = {response: fsum(own) / len(own) for response, own in equal.items()}
-    return tuple(means[rollout.response, rollout.tokens] for rollout in rollouts)
+def _shared(rollouts: Sequence[Rollout], name: str) -> list[float]:
+    """A statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
+    scores = statistics(rollouts, name)
+    what = [(rollout.response, rollout.tokens or 0) for rollout in rollouts]
+    order = sorted(range(len(rollouts)), key=lambda place: (what[place], scores[place]))
+    starts = [
+        number
+        for number, (one, other) in enumerate(pairwise(order), start=1)
+        if what[one] != what[other] or scores[other] - scores[one] >= ROUNDING
+    ]
+    for start, end in pairwise([0, *starts, len(order)]):
+        mean = fsum(scores[place] for place in order[start:end]) / (end - start)
+        for place in order[start:end]:
+            scores[place] = mean
+    return scores

@@ -1,0 +1,146 @@
+"""The baselines on the local engine: scores against brute force, both views, who trains, resumed bit for bit."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from test_resume import recipe
+from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
+
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import Prompt
+from olr_cli.engines.launch import launch
+from olr_cli.engines.local.loop import (
+    LocalEngine,
+    advantages_and_trains,
+    rollout_groups,
+    training_keys,
+)
+from olr_cli.engines.local.sampler import sample
+from olr_cli.errors import UserError
+from olr_cli.recipe import CoRewardMethod, SelfCertaintyMethod, SequenceEntropyMethod, TokenEntropyMethod
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.progress import JsonProgress
+from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.supervision import Supervisor, compose
+
+TEMPERATURE = 0.7
+
+
+def brute_force(policy, prompt, response):
+    """Of one response: mean KL(uniform || pi), minus mean entropy, mean and sum of log pi, each by its definition."""
+    logprobs_T, log_pi_TV = plain_logprobs(policy, prompt, response, TEMPERATURE)
+    pi_TV, V = log_pi_TV.exp().double(), log_pi_TV.shape[1]
+    certainty = sum(sum(1 / V * (math.log(1 / V) - math.log(p)) for p in pi_V.tolist()) for pi_V in pi_TV)
+    entropy = -sum(sum(p * math.log(p) for p in pi_V.tolist()) for pi_V in pi_TV)
+    return {
+        "self_certainty": certainty / len(response),
+        "token_entropy": -entropy / len(response),
+        "mean": float(logprobs_T.mean()),
+        "sum": float(logprobs_T.sum()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        (SelfCertaintyMethod(), "self_certainty"),
+        (TokenEntropyMethod(), "token_entropy"),
+        (SequenceEntropyMethod(), "mean"),
+        (SequenceEntropyMethod(score_reduction="sum"), "sum"),
+    ],
+)
+def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_alone(method, name):
+    policy = tiny_policy()
+    policy.end_ids = [2, *range(45, 60)]
+    sampled = sample(policy, PROMPTS, keys(4, 6), max_new_tokens=8, temperature=TEMPERATURE)
+    assert len(set(sampled.lengths_PG.flatten().tolist())) > 3  # so padding would show
+    prompts = [Prompt(str(p), (), None, None, None) for p in range(4)]
+    with Judge() as judge, torch.no_grad():
+        supervisor = Supervisor(compose(method), judge, seed=0)
+        decided = supervisor.supervise(rollout_groups(prompts, sampled, 1, 1, ("original",)))
+        for p, group in enumerate(decided):
+            for g, reward in enumerate(group.rewards):
+                response = sampled.tokens_PGT[p, g, : sampled.lengths_PG[p, g]].tolist()
+                expected = brute_force(policy, PROMPTS[p], response)[name]
+                assert reward == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
+    a_recipe = recipe(method={"name": "co_reward"})
+    views = compose(CoRewardMethod()).views
+    prompts = [Prompt(name, (), "1", "1", "clean") for name in "abc"]
+    both, plain = (training_keys(a_recipe, 1, prompts, names) for names in (views, ("original",)))
+    assert both.shape == (6, a_recipe.train.rollouts_per_prompt)
+    assert np.array_equal(both[::2], plain)  # what a prompt itself is asked is what any method asks it
+    assert len(set(both.flatten().tolist())) == both.size
+
+    policy = tiny_policy()
+    sampled = sample(policy, [tokens for tokens in PROMPTS[:3] for _ in views], both, max_new_tokens=3)
+    groups = rollout_groups(prompts, sampled, 1, 1, views)
+    texts = [[rollout.response for rollout in group.rollouts] for group in groups]
+    assert texts == [sampled.texts_PG[2 * p] + sampled.texts_PG[2 * p + 1] for p in range(3)]
+    with Judge() as judge:
+        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(groups)
+    advantages, trains = advantages_and_trains(decided, views)
+    assert (advantages.shape, trains) == (both.shape, [True] * 6)
+    assert advantages.flatten().tolist() == [value for group in decided for value in group.advantages]
+
+
+def run(path, **method):
+    launch(recipe(method=method), path, LocalEngine, JsonProgress())
+    return path
+
+
+def test_co_reward_stores_both_views_and_the_label_is_the_other_views_majority(tmp_path):
+    place = run(tmp_path / "run", name="co_reward")
+    rollouts = scan_rollouts(place).collect()
+    counts = rollouts.group_by("prompt_id", "visit", "view").len()
+    assert set(counts["len"]) == {recipe().train.rollouts_per_prompt}
+    assert set(rollouts["view"]) == {"original", "rephrased"}
+    labels = scan_labels(place).filter(pl.col("label_source") == "majority")
+    of_label = labels.select("prompt_id", "visit", "effective_label").collect()
+    rewarded = rollouts.join(of_label, on=["prompt_id", "visit"]).filter(view="original", reward=1)
+    assert rewarded.height > 0
+    assert (rewarded["answer_class"] == rewarded["effective_label"]).all()
+    assert rollouts.filter(view="rephrased")["reward"].sum() > 0
+
+
+@pytest.mark.parametrize("name", ["small_loss_selection", "random_selection"])
+def test_half_of_each_step_trains_where_half_of_the_labels_are_marked(tmp_path, name):
+    labels = scan_labels(run(tmp_path / "run", name=name)).collect()
+    shares = labels.group_by("step").agg(pl.col("trains").mean())["trains"]
+    assert shares.len() > 0
+    assert all(abs(share - 0.5) < 0.1 for share in shares)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "co_reward", "smoothing": 0.1},
+        {"name": "self_certainty", "penalty_weight": 0.01},
+        {"name": "small_loss_selection"},
+    ],
+)
+def test_a_run_repeats_bit_for_bit(tmp_path, method):
+    one, other = (scan_rollouts(run(tmp_path / name, **method)).collect() for name in ("a", "b"))
+    assert one.equals(other)
+    assert (
+        read_metrics(tmp_path / "a")[-1]["policy/entropy"]
+        == read_metrics(tmp_path / "b")[-1]["policy/entropy"]
+    )
+
+
+def test_co_reward_on_data_without_rephrased_prompts_is_refused_in_a_sentence(tmp_path):
+    data = tmp_path / "plain.jsonl"
+    data.write_text('{"question": "1+1=", "answer": "2"}\n')
+    with pytest.raises(UserError, match=r"method 'co_reward'.*rephrased_prompt"):
+        launch(
+            recipe(method={"name": "co_reward"}, data={"train": str(data)}, noise=None),
+            tmp_path / "run",
+            LocalEngine,
+            JsonProgress(),
+        )
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,200 @@
+"""Every row of the methods table: label, reward, prompts that train; and mixes of them."""
+
+from fractions import Fraction
+
+import pytest
+
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.recipe import (
+    METHODS,
+    CoRewardMethod,
+    GrpoMethod,
+    OlrMethod,
+    RandomSelectionMethod,
+    SelfCertaintyMethod,
+    SequenceEntropyMethod,
+    SmallLossSelectionMethod,
+    TokenEntropyMethod,
+    TtrlMethod,
+)
+from olr_cli.recipe_files import validate
+from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision.methods import _METHODS
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge() as judge:
+        yield judge
+
+
+WRONG = Prompt("p", (), SENTINEL, "12", "inactive")
+
+
+def answering(answers, view="original"):
+    return [Rollout("none" if a is None else rf"\boxed{{{a}}}", view=view) for a in answers]
+
+
+def supervise(judge, method, rollouts, prompt=WRONG, **settings):
+    supervisor = Supervisor(compose(method), judge, seed=0, **settings)
+    (decided,) = supervisor.supervise([RolloutGroup(prompt, 1, 1, tuple(rollouts))])
+    return decided
+
+
+def test_every_method_of_a_recipe_can_be_composed():
+    assert set(_METHODS) == set(METHODS)
+    names = [compose(section()).name for section in METHODS]
+    assert names == [section.model_fields["name"].default for section in METHODS]
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ({"name": "grpo", "penalty_weight": 0.01}, "confidence_penalty"),
+        ({"name": "confidence_penalty", "smoothing": 0.1}, "confidence_penalty+label_smoothing"),
+        ({"name": "olr", "penalty_weight": 0.01}, "olr+confidence_penalty"),
+        (
+            {"name": "olr", "criteria": ["slope"], "prompts": "random"},
+            "olr_without_consistency+random_selection",
+        ),
+        ({"name": "ttrl", "prompts": "small_loss"}, "ttrl+small_loss_selection"),
+        ({"name": "random_selection"}, "random_selection"),
+    ],
+)
+def test_a_mix_is_named_by_its_parts(section, name):
+    assert compose(validate({"method": section}, "x").method).name == name
+
+
+@pytest.mark.parametrize(
+    ("answers", "label", "rewards"),
+    [
+        (["7", "7", "12", None], "7", (1, 1, 0, 0)),
+        (["7", "12", "12", "7"], "12", (0, 1, 1, 0)),  # a tie: 12 is the first to have two
+        (["12", "7", "7", "12"], "7", (0, 1, 1, 0)),
+        (["7", "12"], "7", (1, 0)),
+    ],
+)
+def test_ttrl_rewards_the_majority_of_the_visit_in_a_tie_the_first_to_reach_it(
+    judge, answers, label, rewards
+):
+    decided = supervise(judge, TtrlMethod(), answering(answers))
+    assert (decided.label.effective_label, decided.rewards) == (label, rewards)
+    assert (decided.label.label_source, decided.label.is_selected) == ("majority", True)
+
+
+def test_without_an_answer_there_is_no_vote_and_no_reward(judge):
+    decided = supervise(judge, TtrlMethod(), answering([None, None]))
+    assert (decided.label.label_source, decided.label.effective_label) == ("none", None)
+    assert decided.rewards == (0, 0)
+
+
+def test_co_reward_rewards_each_view_by_the_majority_of_the_other(judge):
+    rollouts = answering(["7", "7", "12"]) + answering(["12", "12", "7"], "rephrased")
+    decided = supervise(judge, CoRewardMethod(), rollouts)
+    assert decided.rewards == (0, 0, 1, 0, 0, 1)
+    assert [(r.view, r.sample) for r in decided.rollouts] == [
+        (view, place) for place, view in enumerate(["original"] * 3 + ["rephrased"] * 3)
+    ]
+    label = decided.label
+    assert (label.majority_answer, label.majority_count, label.rollouts) == ("7", 2, 3)
+    assert (label.effective_label, label.effective_label_is_correct) == ("12", True)
+    assert label.reward_mean == pytest.approx(1 / 3)
+
+
+def test_co_reward_normalises_each_view_for_itself(judge):
+    rollouts = answering(["7", "7", "12"]) + answering(["12", "12", "12"], "rephrased")
+    decided = supervise(judge, CoRewardMethod(), rollouts)
+    assert decided.rewards == (0, 0, 1, 0, 0, 0)
+    assert decided.advantages[3:] == (0, 0, 0)
+    assert sum(decided.advantages[:3]) == pytest.approx(0)
+    assert not decided.label.has_zero_variance
+
+
+def test_a_view_without_answers_gives_the_other_no_label(judge):
+    decided = supervise(judge, CoRewardMethod(), answering(["7", "7"]) + answering([None, None], "rephrased"))
+    assert decided.label.label_source == "none"
+    assert decided.rewards == (0, 0, 0, 0)
+    assert decided.label.has_zero_variance
+
+
+@pytest.mark.parametrize(("method", "views"), [(CoRewardMethod(), 1), (GrpoMethod(), 2)])
+def test_a_group_with_other_views_than_the_methods_is_refused(judge, method, views):
+    rollouts = [r for view in ("original", "rephrased")[:views] for r in answering(["7", "7"], view)]
+    with pytest.raises(ValueError, match="rollouts of the views"):
+        supervise(judge, method, rollouts)
+
+
+STATISTICS = [
+    Rollout("a", tokens=4, mean_logprob=-0.5, entropy=0.9, self_certainty=2.0),
+    Rollout("b", tokens=1, mean_logprob=-1.0, entropy=0.1, self_certainty=1.0),
+    Rollout("c", tokens=3, mean_logprob=-0.1, entropy=0.4, self_certainty=7.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "rewards"),
+    [
+        (SelfCertaintyMethod(), (2.0, 1.0, 7.0)),
+        (TokenEntropyMethod(), (-0.9, -0.1, -0.4)),
+        (SequenceEntropyMethod(), (-0.5, -1.0, -0.1)),
+        (SequenceEntropyMethod(score_reduction="sum"), (-2.0, -1.0, -0.30000000000000004)),
+    ],
+)
+def test_intrinsic_rewards_are_the_rollouts_own_statistics_and_need_no_label(judge, method, rewards):
+    decided = supervise(judge, method, STATISTICS, Prompt("p", (), None, None, None))
+    assert decided.rewards == rewards
+    assert (decided.label.label_source, decided.label.effective_label) == ("none", None)
+    assert not compose(method).needs_labels
+
+
+def test_equal_responses_have_equal_intrinsic_rewards_whatever_rounding_did(judge):
+    rounded = [Rollout("same", tokens=4, self_certainty=5.0 + error) for error in (0, 1e-7, -1e-7, 2e-7)]
+    decided = supervise(judge, SelfCertaintyMethod(), rounded)
+    assert decided.advantages == (0, 0, 0, 0)
+    assert decided.label.has_zero_variance
+
+
+def test_one_text_in_other_tokens_is_another_response(judge):
+    end_tokens = [Rollout("same", tokens=4, self_certainty=score) for score in (5.0, 2.0, 5.000001)]
+    rewards = supervise(judge, SelfCertaintyMethod(), end_tokens).rewards
+    assert rewards[0] == rewards[2] == pytest.approx(5.0000005)
+    assert rewards[1] == 2.0
+
+
+def test_a_reward_without_its_statistic_is_an_error_not_a_zero(judge):
+    with pytest.raises(ValueError, match="no self_certainty"):
+        supervise(judge, SelfCertaintyMethod(), answering(["12", "7"]))
+
+
+def step(judge, method, groups, **settings):
+    supervisor = Supervisor(compose(method), judge, seed=0, **settings)
+    return supervisor.supervise(groups)
+
+
+@pytest.mark.parametrize("method", [SmallLossSelectionMethod(), RandomSelectionMethod()])
+def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(judge, method):
+    groups = [
+        RolloutGroup(
+            Prompt(str(n), (), "12", "12", "clean"),
+            1,
+            1,
+            tuple(
+                Rollout(rf"\boxed{{{answer}}}", tokens=2, mean_logprob=-0.1 * n) for answer in (12, 12, 7, n)
+            ),
+        )
+        for n in range(6)
+    ]
+    chosen = step(judge, method, groups, keep_fraction=Fraction(1, 2))
+    everyone = step(judge, GrpoMethod(), groups)
+    assert sum(group.trains for group in chosen) == 3
+    assert [group.label.trains for group in chosen] == [group.trains for group in chosen]
+    assert [group.rewards for group in chosen] == [group.rewards for group in everyone]
+    assert all(group.trains for group in everyone)
+
+
+def test_olr_labels_can_be_mixed_with_any_choice_of_prompts(judge):
+    mixed = OlrMethod(criteria=(), warmup_epochs=0, prompts="random")
+    decided = supervise(judge, mixed, answering(["7", "7", "12"]))
+    assert (decided.label.effective_label, decided.label.label_source) == ("7", "majority")
+    assert decided.trains  # at least one prompt of a step trains

@@ -1,0 +1,124 @@
+"""Which prompts of a step train: so many, the right ones, the same ones again (R18)."""
+
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.errors import UserError
+from olr_cli.recipe import GrpoMethod, RandomSelectionMethod, SmallLossSelectionMethod
+from olr_cli.supervision import Rollout, RolloutGroup
+from olr_cli.supervision.advantages import group_advantages
+from olr_cli.supervision.selection import (
+    Candidate,
+    any_prompt,
+    keep_fraction,
+    small_loss,
+    training_prompts,
+)
+
+HALF = Fraction(1, 2)
+
+
+def candidate(name, rewards, mean_logprobs=None, tokens=None, visit=1):
+    mean_logprobs = mean_logprobs or [-1.0] * len(rewards)
+    tokens = tokens or [3] * len(rewards)
+    rollouts = tuple(
+        Rollout("", tokens=length, mean_logprob=mean)
+        for length, mean in zip(tokens, mean_logprobs, strict=True)
+    )
+    prompt = Prompt(name, (), "1", "1", "clean")
+    return Candidate(RolloutGroup(prompt, visit, visit, rollouts), group_advantages(rewards))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 1.0]), st.lists(st.floats(-9, -0.01), min_size=1, max_size=5)),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_small_loss_is_the_absolute_token_mean_of_advantage_times_log_likelihood(rollouts):
+    rewards = [reward for reward, _ in rollouts]
+    advantages = group_advantages(rewards)
+    of_tokens = [
+        advantage * logprob
+        for advantage, (_, logprobs) in zip(advantages, rollouts, strict=True)
+        for logprob in logprobs
+    ]
+    found = small_loss(
+        candidate("p", rewards, [np.mean(own) for _, own in rollouts], [len(own) for _, own in rollouts])
+    )
+    assert found == pytest.approx(abs(np.mean(of_tokens)), abs=1e-9)
+
+
+def test_groups_of_equal_rewards_have_no_loss_and_are_the_first_to_train():
+    step = [candidate("solved", [1, 1, 1, 1]), candidate("hopeless", [0, 0, 0, 0])]
+    step += [candidate(name, [1, 1, 0, 0], [-0.1, -0.2, -2.0, -3.0]) for name in ("a", "b")]
+    assert small_loss(step[0]) == small_loss(step[1]) == 0
+    assert training_prompts(step, small_loss, HALF, seed=0) == [True, True, False, False]
+
+
+def test_the_prompts_with_the_smallest_loss_train():
+    step = [candidate(str(gap), [1, 0], [-1.0, -1.0 - gap]) for gap in (3, 1, 2, 4)]
+    assert training_prompts(step, small_loss, HALF, seed=0) == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "fraction", "kept"),
+    [(5, "0.5", 3), (4, "0.5", 2), (10, "0.25", 3), (3, "0.01", 1), (7, "1", 7)],
+)
+def test_so_many_prompts_train_as_the_fraction_says_halves_up_and_at_least_one(prompts, fraction, kept):
+    step = [candidate(str(number), [1, 0]) for number in range(prompts)]
+    assert sum(training_prompts(step, any_prompt, Fraction(fraction), seed=0)) == kept
+
+
+def test_a_random_choice_is_that_of_its_seed_whatever_the_order_and_another_at_every_visit():
+    names = [str(number) for number in range(12)]
+
+    def chosen(order, seed=0, visit=1):
+        step = [candidate(name, [1, 0], visit=visit) for name in order]
+        trains = training_prompts(step, any_prompt, HALF, seed)
+        return {name for name, does in zip(order, trains, strict=True) if does}
+
+    first = chosen(names)
+    assert chosen(names[::-1]) == first
+    assert chosen(names, visit=2) != first
+    assert chosen(names, seed=1) != first
+
+
+def test_every_prompt_is_chosen_about_equally_often():
+    step = [candidate(str(number), [1, 0]) for number in range(8)]
+    times = Counter()
+    for seed in range(400):
+        trains = training_prompts(step, any_prompt, HALF, seed)
+        times.update(number for number, does in enumerate(trains) if does)
+    assert all(150 < times[number] < 250 for number in range(8))  # 200 expected, standard deviation 10
+
+
+PROMPTS = [Prompt(str(n), (), "1", "1", "clean") for n in range(3)]
+MARKED = [*PROMPTS, Prompt("3", (), SENTINEL, "1", "inactive")]
+
+
+def test_by_default_the_share_that_is_not_marked_trains():
+    assert keep_fraction(RandomSelectionMethod(), MARKED) == Fraction(3, 4)
+    assert keep_fraction(SmallLossSelectionMethod(keep_fraction=Decimal("0.3")), MARKED) == Fraction(3, 10)
+    assert keep_fraction(GrpoMethod(), MARKED) == 1
+
+
+def test_without_known_marks_the_share_must_be_named():
+    unknown = [replace(PROMPTS[0], noise_type=None)]
+    with pytest.raises(UserError, match=r"method\.keep_fraction is not set.*not known of these data"):
+        keep_fraction(SmallLossSelectionMethod(), unknown)
+    assert keep_fraction(SmallLossSelectionMethod(keep_fraction=Decimal("0.5")), unknown) == HALF
+
+
+def test_where_every_label_is_marked_nothing_would_train():
+    with pytest.raises(UserError, match=r"which is none; set method\.keep_fraction"):
+        keep_fraction(RandomSelectionMethod(), MARKED[3:])
