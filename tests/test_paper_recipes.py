@@ -21,9 +21,11 @@ QWEN_4B, QWEN_8B = "Qwen/Qwen3-4B-Base", "Qwen/Qwen3-8B-Base"
 LLAMA_8B = "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"
 NOISE = ("inactive", "active")
 GRPO, OLR = "grpo", "olr delta 0.05 T 5"
+UNSUPERVISED = ("ttrl", "co_reward", "self_certainty", "token_entropy", "sequence_entropy")
+ROBUST = ("confidence_penalty", "label_smoothing", "small_loss_selection", "random_selection")
 
 # What the paper's tables print, a tuple a row: policy, prompts, noise, ratio (None: the marks of the published file,
-# drawn at 0.5), method. Rows of untrained policies and of baselines are left out.
+# drawn at 0.5), method. Rows of untrained policies are left out.
 PUBLISHED = {
     "noise-ratios": set(product([QWEN_4B], [800], NOISE, ["0.1", "0.3", "0.5", "0.7", "0.9"], [GRPO, OLR])),
     "scale-4k": set(product([QWEN_4B], [4000], NOISE, [None], [GRPO, OLR])),
@@ -50,6 +52,10 @@ PUBLISHED = {
             [OLR, "olr_without_slope T 5", f"olr_without_consistency{OLR[3:]}"],
         )
     ),
+    "baselines": {
+        *product([QWEN_4B], [800], NOISE, ["0.5"], [GRPO, *ROBUST, OLR]),
+        *product([QWEN_4B], [800], ["none"], ["0"], UNSUPERVISED),
+    },
 }
 
 
@@ -61,7 +67,8 @@ def row(recipe):
         delta = "" if "slope" in missing else f" delta {recipe.method.slope_threshold}"
         method += "".join(f"_without_{name}" for name in missing) + f"{delta} T {recipe.method.warmup_epochs}"
     ratio = None if recipe.noise.ratio is None else str(recipe.noise.ratio)
-    return recipe.model.path, recipe.data.limit, recipe.noise.type, ratio, method
+    noise = recipe.noise.type if recipe.noise.ratio != 0 else "none"
+    return recipe.model.path, recipe.data.limit, noise, ratio, method
 
 
 def runs(name, *overrides):
@@ -89,7 +96,13 @@ def test_every_file_is_a_table_or_the_default_run_which_the_main_grid_has_too():
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers"), [("slope-sensitivity", (2, 8)), ("warmup-sensitivity", (1, 5)), ("ablation", (0, 3))]
+    ("name", "numbers"),
+    [
+        ("slope-sensitivity", (2, 8)),
+        ("warmup-sensitivity", (1, 5)),
+        ("ablation", (0, 3)),
+        ("baselines", (5, 10, 11, 16)),
+    ],
 )
 def test_the_runs_that_a_header_calls_the_main_grids_are_the_same_runs(name, numbers):
     main = {recipe.digest() for recipe in runs("noise-ratios")}

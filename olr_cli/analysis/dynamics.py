@@ -1,7 +1,8 @@
 """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): six panels, by epoch.
 
-What a method selected is shown as it was stored. Panel (e) counts what each criterion *would* have selected from the
-same history; a run whose method selects nothing is counted at the default settings of OLR, and the panel says so.
+What a method selected is shown as it was stored; methods that always or never select have nothing to show there.
+Panel (e) counts what each criterion *would* have selected from the same history; a run whose method has no criteria is
+counted at the default settings of OLR, and the panel says so.
 """
 
 from __future__ import annotations
@@ -135,6 +136,11 @@ class _History:
     def _has(self, *metrics: str) -> bool:
         return not self.metrics.filter(pl.col("metric").is_in(metrics)).is_empty()
 
+    def _selects(self) -> bool:
+        """Whether any label was a majority."""
+        ratio = self.metrics.filter(pl.col("metric") == "label/selection_ratio")
+        return bool((ratio["mean"] > 0).any())
+
     def lines(self, panel: Panel) -> tuple[Line, ...]:
         """What the panel shows of this history."""
         if not panel.otherwise or self._has(*(line.metric for line in panel.lines)):
@@ -159,8 +165,12 @@ class _History:
         panel, warmup = PANELS[letter], self.settings.warmup_epochs
         if panel.needs_truth and not self.knows_truth:
             return style.NEEDS_TRUTH
+        method = f"(method {compose(self.arm.recipe.method).name})"
         if panel.is_selection and self.arm.olr is None:
-            return f"nothing was selected\n(method {compose(self.arm.recipe.method).name})"
+            what = "every majority\nis the label" if self._selects() else "nothing was selected"
+            return f"{what}\n{method}"
+        if letter == "f" and not self._has("label/effective_noise"):
+            return f"no label is used\n{method}"
         if (panel.is_selection or letter == "e") and self.arm.epochs <= warmup:
             return f"no epoch after\na warm-up of {warmup}"
         if letter == "e" and not self._has(*_ABLATION):

@@ -28,7 +28,16 @@ STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
 
 _ROLLOUT_COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
 _PROMPT_COLUMNS = ("given_label", "true_answer", "noise_type")
-_TABLE_COLUMNS = {"prompt_id", "visit", "view", "response", "answer", "data_source", *STATISTICS, *_PROMPT_COLUMNS}
+_TABLE_COLUMNS = {
+    "prompt_id",
+    "visit",
+    "view",
+    "response",
+    "answer",
+    "data_source",
+    *STATISTICS,
+    *_PROMPT_COLUMNS,
+}
 
 
 _OF_THE_LOSS = ("method.penalty_weight", "method.smoothing")
@@ -107,7 +116,7 @@ def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
     labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_PROMPT_COLUMNS).collect()
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
     reads_anew = recipe.data.extractor != own.data.extractor
-    columns = _ROLLOUT_COLUMNS
+    columns: tuple[str, ...] = _ROLLOUT_COLUMNS
     if reads_anew or tells_responses_apart(recipe):
         columns = (*columns, "response")
     steps: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), count)

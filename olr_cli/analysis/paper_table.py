@@ -163,7 +163,8 @@ def build(layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = ()) -> P
     source = source_of(arms, models)
     maker = _Maker(layout, arms, source)
     rows = [*maker.rows_of_the_paper(), *maker.other_rows()]
-    notes = [*source.notes(), *_notes(layout, rows, source), *layout.departures(arms)]
+    notes = [*source.notes(), layout.published, *maker.unlike_the_paper(), *_notes(rows, source)]
+    notes += layout.departures(arms)
     return PaperTable(layout, source.columns, source.published, rows, tuple(notes))
 
 
@@ -244,10 +245,24 @@ class _Maker:
         block = self.layout.block(printed.setting)
         starts = self.source.before_training()
         for start in starts:
-            cells = {name: Row(name, label, values, None) for name, values in start.values.items()}
+            cells = {
+                column.name: Row(column.name, label, start.values.get(column.name, {}), None)
+                for column in self.source.columns
+            }
             yield PaperRow(block, label, start.detail, printed.setting, label, cells, published)
         if not starts:
             yield PaperRow(block, label, "", printed.setting, None, {}, published)
+
+    def unlike_the_paper(self) -> Iterator[str]:
+        """A sentence if our benchmark scores are of another policy than the paper's, or of more or fewer prompts."""
+        theirs = {(each.setting.model, each.setting.train_prompts) for each in self.printed}
+        ours = {(each.model, each.train_prompts) for each in self.settings.values()} - theirs
+        if ours and not isinstance(self.source, HeldOut):
+            named = "; ".join(f"{model}, {prompts:,} prompts" for model, prompts in sorted(ours))
+            yield (
+                f"Ours are of {named}: levels do not compare with the published ones, orders and signs of differences"
+                " do."
+            )
 
     def _published(self, printed: PublishedRow) -> dict[str, Published]:
         reference = self.printed_by_key.get(self.layout.reference(printed.setting))
@@ -284,8 +299,7 @@ def _below_start(arm: Arm, ends: Mapping[int, float]) -> tuple[int, int]:
     return sum(end < start for end, start in both), len(both)
 
 
-def _notes(layout: Layout, rows: Sequence[PaperRow], source: Source) -> Iterator[str]:
-    yield layout.published
+def _notes(rows: Sequence[PaperRow], source: Source) -> Iterator[str]:
     cells = [cell for row in rows for cell in row.cells.values()]
     if any(cell.difference for cell in cells):
         yield (
@@ -310,7 +324,7 @@ def _missing(rows: Sequence[PaperRow], columns: Sequence[Column]) -> Iterator[st
         yield f"No runs of {named}."
     for row in rows:
         empty = [
-            column.title or f"{column.name.upper()} mean"
+            f"the {column.title} mean" if column.is_average else column.title
             for column in columns
             if row.arm is not None and not row.cells[column.name].values
         ]

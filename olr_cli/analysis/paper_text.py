@@ -132,7 +132,7 @@ def footnotes(table: PaperTable) -> Iterator[str]:
 
 def _heads(table: PaperTable, style: _Style) -> list[str]:
     """The columns' names, in two lines at most."""
-    heads = ["", "n"]
+    heads = ["" if table.is_beside else "scores, %", "n"]
     if not table.is_beside:
         for column in table.columns:
             heads += [f"{column.title}\nmean", "to\nGRPO"] if column.is_average else [column.title]

@@ -16,10 +16,18 @@ from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.training import noise_draw
+from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe import OlrMethod, Recipe
 from olr_cli.runs.store import arrow_table, scan_labels
-from olr_cli.supervision import LabelRecord, Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision.rewards import (
+    log_likelihood_reward,
+    mean_log_likelihood_reward,
+    self_certainty_reward,
+    token_entropy_reward,
+)
+from olr_cli.supervision.selection import keep_fraction, small_loss
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,22 +63,57 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
     )
     for rows in history.steps:
-        seen = rows.filter(pl_is_in("view", method.views))
-        _require(seen, method, history.source)
+        rollouts = _rollouts_of(rows, method, history.source)
         groups = [
-            _group(history.prompts, group) for group in seen.partition_by("prompt_id", maintain_order=True)
+            _group(history.prompts, group)
+            for group in rollouts.partition_by("prompt_id", maintain_order=True)
         ]
         yield [decided.label for decided in supervisor.supervise(groups)]
 
 
-def _require(rows: pl.DataFrame, method: Method, source: Path) -> None:
-    """Make sure that the rollouts of a step have what the method needs.
+def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
+    """The rollouts of a step that the method takes: those of its views.
 
     Raises:
-        UserError: they have not.
+        UserError: a view or a number that the method needs is missing.
     """
-    views = rows.group_by("prompt_id", maintain_order=True).agg(pl_n_unique("view"))
-    poor = views.filter(views["view"] < len(method.views))
+    import polars as pl
+
+    taken = rows.filter(pl.col("view").is_in(method.views))
+    visits = rows.select("prompt_id", "visit").unique(maintain_order=True)
+    for view in method.views:
+        without = visits.join(rows.filter(pl.col("view") == view), on=["prompt_id", "visit"], how="anti")
+        if not without.is_empty():
+            prompt, visit = without.row(0)
+            raise UserError(
+                f"{source}: prompt {prompt} has no responses of the view {view} at visit {visit}, which method"
+                f" {method.name} needs; choose another with --set method.name=…"
+            )
+    for name in (*_NEEDED.get(method.reward, ()), *_NEEDED.get(method.rank, ())):
+        if taken[name].null_count():
+            raise UserError(
+                f"{source}: method {method.name} needs {name} of every rollout, and some have none; choose another"
+                " with --set method.name=…"
+            )
+    return taken
+
+
+def _group(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> RolloutGroup:
+    rollouts = tuple(
+        Rollout(
+            # The extractor drops the spaces, which keep responses with one answer apart: equal ones share a reward.
+            (row["answer"] or "") + " " * row["wording"],
+            tokens=row["tokens"],
+            view=row["view"],
+            mean_logprob=row["mean_logprob"],
+            entropy=row["entropy"],
+            self_certainty=row["self_certainty"],
+        )
+        for row in rows.sort("view", "sample").iter_rows(named=True)
+    )
+    return RolloutGroup(prompts[rows["prompt_id"][0]], rows["visit"][0], rows["step"][0], rollouts)
+
+
 def write_json_lines(steps: Iterable[list[LabelRecord]], stream: TextIO) -> None:
     """One JSON object a visit, with the columns of the labels table."""
     for labels in steps:
@@ -129,7 +172,7 @@ def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target:
         + (f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."),
     ]
     if history.is_run:
-        lines.append(_agreement(history.source, labels))
+        lines += _agreement(history.source, labels)
     return [*lines, *_warnings(history.recipe, row), f"Wrote {target}"]
 
 
@@ -151,7 +194,11 @@ def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:
 
 
 def _settings(recipe: Recipe) -> str:
-    method = recipe.method.model_dump(mode="json", exclude={"name"})
+    """The settings of the method that decide something here."""
+    left_out = {"name", "penalty_weight", "smoothing"} | (
+        {"prompts"} if recipe.method.prompts == "all" else set()
+    )
+    method = recipe.method.model_dump(mode="json", exclude=left_out, exclude_none=True)
     shown = {key: "+".join(value) if isinstance(value, list) else value for key, value in method.items()}
     return (
         ", ".join(f"{key} {value if value != '' else 'none'}" for key, value in shown.items())
@@ -159,12 +206,20 @@ def _settings(recipe: Recipe) -> str:
     )
 
 
-def _agreement(run: Path, labels: pl.LazyFrame) -> str:
+def _agreement(run: Path, labels: pl.LazyFrame) -> Iterator[str]:
+    """In how many visits the replay decided as the run did: on the label, and on whether the prompt trains."""
     import polars as pl
 
-    stored = scan_labels(run).select("prompt_id", "visit", stored=pl.col("effective_label"))
-    both = labels.join(stored, on=["prompt_id", "visit"]).select(
-        same=pl.col("effective_label").eq_missing(pl.col("stored")).sum(), all=pl.len()
+    stored = scan_labels(run).select(
+        "prompt_id", "visit", stored=pl.col("effective_label"), trained=pl.col("trains")
     )
-    same, total = both.collect().row(0)
-    return f"The effective label is the run's own in {same:,} of {total:,} visits."
+    both = labels.join(stored, on=["prompt_id", "visit"]).select(
+        same=pl.col("effective_label").eq_missing(pl.col("stored")).sum(),
+        training=(pl.col("trains") == pl.col("trained")).sum(),
+        all=pl.len(),
+        chosen=(~pl.col("trains") | ~pl.col("trained")).any(),
+    )
+    same, training, total, chosen = both.collect().row(0)
+    yield f"The effective label is the run's own in {same:,} of {total:,} visits."
+    if chosen:
+        yield f"The prompt trains or not as in the run in {training:,} of {total:,} visits."

@@ -82,10 +82,10 @@ class PublishedRow:
 
         The paper prints the means too, to one decimal, mostly those of the rounded scores.
         """
-        means = {
-            group: fmean(self.scores[name] for name in names) for group, names in groups(self.scores).items()
-        }
-        return {**self.scores, **means}
+        shares = dict(self.scores)
+        for group, names in groups(self.scores).items():
+            shares[group] = fmean(self.scores[name] for name in names)
+        return shares
 
 
 @cache

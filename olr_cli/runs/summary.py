@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from olr_cli.data.arithmetic import mixture_note
+from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import scan_labels
@@ -28,7 +29,11 @@ def run_summary(run: Path) -> list[str]:
         marked = last.get("label/initial_noise")
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"
         lines.append(f"  wrong labels, last epoch          {last['label/effective_noise']:.1%}{initially}")
-    note = mixture_note(read_recipe(run).model.path)
+    recipe = read_recipe(run)
+    watch = CollapseWatch(recipe)
+    for line in read_metrics(run):
+        lines += [f"  sign of collapse after step {line['step']}: {sign}" for sign in watch.signs(line)]
+    note = mixture_note(recipe.model.path)
     if note is not None:
         lines.append(f"Note: {note}")
     return [*lines, f"Next: olr analyze {run} --figure dynamics"]

@@ -50,7 +50,7 @@ def any_prompt(candidate: Candidate) -> float:
     return 0.0
 
 
-def training_prompts(
+def prompts_that_train(
     step: Sequence[Candidate], rank: RankRule, keep_fraction: Fraction, seed: int
 ) -> list[bool]:
     """Whether each prompt of a step trains: round(keep_fraction x prompts) of the smallest rank, at least one.

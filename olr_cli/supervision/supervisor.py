@@ -4,8 +4,9 @@
                                            │
                                            └─ answers → vote → history → criteria → effective label → records
 
-Decisions are a function of the rollouts, the history and the seed alone: neither the order of the groups nor
-that of the rollouts within a group matters, so both engines and a replay decide alike.
+Decisions are a function of the rollouts, the history and the seed alone, so both engines and a replay decide alike.
+The order of the groups does not matter, and that of the rollouts within a group only where TTRL and Co-Reward break a
+tie.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
-from olr_cli.supervision.selection import Candidate, training_prompts
+from olr_cli.supervision.selection import Candidate, prompts_that_train
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class Supervisor:
         if self.method.rank is None:
             return decided
         step = [Candidate(group, own.advantages) for group, own in zip(groups, decided, strict=True)]
-        chosen = training_prompts(step, self.method.rank, self._keep_fraction, self._seed)
+        chosen = prompts_that_train(step, self.method.rank, self._keep_fraction, self._seed)
         return [
             own if trains else replace(own, label=replace(own.label, trains=False))
             for own, trains in zip(decided, chosen, strict=True)

@@ -145,6 +145,19 @@ def test_markdown_has_a_line_an_arm(table):
     assert "[" in lines[3]
 
 
+def test_latex_has_the_cells_of_the_markdown(table):
+    text = table_text.latex(table)
+    assert text.startswith("% Mean ± sd; in brackets the paired difference to grpo")
+    assert r"accuracy of selected labels, \%" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("olr &"))
+    olr = row(table, "eval/avg", "olr")
+    assert line.split(" & ")[1:3] == [
+        "$3$",
+        f"${100 * olr.mean:.1f} \\pm {100 * olr.sd:.1f} ({100 * olr.difference.mean:+.1f}"
+        f"\\;[{100 * olr.difference.low:+.1f}, {100 * olr.difference.high:+.1f}])$",
+    ]
+
+
 def test_csv_holds_every_number(table):
     rows = list(csv.DictReader(io.StringIO(table_text.comma_separated(table))))
     assert len(rows) == 4 * 4

@@ -1,6 +1,8 @@
 """The six panels of the training dynamics: their numbers against counts made here."""
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from histories import write_history
 
@@ -135,6 +137,30 @@ def test_a_method_that_selects_nothing_says_so_and_is_counted_at_the_defaults_of
     assert shown[7] == pytest.approx(right)
     assert chart.figure.axes[4].get_xlabel() == "epoch\nOLR's defaults: δ = 0.05, T = 5"
     assert values(chart, "f", "label/effective_noise") == values(chart, "f", "label/initial_noise")
+
+
+def rewritten(run, **columns):
+    """The run with other values in columns of its labels table."""
+    for shard in (run / "labels").iterdir():
+        table = pq.read_table(shard)
+        for name, value in columns.items():
+            place, field = table.schema.get_field_index(name), table.schema.field(name)
+            table = table.set_column(place, field, pa.array([value] * len(table), field.type))
+        pq.write_table(table, shard)
+    return run
+
+
+def test_a_method_whose_every_label_is_a_majority_says_so(tmp_path):
+    run = rewritten(write_history(tmp_path / "run", method={"name": "ttrl"}, **SMALL), is_selected=True)
+    assert remarks(drawn(run)) == dict.fromkeys("bd", "every majority is the label (method ttrl)")
+
+
+def test_a_method_without_labels_has_no_effective_noise_and_says_so(tmp_path):
+    run = write_history(tmp_path / "run", method={"name": "token_entropy"}, **SMALL)
+    rewritten(run, effective_label=None, effective_label_is_correct=None, label_source="none")
+    assert remarks(drawn(run)) == dict.fromkeys("bd", "nothing was selected (method token_entropy)") | {
+        "f": "no label is used (method token_entropy)"
+    }
 
 
 def test_the_threshold_of_the_ablation_is_the_runs_own(chart):

@@ -71,12 +71,66 @@ def test_only_a_table_draws_nothing(arms):
     assert "Differences are to olr" in result.output
 
 
-@pytest.mark.parametrize("shape", ["csv", "markdown"])
+@pytest.mark.parametrize("shape", ["csv", "markdown", "latex"])
 def test_tables_for_other_programs_stand_alone_on_standard_output(arms, shape):
     result = olr(arms, "--format", shape)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith({"csv": "metric,arm,n,", "markdown": "| arm | n |"}[shape])
+    starts = {"csv": "metric,arm,n,", "markdown": "| arm | n |", "latex": "% Mean ± sd"}
+    assert result.stdout.startswith(starts[shape])
     assert "Next" not in result.stdout
+
+
+def test_the_papers_baselines_are_a_table_and_nothing_else(arms):
+    result = olr(arms, "--table", "baselines")
+    assert result.exit_code == 0, result.output
+    assert not (arms / "figures").exists()
+    assert "before training" in result.stdout and "Small-loss Selection" in result.stdout
+    assert "Published: Qwen3-4B-Base trained on 800 prompts" in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith(f"Next: olr analyze {arms} --table baselines --format markdown")
+
+
+@pytest.mark.parametrize(
+    ("shape", "start"),
+    [
+        ("csv", "block,method,detail,noise,column,n,mean,sd,"),
+        ("markdown", "|  | n | held-out"),
+        ("latex", "% Ours"),
+    ],
+)
+def test_the_papers_baselines_for_other_programs_stand_alone_on_standard_output(arms, shape, start):
+    result = olr(arms, "--table", "baselines", "--format", shape)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(start)
+    assert "Next" not in result.stdout
+
+
+def test_the_papers_baselines_as_json_are_rows_and_notes(arms):
+    told = json.loads(olr(arms, "--table", "baselines", "--json").stdout)["tables"]["baselines"]
+    (grpo,) = (
+        line
+        for line in told["rows"]
+        if (line["block"], line["method"]) == ("Active noise 0.5", "grpo") and line["n"]
+    )
+    assert (grpo["n"], grpo["column"]) == (2, "eval/avg")
+    assert any("Published" in note for note in told["notes"])
+
+
+def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables_only(arms, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "evaluation.json").write_text("{}")
+    plain = {"name": "base", "origin": {}, "averages": {}, "scores": []}
+    plain["scores"].append({"benchmark": "amc", "avg": 0.25, "samples": 32, "problems": 83, "whole": 83})
+    (model / "scores.json").write_text(json.dumps(plain))
+    result = olr(arms, model, "--table", "baselines", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["tables"]["baselines"]
+    (line,) = (line for line in told["rows"] if (line["method"], line["column"]) == ("base", "amc"))
+    assert line["mean"] == 0.25
+    assert "which only tables of the paper show" in refused(arms / "grpo1", arms / "olr1", model)
+    assert "which only tables of the paper show" in refused(arms / "grpo1", model)
+    assert "name run directories too" in refused(model)
 
 
 def test_json_says_what_was_written_and_counted(arms):
@@ -109,6 +163,8 @@ def refused(*words):
 def test_mistakes_are_one_sentence_and_status_2(run, arms, tmp_path):
     assert "no figure 'dynamic' (did you mean 'dynamics'?" in refused(run, "--figure", "dynamic")
     assert "no table 'arm' (did you mean 'arms'?" in refused(run, "--table", "arm")
+    assert "no table 'baseline' (did you mean 'baselines'?" in refused(run, "--table", "baseline")
+    assert "--baseline grpo is for --table arms" in refused(run, "--table", "baselines", "--baseline", "grpo")
     assert "no format 'cvs' (did you mean 'csv'?" in refused(run, "--format", "cvs")
     assert "--baseline gpro: no such arm (did you mean 'grpo'?" in refused(
         arms / "grpo1", arms / "olr1", "--baseline", "gpro"
@@ -141,10 +197,11 @@ def test_a_run_without_labels_and_a_torn_or_foreign_shard_are_named(run):
     assert not (run / "figures").exists()
 
 
-def test_it_needs_no_torch(run):
+@pytest.mark.parametrize("words", [[], ["--table", "baselines"]], ids=["figures", "baselines"])
+def test_it_needs_no_torch(run, words):
     command = (
         "import sys; from olr_cli.cli import app\n"
-        f"app(['analyze', {str(run)!r}], standalone_mode=False)\n"
+        f"app({['analyze', str(run), *words]!r}, standalone_mode=False)\n"
         "assert not {'torch', 'transformers', 'math_verify'} & set(sys.modules), 'heavy imports'"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)

@@ -17,6 +17,7 @@ from olr_cli.evaluation.published import (
     model_name,
     published_row,
     published_rows,
+    published_table,
     setting_of,
 )
 
@@ -53,6 +54,22 @@ def test_a_row_is_found_by_what_was_trained():
     olr = published_row(Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.50"), 800, Decimal("0.05"), 5))
     assert olr.scores["mmlu_pro"] == pytest.approx(0.548)
     assert olr.tables == ("noise_ratios", "baselines", "slope_sensitivity", "warmup_sensitivity", "ablation")
+
+
+def test_a_table_has_its_rows_in_the_order_of_the_paper():
+    settings = [row.setting for row in published_table("baselines")]
+    active = [each.method for each in settings if each.noise_type == "active"]
+    assert [each.method for each in settings[:3]] == ["base", "ttrl", "co_reward"]
+    assert active[0] == "grpo" and active[-1] == "olr"
+    assert len(settings) == 18
+    assert published_table("unheard of") == []
+
+
+def test_means_follow_from_the_scores():
+    shares = published_row(Setting("Qwen3-4B-Base", "ttrl")).shares
+    assert shares["in"] == pytest.approx((12.1 + 8.3 + 48.2 + 76.4 + 36.0 + 40.3) / 600)
+    assert shares["out"] == pytest.approx((86.9 + 30.3 + 56.0) / 300)
+    assert shares["amc"] == pytest.approx(0.482)
 
 
 def test_the_ablations_and_the_table_of_t_have_rows_of_their_own():

@@ -2,10 +2,11 @@
 
 On OpenRLHF's side everything is real but for the models: its vLLM actor with our executor, its `Experience` objects,
 micro-batches, forward dispatch and advantages, and our experience maker, controller and store. vLLM's engine hands out
-the recorded tokens; the policy's forward pass hands out the recorded log probabilities.
+the recorded tokens; the policy's forward pass hands out the recorded statistics of each token.
 """
 
 import asyncio
+import itertools
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,23 +32,37 @@ from olr_cli.data.readers import read_prompts
 from olr_cli.engines.launch import make_supervisor
 from olr_cli.engines.local import loop
 from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.local.grpo import STD_EPSILON, group_advantages
+from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
 from olr_cli.engines.openrlhf.executor import AgentExecutor
+from olr_cli.engines.openrlhf.files import prompt_label
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.model import StartingModel
-from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
+from olr_cli.engines.openrlhf.token_statistics import PolicyForward
+from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
 from olr_cli.engines.steps import Stopwatch, epoch_order
 from olr_cli.recipe_files import validate
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
+from olr_cli.supervision import compose
+from olr_cli.supervision.advantages import STD_EPSILON
 
 OPENRLHF_STD_EPSILON = 1e-9
 K, VISITS, PROMPTS, STEP = 8, 5, 7, 4
 """Two steps an epoch, the last one smaller."""
 LONGEST = 40
-ONLY_LOCAL = ["entropy", "self_certainty"]
-"""Columns that the local engine alone fills."""
+STATISTICS = ["mean_logprob", "entropy", "self_certainty"]
+"""Columns that are means over tokens: float32 in the local engine, double here."""
+OLR = {"name": "olr", "slope_threshold": 0.01, "warmup_epochs": 1}
+METHODS = {
+    "olr": OLR,
+    "co_reward": {"name": "co_reward"},
+    "small_loss_selection": {"name": "small_loss_selection"},
+    "random_selection": {"name": "random_selection"},
+    "self_certainty": {"name": "self_certainty"},
+    "token_entropy": {"name": "token_entropy"},
+    "sequence_entropy": {"name": "sequence_entropy"},
+}
 POLICY = policy_path("addition-easier")
 
 
@@ -61,12 +76,21 @@ class Said:
 
 @dataclass(frozen=True)
 class Record:
-    """Rollouts of a run: every prompt's K responses of every visit."""
+    """Rollouts of a run: the K responses to every prompt's view at every visit; texts by view."""
 
     recipe: object
     prompts: list[Prompt]
-    texts: list[str]
-    said: dict[tuple[str, int], list[Said]]
+    texts: dict[str, list[str]]
+    said: dict[tuple[str, str, int], list[Said]]
+
+    @property
+    def views(self):
+        return compose(self.recipe.method).views
+
+    @property
+    def train(self):
+        """The part of a prompt set that a supervisor needs."""
+        return SimpleNamespace(prompts=self.prompts)
 
     def steps(self):
         """(step, epoch, rows of the prompts) of the whole run."""
@@ -78,11 +102,11 @@ class Record:
                 yield step, epoch, order[first : first + STEP]
 
 
-def recipe(**engine):
+def recipe(method=OLR, **engine):
     return validate(
         {
             "noise": {"type": "active", "ratio": 0.5},
-            "method": {"name": "olr", "slope_threshold": 0.01, "warmup_epochs": 1},
+            "method": method,
             "train": {
                 "epochs": VISITS,
                 "prompts_per_step": STEP,
@@ -100,6 +124,16 @@ def recipe(**engine):
 def logprob(token, place):
     """The recorded log pi of a token at a place of its sequence; sums of 64ths are exact."""
     return -((token * 31 + place * 17) % 200 + 1) / 64
+
+
+def entropy(token, place):
+    """The recorded entropy there."""
+    return ((token * 13 + place * 7) % 150) / 64
+
+
+def self_certainty(token, place):
+    """The recorded self-certainty there."""
+    return ((token * 19 + place * 5) % 300) / 64
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +155,12 @@ def tokenizer():
 def arithmetic_prompts():
     """Expressions with their labels, and what right and wrong answers to them look like."""
     numbers = [(123, 456), (250, 175), (999, 111), (104, 208), (615, 88), (7, 5), (320, 480)]
+
+    def asked(a, b):
+        return (Message("user", f"{a}+{b}="),)
+
     prompts = [
-        Prompt(f"{a}+{b}", (Message("user", f"{a}+{b}="),), str(a + b), str(a + b), "clean", "arithmetic")
+        Prompt(f"{a}+{b}", asked(a, b), str(a + b), str(a + b), "clean", "arithmetic", asked(b, a))
         for a, b in numbers
     ]
     spellings = [[(str(a + b + d)[::-1],) for d in (0, 10, 1, 100)] for a, b in numbers]
@@ -150,9 +188,9 @@ def boxed_prompts():
     return [fractions, intervals, *prompts[2:]], boxes
 
 
-def record(prompts, spellings, tokenizer):
+def record(prompts, spellings, tokenizer, method=OLR):
     """Responses to every visit: the favourite gets likelier; some say nothing, some are cut short or odd."""
-    chosen = recipe()
+    chosen = recipe(method)
     rng = random.Random(5)
     noise = ["clean", "active", "inactive", "active", "clean", "inactive", "active"]
     prompts = [
@@ -168,7 +206,7 @@ def record(prompts, spellings, tokenizer):
     responses = {}
     for row, prompt in enumerate(prompts):
         favourite = 0 if row % 3 else 1
-        for visit in range(1, VISITS + 1):
+        for view, visit in itertools.product(compose(chosen.method).views, range(1, VISITS + 1)):
             own = []
             for _ in range(K):
                 if rng.random() < 0.15:
@@ -178,23 +216,32 @@ def record(prompts, spellings, tokenizer):
                 own.append(said(rng.choice(spellings[row][favourite if sure else rng.randrange(4)])))
             if row == 4:  # all alike: no variance, no advantage
                 own = [said(spellings[row][0][0])] * K
-            responses[prompt.prompt_id, visit] = own
+            responses[prompt.prompt_id, view, visit] = own
     model = replace(StartingModel.look_at(str(POLICY), trust_remote_code=False), context_length=None)
-    return Record(chosen, prompts, model.texts(prompts, chosen), responses)
+    texts = {view: model.texts(prompts, chosen, view) for view in compose(chosen.method).views}
+    return Record(chosen, prompts, texts, responses)
 
 
-@pytest.fixture(scope="module", params=[arithmetic_prompts, boxed_prompts], ids=["arithmetic", "boxed"])
+@pytest.fixture(
+    scope="module",
+    params=[(arithmetic_prompts, method) for method in METHODS] + [(boxed_prompts, "olr")],
+    ids=[*METHODS, "boxed olr"],
+)
 def recorded(request, tokenizer):
-    return record(*request.param(), tokenizer)
+    prompts, method = request.param
+    return record(*prompts(), tokenizer, METHODS[method])
 
 
 @dataclass
 class Decided:
-    """What one side made of a record: its tables, and by (prompt, visit) rewards and advantages of the K rollouts."""
+    """What one side made of a record: its tables, and what the update gets of the K rollouts by (prompt, view, visit).
+
+    Advantages are a list a rollout, of the different values at its tokens; those that don't train have none.
+    """
 
     run: Path
-    rewards: dict[tuple[str, int], list[float]]
-    advantages: dict[tuple[str, int], list[list[float]]]
+    rewards: dict[tuple[str, str, int], list[float]]
+    advantages: dict[tuple[str, str, int], list[list[float]]]
 
     @property
     def labels(self):
@@ -208,20 +255,23 @@ class Decided:
 def on_local_engine(recorded, judge, policy, run):
     """The record as batches of the local engine."""
     run.mkdir()
-    store, supervisor = RunStore(run), make_supervisor(recorded.recipe, judge, None)
-    out = Decided(run, {}, {})
-    token_ids = policy.encode([prompt.messages for prompt in recorded.prompts])
+    store, supervisor = RunStore(run), make_supervisor(recorded.recipe, recorded.train, judge, None)
+    out, views = Decided(run, {}, {}), recorded.views
+    token_ids = {view: policy.encode([p.turns(view) for p in recorded.prompts]) for view in views}
     for step, epoch, rows in recorded.steps():
         prompts = [recorded.prompts[row] for row in rows]
+        asked = [(row, view) for row in rows for view in views]
+        places = [(recorded.prompts[row].prompt_id, view, epoch) for row, view in asked]
         sampled = as_sampled(
-            [token_ids[row] for row in rows], [recorded.said[p.prompt_id, epoch] for p in prompts], policy
+            [token_ids[view][row] for row, view in asked], [recorded.said[place] for place in places], policy
         )
-        decided = supervisor.supervise(loop.rollout_groups(prompts, sampled, epoch, step))
+        decided = supervisor.supervise(loop.rollout_groups(prompts, sampled, epoch, step, views))
         store.append(step, [g.label for g in decided], [record for g in decided for record in g.rollouts])
-        advantages_PG = group_advantages(torch.tensor([g.rewards for g in decided]))
-        for prompt, group, own_G in zip(prompts, decided, advantages_PG.tolist(), strict=True):
-            out.rewards[prompt.prompt_id, epoch] = list(group.rewards)
-            out.advantages[prompt.prompt_id, epoch] = [[advantage] for advantage in own_G]
+        advantages, trains = loop.advantages_and_trains(decided, views)
+        rewards = [reward for group in decided for reward in group.rewards]
+        for number, (place, own, does) in enumerate(zip(places, advantages.tolist(), trains, strict=True)):
+            out.rewards[place] = rewards[number * K : (number + 1) * K]
+            out.advantages[place] = [[advantage] if does else [] for advantage in own]
     return out
 
 
@@ -231,11 +281,12 @@ def as_sampled(prompts, said_PG, policy):
     tokens_PGT = torch.tensor(
         [[[*one.tokens, *[policy.pad_id] * (longest - len(one.tokens))] for one in g] for g in said_PG]
     )
-    logprobs_PGT = torch.zeros(tokens_PGT.shape)
+    recorded_PGT = {name: torch.zeros(tokens_PGT.shape) for name in (logprob, entropy, self_certainty)}
     for p, (prompt, group) in enumerate(zip(prompts, said_PG, strict=True)):
         for g, one in enumerate(group):
-            own = [logprob(token, len(prompt) + t) for t, token in enumerate(one.tokens)]
-            logprobs_PGT[p, g, : len(own)] = torch.tensor(own)
+            for value, tensor_PGT in recorded_PGT.items():
+                own = [value(token, len(prompt) + t) for t, token in enumerate(one.tokens)]
+                tensor_PGT[p, g, : len(own)] = torch.tensor(own)
     lengths_PG = torch.tensor([[len(one.tokens) for one in group] for group in said_PG])
     texts = [policy.decode([one.tokens if one.truncated else one.tokens[:-1] for one in g]) for g in said_PG]
     return SampledRollouts(
@@ -243,9 +294,9 @@ def as_sampled(prompts, said_PG, policy):
         tokens_PGT=tokens_PGT,
         lengths_PG=lengths_PG,
         truncated_PG=torch.tensor([[one.truncated for one in group] for group in said_PG]),
-        logprobs_PGT=logprobs_PGT,
-        entropy_PG=torch.ones(lengths_PG.shape),
-        self_certainty_PG=torch.ones(lengths_PG.shape),
+        logprobs_PGT=recorded_PGT[logprob],
+        entropy_PG=recorded_PGT[entropy].sum(-1) / lengths_PG,
+        self_certainty_PGT=recorded_PGT[self_certainty],
         texts_PG=texts,
     )
 
@@ -296,10 +347,21 @@ class RecordedPolicy:
         assert method_name == "empty_cache"
 
     def _forward(self, sequences_BT, action_mask_BA):
-        rows = [
-            [logprob(token, place) for place, token in enumerate(row[1:], 1)] for row in sequences_BT.tolist()
-        ]
-        return torch.tensor(rows).where(action_mask_BA.bool(), torch.tensor(-7.0))
+        def at_actions(value):
+            rows = [
+                [value(token, place) for place, token in enumerate(row[1:], 1)]
+                for row in sequences_BT.tolist()
+            ]
+            return torch.tensor(rows).where(action_mask_BA.bool(), torch.tensor(-7.0))
+
+        return PolicyForward(*map(at_actions, (logprob, entropy, self_certainty)))
+
+
+class RecordedReference(RecordedPolicy):
+    """The reference's actor group: log-probabilities alone, as OpenRLHF's actor returns them."""
+
+    def _forward(self, sequences_BT, action_mask_BA):
+        return super()._forward(sequences_BT, action_mask_BA).log_probs - 1
 
 
 class LocalRay:
@@ -319,15 +381,15 @@ class Controller(SupervisedTrainer):
 
     def __init__(self, recorded, judge, args, tokenizer, run):
         self.recipe, self.judge, self.tokenizer, self.args = recorded.recipe, judge, tokenizer, args
-        self.data = SimpleNamespace(train=SimpleNamespace(prompts=recorded.prompts))
+        self.data = SimpleNamespace(train=recorded.train)
         self.prompts = {prompt.prompt_id: prompt for prompt in recorded.prompts}
         self._per_epoch = -(-PROMPTS // STEP)
-        self.supervisor = make_supervisor(recorded.recipe, judge, None)
+        self.supervisor = make_supervisor(recorded.recipe, recorded.train, judge, None)
         self.store = RunStore(run)
         self._clock = Stopwatch()
         kl, strategy = FixedKLController(args.algo.kl.init_coef), SimpleNamespace(args=args)
-        policy = RecordedPolicy()
-        self.experience_maker = SupervisedExperienceMaker(policy, None, None, policy, kl, strategy, tokenizer)
+        models = RecordedPolicy(), None, None, RecordedReference()
+        self.experience_maker = SupervisedExperienceMaker(*models, kl, strategy, tokenizer)
         self.experience_maker.trainer = self
 
     def make_experience(self, samples, step):
@@ -345,33 +407,33 @@ def parsed(chosen, **flags):
     return hierarchize(openrlhf_parser().parse_args(words))
 
 
-def on_openrlhf(recorded, judge, tokenizer, run, arrival, **flags):
-    """The record as OpenRLHF's tensors; `arrival` reorders the rows of each step's prompts."""
+def on_openrlhf(recorded, judge, tokenizer, run, arrival, look=lambda controller, batches: None, **flags):
+    """The record as OpenRLHF's tensors; `arrival` reorders the (row, view) of each step's prompts."""
     run.mkdir()
     args = parsed(recorded.recipe, **flags)
     controller, out = Controller(recorded, judge, args, tokenizer, run), Decided(run, {}, {})
     for step, epoch, rows in recorded.steps():
-        rows = arrival(step, rows)
+        asked = arrival(step, [(row, view) for row in rows for view in recorded.views])
+        places = [(recorded.prompts[row].prompt_id, view, epoch) for row, view in asked]
         samples = [
             sample
-            for row in rows
+            for (row, view), (prompt_id, _, _) in zip(asked, places, strict=True)
             for sample in sampled_by_openrlhf(
-                recorded.texts[row],
-                recorded.prompts[row].prompt_id,
-                recorded.said[recorded.prompts[row].prompt_id, epoch],
+                recorded.texts[view][row],
+                prompt_label(view, prompt_id),
+                recorded.said[prompt_id, view, epoch],
                 args,
                 tokenizer,
             )
         ]
-        for row in rows:
-            prompt_id = recorded.prompts[row].prompt_id
-            out.rewards[prompt_id, epoch] = [None] * K
-            out.advantages[prompt_id, epoch] = [[]] * K
-        for batch in controller.make_experience(samples, step):
-            assert torch.equal(batch.info["reward"], batch.rewards)
+        for place in places:
+            out.rewards[place], out.advantages[place] = [None] * K, [[]] * K
+        batches = controller.make_experience(samples, step)
+        look(controller, batches)
+        for batch in batches:
             for i, number in enumerate(batch.index):
-                place = recorded.prompts[rows[number // K]].prompt_id, epoch
-                out.rewards[place][number % K] = batch.rewards[i].item()
+                place = places[number // K]
+                out.rewards[place][number % K] = batch.info["reward"][i].item()
                 own = batch.advantages[i][batch.action_mask[i].bool()]
                 out.advantages[place][number % K] = own.unique().tolist()
     return out
@@ -382,8 +444,8 @@ def no_ray(monkeypatch):
     monkeypatch.setattr(experience_maker, "ray", LocalRay)
 
 
-def shuffled(step, rows):
-    return random.Random(step).sample(rows, len(rows))
+def shuffled(step, asked):
+    return random.Random(step).sample(asked, len(asked))
 
 
 @pytest.fixture(scope="module")
@@ -403,77 +465,165 @@ def test_the_record_holds_every_kind_of_rollout(recorded, both, tokenizer):
     assert any(tokenizer.unk_token_id in one.tokens for one in said)
     assert len({len(one.tokens) for one in said}) > 4  # padding is needed
     labels = both[0].labels
-    assert set(labels["label_source"]) == {"given", "noisy", "sentinel", "majority"}
     assert set(labels["noise_type"]) == {"clean", "active", "inactive"}
     assert labels["has_zero_variance"].any() and not labels["has_zero_variance"].all()
+    if recorded.recipe.method.name == "olr":
+        assert set(labels["label_source"]) == {"given", "noisy", "sentinel", "majority"}
+    assert labels["trains"].all() == (recorded.recipe.method.prompts == "all")
+    assert set(both[0].rollouts["view"]) == set(recorded.views)
 
 
 def test_the_labels_tables_are_equal(both):
     local, openrlhf = both
     assert local.labels.height == PROMPTS * VISITS
-    assert_frame_equal(local.labels, openrlhf.labels, check_exact=True)
+    means = ["reward_mean"]  # of scores that are rounded
+    assert_frame_equal(local.labels.drop(means), openrlhf.labels.drop(means), check_exact=True)
+    assert_frame_equal(local.labels.select(means), openrlhf.labels.select(means), rel_tol=1e-6, abs_tol=1e-6)
 
 
-def test_the_rollouts_tables_are_equal_in_every_column_that_both_engines_fill(both):
+def test_the_rollouts_tables_are_equal(recorded, both):
     local, openrlhf = both
     ours, theirs = local.rollouts, openrlhf.rollouts
-    assert ours.height == PROMPTS * VISITS * K
-    rounded = ["mean_logprob", *ONLY_LOCAL]
+    assert ours.height == PROMPTS * VISITS * K * len(recorded.views)
+    rounded = [*STATISTICS, "reward"]
     assert_frame_equal(ours.drop(rounded), theirs.drop(rounded), check_exact=True)
     # A float32 mean here, a double mean there.
-    assert_frame_equal(ours.select("mean_logprob"), theirs.select("mean_logprob"), rel_tol=1e-6, abs_tol=0)
+    assert_frame_equal(ours.select(rounded), theirs.select(rounded), rel_tol=1e-6, abs_tol=1e-6)
+    assert all(theirs[name].null_count() == 0 for name in STATISTICS)
 
 
-def test_entropy_and_self_certainty_are_columns_that_the_local_engine_alone_fills(both):
+def test_the_rewards_are_equal(recorded, both):
     local, openrlhf = both
-    empty = [name for name in openrlhf.rollouts.columns if openrlhf.rollouts[name].null_count()]
-    filled = [name for name in empty if not local.rollouts[name].null_count()]
-    assert filled == ONLY_LOCAL
-    assert openrlhf.rollouts.select(pl.col(ONLY_LOCAL).null_count()).row(0) == (PROMPTS * VISITS * K,) * 2
-
-
-def test_the_rewards_are_equal(both):
-    local, openrlhf = both
-    assert local.rewards == openrlhf.rewards
-    assert {reward for rewards in local.rewards.values() for reward in rewards} == {0.0, 1.0}
+    assert local.rewards.keys() == openrlhf.rewards.keys()
+    for place, rewards in local.rewards.items():
+        assert openrlhf.rewards[place] == pytest.approx(rewards, rel=1e-6, abs=1e-6)
+    values = {reward for rewards in local.rewards.values() for reward in rewards}
+    is_verifier = recorded.recipe.method.name not in ("self_certainty", "token_entropy", "sequence_entropy")
+    assert (values == {0.0, 1.0}) == is_verifier
 
 
 def test_the_advantages_are_equal_but_for_the_documented_std(both):
     local, openrlhf = both
     assert local.advantages.keys() == openrlhf.advantages.keys()
     for place, ours in local.advantages.items():
+        # OpenRLHF divides advantages once more, by their own standard deviation.
+        given = torch.tensor(ours, dtype=torch.double).flatten()
+        theirs = openrlhf.advantages[place]
+        assert [len(one) for one in theirs] == [
+            len(one) for one in ours
+        ]  # one for all tokens, or none trains
+        if not given.any():
+            assert theirs == ours
+            continue
         rewards = torch.tensor(local.rewards[place], dtype=torch.double)
         population, sample = rewards.std(correction=0).item(), rewards.std().item()
         factor = (population + STD_EPSILON) / (sample + OPENRLHF_STD_EPSILON)
-        theirs = openrlhf.advantages[place]
-        assert [len(one) for one in theirs] == [1] * K  # the same for every token of a response
-        if sample == 0:
-            assert ours == theirs == [[0.0]] * K
-        else:
-            assert [one[0] for one in theirs] == pytest.approx([one[0] * factor for one in ours], rel=1e-6)
+        assert [one[0] for one in theirs] == pytest.approx(
+            [one[0] * factor for one in ours], rel=1e-6, abs=1e-6
+        )
 
 
-def test_a_response_without_any_token_has_no_mean_log_probability_and_no_reward(judge, tokenizer, tmp_path):
+def test_the_same_prompts_train(both):
+    _, openrlhf = both
+    trains = {
+        (row["prompt_id"], row["visit"]): row["trains"]
+        for row in openrlhf.labels.select("prompt_id", "visit", "trains").to_dicts()
+    }
+    for (prompt_id, _, visit), advantages in openrlhf.advantages.items():
+        assert [bool(own) for own in advantages] == [trains[prompt_id, visit]] * K
+
+
+def test_equal_scores_have_no_advantage_whatever_their_rounding(judge, tokenizer, tmp_path):
+    """OpenRLHF's own normalisation would divide float32 rounding by a standard deviation of rounding."""
+    method = METHODS["self_certainty"]
+    recorded = record(*arithmetic_prompts(), tokenizer, method)
+    same = recorded.prompts[4].prompt_id
+    decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", shuffled)
+    for visit in range(1, VISITS + 1):
+        assert decided.advantages[same, "original", visit] == [[0.0]] * K
+
+
+@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo"])
+def test_another_estimator_gets_rewards_as_they_are(estimator, judge, tokenizer, tmp_path):
+    recorded = record(*arithmetic_prompts(), tokenizer)
+    recorded = replace(recorded, recipe=recipe(OLR, flags={"algo.advantage.estimator": estimator}))
+    decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", shuffled)
+    factor = K / (K - 1) if estimator == "rloo" else 1
+    for place, rewards in decided.rewards.items():
+        expected = [factor * (reward - sum(rewards) / K) for reward in rewards]
+        assert [one[0] for one in decided.advantages[place]] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_policys_entropy_is_the_mean_over_all_response_tokens_of_a_step(judge, tokenizer, tmp_path):
+    recorded, found = record(*arithmetic_prompts(), tokenizer, METHODS["random_selection"]), []
+    on_openrlhf(
+        recorded,
+        judge,
+        tokenizer,
+        tmp_path / "run",
+        shuffled,
+        lambda controller, _batches: found.append(policy_entropy(controller._decided)),
+    )
+    for metrics, (_, epoch, rows) in zip(found, recorded.steps(), strict=True):
+        prompts = [recorded.prompts[row] for row in rows]
+        lengths = [len(text) for text in tokenizer([p.messages[0].content for p in prompts])["input_ids"]]
+        values = [
+            entropy(token, length + t)
+            for prompt, length in zip(prompts, lengths, strict=True)
+            for one in recorded.said[prompt.prompt_id, "original", epoch]
+            for t, token in enumerate(one.tokens)
+        ]
+        assert metrics == {"policy/entropy": pytest.approx(sum(values) / len(values), rel=1e-9)}
+
+
+@pytest.mark.parametrize("smoothing", [0, 0.25])
+def test_the_update_gets_the_old_policys_smoothed_log_likelihood_and_the_store_the_plain_one(
+    smoothing, judge, tokenizer, tmp_path
+):
+    recorded = record(*arithmetic_prompts(), tokenizer, {"name": "grpo", "smoothing": smoothing})
+
+    def look(_controller, batches):
+        for batch in batches:
+            forward = RecordedPolicy()._forward(batch.sequences, batch.action_mask)
+            expected = smoothed(forward.log_probs, forward.self_certainties, smoothing)
+            mask = batch.action_mask.bool()
+            assert torch.equal(batch.action_log_probs[mask], expected[mask])
+            assert torch.equal(batch.base_action_log_probs[mask], forward.log_probs[mask] - 1)
+
+    decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", shuffled, look)
+    plain = on_openrlhf(
+        record(*arithmetic_prompts(), tokenizer, {"name": "grpo"}),
+        judge,
+        tokenizer,
+        tmp_path / "plain",
+        shuffled,
+    )
+    assert_frame_equal(decided.rollouts, plain.rollouts, check_exact=True)
+
+
+def test_a_response_without_any_token_has_no_statistics_and_no_reward(judge, tokenizer, tmp_path):
     recorded = record(*arithmetic_prompts(), tokenizer)
     first = recorded.prompts[0].prompt_id
-    recorded.said[first, 1][2] = Said((), truncated=False)
-    decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", lambda _step, rows: rows)
+    recorded.said[first, "original", 1][2] = Said((), truncated=False)
+    decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", lambda _step, asked: asked)
     (row,) = decided.rollouts.filter(
         (pl.col("prompt_id") == first) & (pl.col("visit") == 1) & (pl.col("sample") == 2)
     ).to_dicts()
-    assert (row["tokens"], row["response"], row["mean_logprob"], row["reward"]) == (0, "", None, 0.0)
+    assert (row["tokens"], row["response"], row["reward"]) == (0, "", 0.0)
+    assert [row[name] for name in STATISTICS] == [None] * 3
     assert decided.rollouts["mean_logprob"].null_count() == 1
-    assert decided.advantages[first, 1][2] == []
+    assert decided.advantages[first, "original", 1][2] == []
 
 
 @pytest.fixture(scope="module")
 def in_order(judge, tokenizer, tmp_path_factory):
     """A record, and what OpenRLHF makes of it when the groups arrive in the order in which they are due."""
-    recorded = record(*arithmetic_prompts(), tokenizer)
+    mix = {"name": "co_reward", "prompts": "small_loss"}
+    recorded = record(*arithmetic_prompts(), tokenizer, mix)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experience_maker, "ray", LocalRay)
         run = tmp_path_factory.mktemp("in-order") / "run"
-        return recorded, on_openrlhf(recorded, judge, tokenizer, run, lambda _step, rows: rows)
+        return recorded, on_openrlhf(recorded, judge, tokenizer, run, lambda _step, asked: asked)
 
 
 EQUAL_BATCHES = st.builds(lambda size: {"rollout.micro_batch_size": size}, st.integers(1, STEP * K))
@@ -494,7 +644,7 @@ def test_neither_the_groups_arrival_nor_the_micro_batches_change_a_record_or_a_r
         judge,
         tokenizer,
         tmp_path_factory.mktemp("arrival") / "run",
-        lambda _step, rows: data.draw(st.permutations(rows)),
+        lambda _step, asked: data.draw(st.permutations(asked)),
         **data.draw(st.one_of(EQUAL_BATCHES, BATCHES_BY_LENGTH)),
     )
     assert_frame_equal(due.labels, arrived.labels, check_exact=True)

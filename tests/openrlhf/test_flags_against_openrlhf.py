@@ -56,6 +56,7 @@ class Kind:
 
     engine: dict = field(default_factory=dict)
     train: dict = field(default_factory=dict)
+    method: dict = field(default_factory=lambda: {"name": "grpo"})
     attention: str = "sdpa"
     held_out: Path | None = None
     checkpoint: Path | None = None
@@ -63,7 +64,8 @@ class Kind:
 
     @property
     def recipe(self):
-        return validate({"engine": {"name": "openrlhf", **self.engine}, "train": self.train}, "test")
+        sections = {"train": self.train, "method": self.method}
+        return validate({"engine": {"name": "openrlhf", **self.engine}, **sections}, "test")
 
     @property
     def words(self):
@@ -100,6 +102,8 @@ KINDS = {
             }
         }
     ),
+    "confidence penalty": Kind(method={"name": "confidence_penalty", "penalty_weight": 0.003}),
+    "two views": Kind(method={"name": "co_reward", "smoothing": 0.1}),
     "dynamic batches": Kind({"flags": {"train.dynamic_batch_enable": True}}, attention="flash_attention_2"),
 }
 
@@ -180,7 +184,7 @@ def test_openrlhf_receives_the_papers_settings(monkeypatch):
     )
     assert (actor.adam.betas, actor.adam.eps, actor.adam.weight_decay) == ([0.9, 0.999], 1e-8, 0.01)
     assert (actor.max_norm, actor.eps_clip_low_high, actor.dual_clip) == (1.0, (0.2, 0.2), 3.0)
-    assert (actor.policy_loss_type, actor.loss_agg_mode, actor.entropy_coef) == ("ppo", "token-mean", 0.0)
+    assert (actor.policy_loss_type, actor.loss_agg_mode, actor.entropy_coef) == ("ppo", "token-mean", None)
     assert (algo.kl.use_loss, algo.kl.estimator, algo.kl.init_coef) == (True, "k3", 1e-3)
     assert (algo.kl.target, algo.kl.unbiased_gradient) == (None, False)
     assert (algo.advantage.estimator, algo.advantage.gamma) == ("group_norm", 1)
@@ -235,6 +239,17 @@ def test_the_settings_of_a_recipe_arrive(monkeypatch):
     assert args.ckpt.path == str(Path("step-000008", "openrlhf"))
 
 
+def test_a_confidence_penalty_arrives(monkeypatch):
+    args = command_line(KINDS["confidence penalty"].words, monkeypatch)
+    assert args.actor.entropy_coef == 0.003
+
+
+def test_both_views_of_a_step_arrive_at_once(monkeypatch):
+    args = command_line(KINDS["two views"].words, monkeypatch)
+    assert (args.rollout.batch_size, args.rollout.n_samples_per_prompt) == (2 * 160, 8)
+    assert args.train.batch_size == 2 * 32 * 8
+
+
 def test_without_kl_there_is_no_reference_and_no_kl_loss(monkeypatch):
     args = command_line(KINDS["no KL"].words, monkeypatch)
     assert args.algo.kl.init_coef == 0  # OpenRLHF makes no reference model then
@@ -264,6 +279,18 @@ def refusal(**flags):
     with pytest.raises(UserError) as refused:
         check_flags(Kind({"flags": flags}).recipe, openrlhf_parser())
     return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("algo.kl.unbiased_gradient", True), ("algo.advantage.is_correction_level", "token")]
+)
+def test_what_compares_the_old_policy_with_another_cannot_be_had_with_smoothing(name, value):
+    check_flags(Kind({"flags": {name: value}}).recipe, openrlhf_parser())
+    smoothing = {"name": "grpo", "smoothing": 0.1}
+    with pytest.raises(UserError, match=rf"^engine\.flags: {name} compares .* method\.smoothing"):
+        check_flags(Kind({"flags": {name: value}}, method=smoothing).recipe, openrlhf_parser())
+    for off in (None, False, "off"):
+        check_flags(Kind({"flags": {name: off}}, method=smoothing).recipe, openrlhf_parser())
 
 
 def test_an_unknown_flag_is_refused_with_the_nearest_name():

@@ -3,7 +3,19 @@
 import io
 import json
 
-from olr_cli.runs.progress import HEADER, EpochRows, JsonProgress, LineProgress, clock, headline
+import pytest
+from rich.console import Console
+
+from olr_cli.runs.progress import (
+    HEADER,
+    EpochRows,
+    JsonProgress,
+    LineProgress,
+    LiveProgress,
+    clock,
+    headline,
+    rough_duration,
+)
 
 STEPS = [
     {"rollout/reward": 0.2, "label/effective_noise": 0.5},
@@ -17,36 +29,81 @@ def test_a_row_is_the_mean_of_the_epochs_steps_and_the_latest_held_out_accuracy(
     assert [rows.add(step, metrics) for step, metrics in enumerate(STEPS, 1)][:2] == [None, None]
     rows = EpochRows(steps=6, steps_per_epoch=3)
     row = [rows.add(step, metrics) for step, metrics in enumerate(STEPS, 1)][-1]
-    assert row.split() == ["1", "40%", "30%", "80%"]
+    assert row.split() == ["1", "0.40", "30%", "80%"]
     assert len(row) == len(HEADER[1])
 
 
 def test_the_last_epoch_may_be_cut_short_and_earlier_epochs_do_not_count_in_it():
     rows = EpochRows(steps=4, steps_per_epoch=3)
     shown = [rows.add(step, metrics) for step, metrics in enumerate([*STEPS, {"rollout/reward": 1.0}], 1)]
-    assert shown[-1].split() == ["2", "100%"]
+    assert shown[-1].split() == ["2", "1.00"]
 
 
 def test_a_run_resumed_in_mid_epoch_shows_the_whole_epochs_mean():
     rows = EpochRows(steps=6, steps_per_epoch=3, seen=STEPS[:2])
-    assert rows.add(3, STEPS[2]).split() == ["1", "40%", "30%", "80%"]
+    assert rows.add(3, STEPS[2]).split() == ["1", "0.40", "30%", "80%"]
 
 
-def test_lines_fit_80_columns():
+EXTREME = {
+    "rollout/reward": -12.34,
+    "majority/accuracy_clean": 1.0,
+    "majority/accuracy_noisy": 1.0,
+    "label/selection_ratio": 1.0,
+    "label/selected_accuracy": 1.0,
+    "label/effective_noise": 1.0,
+    "eval/avg": 1.0,
+    "policy/entropy": 10.25,
+    "rollout/length": 4096.0,
+    "rollout/zero_variance_groups": 1.0,
+}
+
+
+def test_lines_fit_80_columns_and_cells_end_where_their_headings_end():
     stream = io.StringIO()
     progress = LineProgress(stream)
-    progress.start(steps=3, done=0, steps_per_epoch=1)
+    progress.start(steps=1000, done=0, steps_per_epoch=1)
+    progress._began -= 86_400  # a day for the first step: time left has four characters
     for step in (1, 2, 3):
-        names = (
-            "rollout/reward",
-            "majority/accuracy_clean",
-            "majority/accuracy_noisy",
-            "label/selection_ratio",
-        )
-        metrics = dict.fromkeys((*names, "label/selected_accuracy", "label/effective_noise", "eval/avg"), 1.0)
-        progress.step(step, metrics)
-    assert len(stream.getvalue().splitlines()) == 5
-    assert max(map(len, stream.getvalue().splitlines())) <= 80
+        progress.step(step, EXTREME)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 5
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].split()[1:-1] == [
+        "-12.34",
+        *["100%"] * 6,
+        "10.25",
+        "4096",
+        "100%",
+    ]
+    ends = [
+        {i for i in range(80) if (line + " ")[i] != " " and (line + "  ")[i + 1] == " "} for line in lines
+    ]
+    assert ends[1] == ends[2] == ends[4]
+
+
+@pytest.mark.parametrize(
+    ("reward", "shown"),
+    [(14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500"), (-1234567.0, "-1e+06")],
+)
+def test_rewards_are_plain_numbers_because_not_all_are_shares(reward, shown):
+    row = EpochRows(steps=1, steps_per_epoch=1).add(1, {"rollout/reward": reward})
+    assert row.split() == ["1", shown]
+    assert len(row) == len(HEADER[1])
+
+
+def test_the_live_line_shows_the_steps_entropy_and_equal_groups_in_80_columns():
+    progress = LiveProgress()
+    stream = io.StringIO()
+    progress._bar.live.console = progress._console = Console(file=stream, width=80, force_terminal=True)
+    progress.start(steps=9999, done=9990, steps_per_epoch=100)
+    progress.step(9991, EXTREME)
+    line = Console(width=80, file=io.StringIO(), record=True)
+    line.print(progress._bar.get_renderable())
+    progress.stop()
+    shown = line.export_text().splitlines()
+    assert len(shown) == 1
+    assert "9991/9999" in shown[0]
+    assert shown[0].rstrip().endswith("entropy 10.25  equal 100%")
 
 
 def test_the_headline_is_of_the_last_epoch():
@@ -67,3 +124,9 @@ def test_json_progress_is_one_object_a_line(capsys):
 
 def test_durations_are_readable():
     assert [clock(s) for s in (0.2, 61, 3600 + 125)] == ["0:00", "1:01", "1:02:05"]
+
+
+def test_a_rough_duration_has_four_characters_at_most():
+    seconds = (0.2, 99, 100, 5900, 6000, 36_000, 47 * 3600, 48 * 3600, 900 * 86_400)
+    shown = ["0s", "99s", "2m", "98m", "1.7h", "10h", "47h", "2d", "900d"]
+    assert [rough_duration(s) for s in seconds] == shown

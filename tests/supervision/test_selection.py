@@ -19,8 +19,8 @@ from olr_cli.supervision.selection import (
     Candidate,
     any_prompt,
     keep_fraction,
+    prompts_that_train,
     small_loss,
-    training_prompts,
 )
 
 HALF = Fraction(1, 2)
@@ -62,12 +62,12 @@ def test_groups_of_equal_rewards_have_no_loss_and_are_the_first_to_train():
     step = [candidate("solved", [1, 1, 1, 1]), candidate("hopeless", [0, 0, 0, 0])]
     step += [candidate(name, [1, 1, 0, 0], [-0.1, -0.2, -2.0, -3.0]) for name in ("a", "b")]
     assert small_loss(step[0]) == small_loss(step[1]) == 0
-    assert training_prompts(step, small_loss, HALF, seed=0) == [True, True, False, False]
+    assert prompts_that_train(step, small_loss, HALF, seed=0) == [True, True, False, False]
 
 
 def test_the_prompts_with_the_smallest_loss_train():
     step = [candidate(str(gap), [1, 0], [-1.0, -1.0 - gap]) for gap in (3, 1, 2, 4)]
-    assert training_prompts(step, small_loss, HALF, seed=0) == [False, True, True, False]
+    assert prompts_that_train(step, small_loss, HALF, seed=0) == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_prompts_with_the_smallest_loss_train():
 )
 def test_so_many_prompts_train_as_the_fraction_says_halves_up_and_at_least_one(prompts, fraction, kept):
     step = [candidate(str(number), [1, 0]) for number in range(prompts)]
-    assert sum(training_prompts(step, any_prompt, Fraction(fraction), seed=0)) == kept
+    assert sum(prompts_that_train(step, any_prompt, Fraction(fraction), seed=0)) == kept
 
 
 def test_a_random_choice_is_that_of_its_seed_whatever_the_order_and_another_at_every_visit():
@@ -84,7 +84,7 @@ def test_a_random_choice_is_that_of_its_seed_whatever_the_order_and_another_at_e
 
     def chosen(order, seed=0, visit=1):
         step = [candidate(name, [1, 0], visit=visit) for name in order]
-        trains = training_prompts(step, any_prompt, HALF, seed)
+        trains = prompts_that_train(step, any_prompt, HALF, seed)
         return {name for name, does in zip(order, trains, strict=True) if does}
 
     first = chosen(names)
@@ -97,7 +97,7 @@ def test_every_prompt_is_chosen_about_equally_often():
     step = [candidate(str(number), [1, 0]) for number in range(8)]
     times = Counter()
     for seed in range(400):
-        trains = training_prompts(step, any_prompt, HALF, seed)
+        trains = prompts_that_train(step, any_prompt, HALF, seed)
         times.update(number for number, does in enumerate(trains) if does)
     assert all(150 < times[number] < 250 for number in range(8))  # 200 expected, standard deviation 10
 

@@ -43,8 +43,9 @@ from olr_cli.engines.steps import (
 )
 from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
+from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
+from olr_cli.runs.metrics import Metrics, append_metrics, read_metrics, sync_metrics
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
@@ -97,11 +98,12 @@ class LocalEngine:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
         batches = list(epoch_batches(recipe, len(prompts)))
         per_epoch = steps_per_epoch(recipe, len(prompts))
+        watch = CollapseWatch(recipe, read_metrics(run.path))
         run.progress.start(len(batches), run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
 
         with stop_requests() as stop, metric_logs(recipe, run.path, run.done) as logs:
             if run.done == 0:
-                _record(run, logs, 0, 0, self.measure_held_out(run))
+                _record(run, watch, logs, 0, 0, self.measure_held_out(run))
             for step, (epoch, rows) in enumerate(batches, start=1):
                 if step <= run.done:
                     continue
@@ -129,7 +131,7 @@ class LocalEngine:
                 if is_due(step, recipe.train.evaluate_every, len(batches)):
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
-                _record(run, logs, step, epoch, metrics | clock.metrics())
+                _record(run, watch, logs, step, epoch, metrics | clock.metrics())
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 wanted = wants_checkpoint(recipe, run.path, step, len(batches), metrics)
                 if wanted or signal_number is not None:
@@ -325,8 +327,12 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
     torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
 
 
-def _record(run: Run, logs: Sequence[Any], step: int, epoch: int, metrics: Metrics) -> None:
+def _record(
+    run: Run, watch: CollapseWatch, logs: Sequence[Any], step: int, epoch: int, metrics: Metrics
+) -> None:
     append_metrics(run.path, step, epoch, metrics)
     for log in logs:
         log(step, metrics)
     run.progress.step(step, metrics)
+    for warning in watch.look(metrics):
+        run.progress.say(warning)

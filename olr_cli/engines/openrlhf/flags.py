@@ -292,11 +292,8 @@ REFUSED: Mapping[str, str] = {
 ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
 """Advantages without a critic, from the rewards of a group: `algo.advantage.estimator`."""
 
-_NOT_WHEN_SMOOTHED = {
-    "algo.kl.unbiased_gradient": (None, False),
-    "algo.advantage.is_correction_level": (None, "off"),
-}
-"""Flags with which OpenRLHF compares the old policy's log-likelihoods to unsmoothed ones, and the values without."""
+_NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction_level")
+"""Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
 
 
 def divides_by_std(recipe: Recipe) -> bool:
@@ -326,7 +323,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
                 f"engine.flags: {name} is {value}, which needs a critic or knows no groups; choose one of"
                 f" {', '.join(ESTIMATORS)}"
             )
-        if recipe.method.smoothing > 0 and value not in _NOT_WHEN_SMOOTHED.get(name, (value,)):
+        if recipe.method.smoothing > 0 and name in _NOT_WHEN_SMOOTHED and value not in (None, False, "off"):
             raise UserError(
                 f"engine.flags: {name} compares the policy before a step with another one, which method.smoothing does"
                 " not leave as it was; remove one of the two"

@@ -115,6 +115,14 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         self.trainer.supervise(self._samples, batches, self._forwards)
         return batches
 
+    def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
+        """OpenRLHF's, from what it is given for rewards; its log goes on telling the rewards themselves."""
+        rewards = [batch.info["reward"] for batch in experiences]
+        batches: list[Any] = super().compute_advantages_and_returns(experiences)
+        for batch, own in zip(batches, rewards, strict=True):
+            batch.info["reward"] = own
+        return batches
+
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
         """OpenRLHF's: what each micro-batch's forward pass returned; the policy's returned more than it knows."""
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)

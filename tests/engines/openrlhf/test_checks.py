@@ -16,13 +16,14 @@ from olr_cli.recipe import flatten
 from olr_cli.recipe_files import validate
 
 
-def recipe(train=None, **engine):
-    return validate({"train": train or {}, "engine": {"name": "openrlhf", **engine}}, "test")
+def recipe(train=None, method="grpo", **engine):
+    sections = {"train": train or {}, "method": {"name": method}, "engine": {"name": "openrlhf", **engine}}
+    return validate(sections, "test")
 
 
-def batches(size=8, mini=4, rollouts=8, micro=4, **engine):
+def batches(size=8, mini=4, rollouts=8, micro=4, method="grpo", **engine):
     train = {"prompts_per_step": size, "mini_batch_prompts": mini, "rollouts_per_prompt": rollouts}
-    return recipe(train, micro_batch_samples=micro, **engine)
+    return recipe(train, method, micro_batch_samples=micro, **engine)
 
 
 def refusal(check, *arguments):
@@ -54,12 +55,13 @@ def require_whole_updates(a_recipe, prompts):
     shards = flags.get("ds.ring_attn_size", 1) * flags.get("ds.tensor_parallel_size", 1)
     replicas, micro = engine.policy_gpus // shards, engine.micro_batch_samples
     mini = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
-    batch_size = mini * train.rollouts_per_prompt
+    views = 2 if a_recipe.method.name == "co_reward" else 1
+    batch_size = mini * train.rollouts_per_prompt * views
     accumulated = batch_size * shards // micro // engine.policy_gpus
     assert accumulated >= 1
     for first in range(0, prompts, train.prompts_per_step):
         step = min(train.prompts_per_step, prompts - first)
-        samples = step * train.rollouts_per_prompt
+        samples = step * train.rollouts_per_prompt * views
         trained = micro_batches(samples, micro, replicas)
         counts = {len(own) for own in trained}
         assert len(counts) == 1, (
@@ -71,6 +73,8 @@ def require_whole_updates(a_recipe, prompts):
 
 
 SMALL = st.integers(1, 12)
+METHODS = st.sampled_from(["grpo", "co_reward"])
+"""Methods that roll out one view of each prompt, and two."""
 ENGINES = st.one_of(
     st.builds(lambda gpus: {"gpus_per_node": gpus}, st.integers(1, 8)),
     st.builds(
@@ -88,11 +92,11 @@ ENGINES = st.one_of(
 )
 
 
-@given(st.integers(1, 40), SMALL, st.none() | SMALL, st.integers(2, 9), SMALL, ENGINES)
+@given(st.integers(1, 40), SMALL, st.none() | SMALL, st.integers(2, 9), SMALL, METHODS, ENGINES)
 def test_every_step_that_is_let_through_is_whole_mini_batches_of_whole_micro_batches_on_every_gpu(
-    prompts, size, mini, rollouts, micro, engine
+    prompts, size, mini, rollouts, micro, method, engine
 ):
-    a_recipe = batches(size, mini, rollouts, micro, **engine)
+    a_recipe = batches(size, mini, rollouts, micro, method, **engine)
     assume(is_let_through(a_recipe, prompts))
     require_whole_updates(a_recipe, prompts)
 
@@ -163,6 +167,13 @@ def test_micro_batches_that_do_not_divide_are_refused_with_those_that_do():
         "a mini-batch of 4 prompts x 6 rollouts = 24 samples does not divide into micro-batches of 5 on 2 GPUs; set"
         " engine.micro_batch_samples to one of 1, 2, 3, 4, 6, 12"
     )
+
+
+def test_samples_are_counted_in_both_views_of_each_prompt():
+    check_batches(batches(mini=1, rollouts=3, micro=6, method="co_reward"), 40)
+    said = refusal(check_batches, batches(mini=1, rollouts=3, micro=4, method="co_reward"), 40)
+    assert said.startswith("a mini-batch of 1 prompts x 3 rollouts x 2 views = 6 samples does not divide")
+    assert said.endswith("set engine.micro_batch_samples to one of 1, 2, 3, 6")
 
 
 def test_where_no_micro_batch_divides_the_mini_batch_must_change():

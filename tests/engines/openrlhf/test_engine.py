@@ -16,7 +16,7 @@ from olr_cli.engines.launch import EngineFailed, Run, load_data
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.openrlhf import cpu, engine
 from olr_cli.engines.openrlhf.engine import OpenRlhfEngine
-from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label
+from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, prompt_label
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.errors import UserError
 from olr_cli.recipe_files import validate
@@ -277,12 +277,27 @@ def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
     assert len(said) == 2 and "100% of the responses have no answer" in said[1]
 
 
-def test_openrlhf_reads_the_prompts_as_we_do_with_their_ids_as_labels(train):
+def test_openrlhf_reads_the_prompts_as_we_do_with_their_ids_in_the_labels(train):
     launched = train(whole)
     rows = read_rows(launched.files.prompts)
     prompts = launched.run.data.train.prompts
-    assert rows == [{"input": p.messages[-1].content, "label": p.prompt_id} for p in prompts]
+    assert rows == [
+        {"input": p.messages[-1].content, "label": prompt_label("original", p.prompt_id)} for p in prompts
+    ]
     assert not launched.files.held_out.exists()
+
+
+def test_both_views_of_a_prompt_are_neighbours_if_the_method_asks_for_both(train):
+    launched = train(whole, recipe(method={"name": "co_reward"}))
+    prompts = launched.run.data.train.prompts
+    assert [(row["input"], row["label"]) for row in read_rows(launched.files.prompts)] == [
+        (prompt.turns(view)[-1].content, prompt_label(view, prompt.prompt_id))
+        for prompt in prompts
+        for view in ("original", "rephrased")
+    ]
+    after = dict(itertools.pairwise(launched.words))
+    assert (after["--rollout.batch_size"], after["--train.batch_size"]) == ("8", "32")
+    assert launched.progress.started == (4, 0, 2, [])  # steps are counted in prompts
 
 
 def test_held_out_sets_are_told_apart(train):
@@ -380,6 +395,14 @@ def test_the_manifest_tells_how_the_run_departs_from_the_authors_settings():
     assert (facts["engine"], facts["device"], facts["attention"]) == ("openrlhf", "cpu", "sdpa")
     assert {"torch", "transformers"} <= facts["versions"].keys()
     assert len(facts["policy_digest"]) == 64
+
+
+def test_the_manifest_tells_what_becomes_of_mini_batches_without_a_prompt_that_trains():
+    for method in ("grpo", "random_selection"):
+        departures = made(recipe(method={"name": method}, noise={"type": "active", "ratio": 0.5})).facts[
+            "departures"
+        ]
+        assert any("no prompt trains" in one for one in departures) == (method == "random_selection")
 
 
 def test_attention_is_the_fastest_that_there_is(monkeypatch):

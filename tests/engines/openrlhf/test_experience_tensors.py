@@ -9,22 +9,27 @@ import torch
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
-    mean_logprobs,
+    group_members,
     response_tokens,
     rollout_groups,
+    token_means,
 )
+from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
 
 PROMPTS = {name: Prompt(name, (), "1", "1", "clean") for name in "ab"}
 
 
-def sample(label, prompt, response, *, truncated=False, padding=0):
+BOTH = ("original", "rephrased")
+
+
+def sample(prompt_id, prompt, response, *, view="original", truncated=False, padding=0):
     """One rollout as OpenRLHF has it: `action_mask` is about the token that follows."""
     tokens = [*prompt, *response, *[0] * padding]
     mask = [0] * (len(prompt) - 1) + [1] * len(response) + [0] * padding
     return SimpleNamespace(
         sequences=torch.tensor([tokens]),
         action_mask=torch.tensor([mask]),
-        labels=[label],
+        labels=[prompt_label(view, prompt_id)],
         truncated=torch.tensor([truncated]),
     )
 
@@ -37,9 +42,15 @@ class Letters:
         return ["".join(chr(96 + token) for token in row if token) for row in rows]
 
 
-def groups(samples, rollouts=2):
-    logprobs = [None] * len(samples)
-    return rollout_groups(samples, logprobs, Letters(), PROMPTS, visit=2, step=5, rollouts=rollouts)
+def groups(samples, views=("original",), **means):
+    members = group_members(samples, views, 2)
+    return rollout_groups(samples, members, means, Letters(), PROMPTS, visit=2, step=5)
+
+
+@pytest.mark.parametrize("view", BOTH)
+@pytest.mark.parametrize("prompt_id", ["7", "a:b", "original:7", ""])
+def test_a_label_tells_view_and_prompt(view, prompt_id):
+    assert read_prompt_label(prompt_label(view, prompt_id)) == (view, prompt_id)
 
 
 @pytest.mark.parametrize("padding", [0, 3])
@@ -60,40 +71,94 @@ def test_a_group_is_a_prompts_neighbours():
     ]
 
 
-@pytest.mark.parametrize("labels", ["ab", "aab", "aaab", "aaa"])
-def test_a_group_that_is_not_whole_is_a_bug(labels):
-    with pytest.raises(ValueError, match="a group has"):
-        groups([sample(label, [1], [2]) for label in labels])
-
-
-def batch(index, logprobs, mask):
-    return SimpleNamespace(
-        index=index,
-        action_log_probs=torch.tensor(logprobs),
-        action_mask=torch.tensor(mask),
-        info={},
-    )
-
-
-def test_mean_log_probabilities_are_of_the_actions_alone_and_in_the_samples_order():
-    batches = [
-        batch([2, 0], [[-9.0, -1.0, -2.0], [-9.0, -4.0, -9.0]], [[0, 1, 1], [0, 1, 0]]),
-        batch([1, 3], [[-9.0], [-0.5]], [[0], [1]]),
+def test_the_views_of_a_prompt_are_one_group_the_original_first_whenever_they_arrive():
+    arrived = [("b", "rephrased"), ("a", "original"), ("b", "original"), ("a", "rephrased")]
+    samples = [
+        sample(prompt_id, [1], [number, 0], view=view)
+        for number, (prompt_id, view) in enumerate(arrived, start=1)
+        for _ in range(2)
     ]
-    assert mean_logprobs(batches, 4) == [-4.0, None, -1.5, -0.5]
+    assert group_members(samples, BOTH, 2) == {"b": [4, 5, 0, 1], "a": [2, 3, 6, 7]}
+    found = groups(samples, BOTH, entropy=[0.1 * number for number in range(8)])
+    assert [group.prompt.prompt_id for group in found] == ["b", "a"]
+    assert [[rollout.response for rollout in group.rollouts] for group in found] == [
+        ["c", "c", "a", "a"],
+        ["b", "b", "d", "d"],
+    ]
+    assert [[rollout.view for rollout in group.rollouts] for group in found] == [
+        [view for view in BOTH for _ in range(2)]
+    ] * 2
+    assert [rollout.entropy for rollout in found[0].rollouts] == [0.4, 0.5, 0.0, 0.1]
+    assert {rollout.self_certainty for group in found for rollout in group.rollouts} == {None}
 
 
-def test_a_mean_over_a_long_response_is_as_exact_as_its_log_probabilities():
+@pytest.mark.parametrize("ids", ["ab", "aab", "aaab", "aaa", "aaaa"])
+def test_a_group_that_is_not_whole_is_a_bug(ids):
+    with pytest.raises(ValueError, match="not 2 of one view of a prompt"):
+        groups([sample(prompt_id, [1], [2]) for prompt_id in ids])
+
+
+@pytest.mark.parametrize(
+    ("rolled_out", "views", "said"),
+    [
+        ([("a", "original")], BOTH, "rephrased:a"),
+        ([("a", "original"), ("b", "rephrased")], BOTH, "original:b, rephrased:a"),
+        ([("a", "original"), ("a", "rephrased")], ("original",), "rephrased:a"),
+    ],
+)
+def test_a_view_that_is_missing_or_was_not_asked_for_is_a_bug(rolled_out, views, said):
+    samples = [sample(prompt_id, [1], [2], view=view) for prompt_id, view in rolled_out for _ in range(2)]
+    with pytest.raises(ValueError, match=f"missing, or not asked for: {said}$"):
+        groups(samples, views)
+
+
+def batch(index, mask):
+    return SimpleNamespace(index=index, action_mask=torch.tensor(mask), info={})
+
+
+def test_means_are_of_the_actions_alone_and_in_the_samples_order():
+    batches = [batch([2, 0], [[0, 1, 1], [0, 1, 0]]), batch([1, 3], [[0], [1]])]
+    values = [torch.tensor([[-9.0, -1.0, -2.0], [-9.0, -4.0, -9.0]]), torch.tensor([[-9.0], [-0.5]])]
+    assert token_means(values, batches, 4) == [-4.0, None, -1.5, -0.5]
+
+
+def test_a_mean_over_a_long_response_is_as_exact_as_its_values():
     length = 4096
     logprobs = torch.full((1, length), -0.1)
-    found = mean_logprobs([batch([0], logprobs.tolist(), [[1] * length])], 1)
-    assert math.isclose(found[0], logprobs[0, 0].item(), rel_tol=1e-15)
+    (found,) = token_means([logprobs], [batch([0], [[1] * length])], 1)
+    assert math.isclose(found, logprobs[0, 0].item(), rel_tol=1e-15)
 
 
-def test_rewards_go_to_the_rollouts_that_earned_them():
-    decided = [SimpleNamespace(rewards=(1.0, 0.0)), SimpleNamespace(rewards=(0.25, 0.5))]
-    batches = [batch([3, 0], [], []), batch([2], [], []), batch([1], [], [])]
-    give_rewards(batches, decided)
-    assert [b.rewards.tolist() for b in batches] == [[0.5, 1.0], [0.25], [0.0]]
-    assert all(torch.equal(b.info["reward"], b.rewards) for b in batches)
-    assert {b.rewards.dtype for b in batches} == {torch.float32}
+def decided(rewards, advantages, trains=True):
+    return SimpleNamespace(rewards=rewards, advantages=advantages, trains=trains)
+
+
+MEMBERS = {"b": [2, 3], "a": [0, 1]}
+DECIDED = [decided((1.0, 0.0), (0.9, -0.9)), decided((0.25, 0.5), (-0.7, 0.7), trains=False)]
+
+
+def four_rollouts():
+    """In three micro-batches, each rollout with two response tokens after one of its prompt."""
+    return [batch(index, [[0, 1, 1]] * len(index)) for index in ([3, 0], [2], [1])]
+
+
+@pytest.mark.parametrize(
+    ("normalised", "given"), [(True, [[-0.9, -0.7], [0.9], [0.7]]), (False, [[0.0, 0.25], [1.0], [0.5]])]
+)
+def test_advantages_or_rewards_go_to_the_rollouts_that_earned_them(normalised, given):
+    batches = four_rollouts()
+    give_rewards(batches, DECIDED, MEMBERS, normalised=normalised)
+    assert [b.rewards.tolist() for b in batches] == [
+        [pytest.approx(value, rel=1e-6) for value in own] for own in given
+    ]
+    assert [b.info["reward"].tolist() for b in batches] == [[0.0, 0.25], [1.0], [0.5]]
+    assert {tensor.dtype for b in batches for tensor in (b.rewards, b.info["reward"])} == {torch.float32}
+
+
+def test_a_prompt_that_does_not_train_has_no_action_left():
+    batches = four_rollouts()
+    before = [b.action_mask.clone() for b in batches]
+    kept = [b.action_mask for b in batches]
+    give_rewards(batches, DECIDED, MEMBERS, normalised=True)
+    assert [b.action_mask.tolist() for b in batches] == [[[0, 1, 1], [0, 0, 0]], [[0, 1, 1]], [[0, 0, 0]]]
+    assert all(torch.equal(one, other) for one, other in zip(kept, before, strict=True))

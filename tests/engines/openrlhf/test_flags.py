@@ -13,9 +13,11 @@ from olr_cli.engines.choice import engine_of
 from olr_cli.engines.launch import launch
 from olr_cli.engines.openrlhf import flags
 from olr_cli.engines.openrlhf.flags import (
+    ESTIMATORS,
     Places,
     arguments,
     cluster_address,
+    divides_by_std,
     recipe_flags,
     require_openrlhf,
     section,
@@ -27,8 +29,9 @@ from olr_cli.recipe_files import validate
 PLACES = Places("model", Path("p.jsonl"), None, None, Path("scratch"), 640)
 
 
-def recipe(train=None, **engine):
-    return validate({"train": train or {}, "engine": {"name": "openrlhf", **engine}}, "test")
+def recipe(train=None, method=None, **engine):
+    sections = {"train": train or {}, "engine": {"name": "openrlhf", **engine}}
+    return validate(sections | ({"method": method} if method else {}), "test")
 
 
 def flags_of(a_recipe, places=PLACES, attention="sdpa", done=0):
@@ -66,6 +69,30 @@ def test_mini_batches_are_counted_in_samples():
     for mini, samples in ((10, 40), (None, 160), (40, 160), (64, 160)):
         found = flags_of(recipe({**train, "mini_batch_prompts": mini}))
         assert (found["train.batch_size"], found["rollout.batch_size"]) == (samples, 40)
+
+
+def test_a_prompts_views_are_rolled_out_and_trained_together():
+    train = {"prompts_per_step": 40, "rollouts_per_prompt": 4, "mini_batch_prompts": 10}
+    found = flags_of(recipe(train, {"name": "co_reward"}))
+    assert (found["rollout.batch_size"], found["rollout.n_samples_per_prompt"]) == (80, 4)
+    assert found["train.batch_size"] == 80
+
+
+def test_the_confidence_penalty_is_openrlhfs_own_and_without_it_the_update_needs_no_entropy():
+    assert flags_of(recipe())["actor.entropy_coef"] is None
+    for method, weight in (
+        ({"name": "confidence_penalty"}, 0.001),
+        ({"name": "olr", "penalty_weight": 0.02}, 0.02),
+    ):
+        assert flags_of(recipe(method=method))["actor.entropy_coef"] == weight
+
+
+def test_openrlhf_divides_by_the_standard_deviation_unless_another_estimator_is_chosen():
+    assert divides_by_std(recipe())
+    for estimator in ESTIMATORS:
+        chosen = ({"algo.advantage.estimator": estimator}, {"algo": {"advantage": {"estimator": estimator}}})
+        for form in chosen:
+            assert divides_by_std(recipe(flags=form)) == (estimator == "group_norm")
 
 
 def test_learning_is_the_papers():

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -190,6 +191,15 @@ def test_prompts_that_do_not_fit_are_refused(folder):
     with pytest.raises(UserError, match="are more than the 64 tokens"):
         model.texts(prompts("1+1="), recipe(max_new_tokens=61))
     assert model.texts(prompts("1+1="), recipe(max_new_tokens=60)) == ["1+1="]
+
+
+def test_rephrased_prompts_are_written_and_must_fit_too(folder):
+    model = look_at(folder)
+    asked = [replace(prompt, rephrased=(Message("user", "34+12="),)) for prompt in prompts("1+1=")]
+    assert model.texts(asked, recipe(), "rephrased") == ["34+12="]
+    assert model.texts(asked, recipe(max_prompt_tokens=4)) == ["1+1="]
+    with pytest.raises(UserError, match=r"longer than train\.max_prompt_tokens 4 \(the first: p1\)"):
+        model.texts(asked, recipe(max_prompt_tokens=4), "rephrased")
 
 
 def test_torn_weights_are_told_before_anything_starts(folder):

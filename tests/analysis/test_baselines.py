@@ -1,0 +1,266 @@
+"""The paper's table of baselines: rows in its order, ours beside the published, and what a reader must know."""
+
+import csv
+import json
+from decimal import Decimal
+
+import pytest
+from paper_runs import NINE, OLR, row, table_of, write_evaluated, write_grid, write_run
+from scipy import stats
+
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.baselines import LAYOUT
+from olr_cli.analysis.paper_table import OTHERS
+from olr_cli.errors import UserError
+from olr_cli.evaluation.benchmark import PAPER
+from olr_cli.evaluation.published import RESULTS
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    return write_grid(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def table(grid):
+    return table_of(grid)
+
+
+def test_rows_stand_as_in_the_paper_and_then_what_it_has_not(table):
+    noisy = [
+        "GRPO",
+        "Confidence Penalty",
+        "Label Smoothing",
+        "Small-loss Selection",
+        "Random Selection",
+        "OLR",
+    ]
+    unsupervised = ["TTRL", "Co-Reward", "Self-Certainty", "Token Entropy", "Sequence Entropy"]
+    assert [(each.block, each.name) for each in table.rows] == [
+        ("", "before training"),
+        *(("Unsupervised methods", name) for name in unsupervised),
+        *(("Active noise 0.5", name) for name in noisy),
+        *(("Inactive noise 0.5", name) for name in noisy),
+        (OTHERS, "GRPO, active 0.25"),
+        (OTHERS, "OLR, active 0.25"),
+        (OTHERS, "OLR + Confidence Penalty, active 0.5"),
+    ]
+
+
+def test_published_numbers_are_the_papers_cells_and_what_follows_from_them(table):
+    with RESULTS.open(encoding="utf-8") as lines:
+        cells = [line for line in csv.DictReader(lines) if line["table"] == "baselines"]
+
+    def mean(method, noise, names):
+        found = [
+            Decimal(cell["score"])
+            for cell in cells
+            if (cell["method"], cell["noise_type"]) == (method, noise) and cell["benchmark"] in names
+        ]
+        assert len(found) == len(names)
+        return float(sum(found) / len(found) / 100)
+
+    for column, names in (("in", PAPER[:6]), ("out", PAPER[6:])):
+        shown = [each for each in table.rows if each.published]
+        assert len(shown) == 18
+        for each in shown:
+            method, noise = each.setting.method, each.setting.noise_type or ""
+            published = each.published[column]
+            assert published.share == pytest.approx(mean(method, noise, names))
+            compared = noise and method != "grpo"
+            expected = mean(method, noise, names) - mean("grpo", noise, names) if compared else None
+            assert published.difference == (expected and pytest.approx(expected))
+
+
+def test_means_are_over_seeds_and_differences_are_to_grpo_of_the_same_noise(tmp_path):
+    ends = {"grpo": (0.5, 0.53, 0.52), "random_selection": (0.41, 0.47, 0.45)}
+    for method, values in ends.items():
+        for seed, end in enumerate(values):
+            write_run(tmp_path / f"{method}{seed}", method, end, seed=seed)
+            write_run(tmp_path / f"in-{method}{seed}", method, 0.9, seed=seed, noise="inactive")
+    table = table_of(tmp_path)
+    cell = row(table, "Random Selection", "Active noise 0.5").cells["eval/avg"]
+    assert cell.mean == pytest.approx(sum(ends["random_selection"]) / 3)
+    assert cell.sd == pytest.approx(stats.tstd(ends["random_selection"]))
+    interval = stats.ttest_rel(ends["random_selection"], ends["grpo"]).confidence_interval(0.95)
+    assert (cell.difference.low, cell.difference.high) == pytest.approx(tuple(interval))
+    assert row(table, "GRPO", "Active noise 0.5").cells["eval/avg"].difference is None
+    assert row(table, "Random Selection", "Inactive noise 0.5").cells["eval/avg"].difference.mean == 0
+
+
+def test_unsupervised_rows_have_no_difference_and_rows_not_in_the_paper_have_one_to_grpo_of_their_noise(
+    table,
+):
+    assert row(table, "TTRL").cells["eval/avg"].difference is None
+    low = row(table, "OLR, active 0.25").cells["eval/avg"].difference
+    assert low.mean == pytest.approx(0.7 - 0.615)
+    mix, own = row(table, "OLR + Confidence Penalty, active 0.5"), row(table, "GRPO", "Active noise 0.5")
+    assert mix.cells["eval/avg"].difference.mean == pytest.approx(0.8 - own.cells["eval/avg"].mean)
+    assert mix.published == {}
+
+
+def test_unsupervised_runs_count_once_whatever_noise_their_data_carry(tmp_path):
+    write_run(tmp_path / "a", "ttrl", noise="inactive", ratio=0.25)
+    assert [each.name for each in table_of(tmp_path).rows if each.arm][1:] == ["TTRL"]
+    write_run(tmp_path / "b", "ttrl", noise="active")
+    write_run(tmp_path / "c", "ttrl", noise=None)
+    names = [each.name for each in table_of(tmp_path).rows if each.arm][1:]
+    assert names == ["TTRL (inactive 0.25)", "TTRL (active 0.5)", "TTRL (no marked labels)"]
+
+
+def test_several_arms_of_one_row_are_told_apart_by_their_settings_or_names(tmp_path):
+    for weight in (0.001, 0.01):
+        write_run(tmp_path / f"{weight}", {"name": "confidence_penalty", "penalty_weight": weight})
+    names = [each.name for each in table_of(tmp_path).rows if each.arm][1:]
+    assert names == ["Confidence Penalty (penalty_weight=0.001)", "Confidence Penalty (penalty_weight=0.01)"]
+    for arm in ("one", "other"):
+        write_run(tmp_path / "named" / arm, arm=arm)
+    assert [each.name for each in table_of(tmp_path / "named").rows if each.arm][1:] == [
+        "GRPO (one)",
+        "GRPO (other)",
+    ]
+
+
+def test_runs_of_several_policies_are_compared_within_each(tmp_path):
+    for policy, shift in (("easier", 0.0), ("harder", -0.2)):
+        for method, end in (("grpo", 0.6), ("random_selection", 0.5)):
+            run = write_run(tmp_path / f"{policy}-{method}", method, end + shift, start=0.4 + shift)
+            recipe = run / "recipe.yaml"
+            recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
+    table = table_of(tmp_path)
+    starts = [
+        (each.name, each.cells["eval/avg"].mean) for each in table.rows if each.setting.method == "base"
+    ]
+    assert starts == [
+        ("before training (path=builtin:addition-easier)", 0.4),
+        ("before training (path=builtin:addition-harder)", pytest.approx(0.2)),
+    ]
+    changes = [
+        each.cells["eval/avg"].difference
+        for each in table.rows
+        if each.label == "Random Selection" and each.arm
+    ]
+    assert [change.mean for change in changes] == [pytest.approx(-0.1)] * 2
+
+
+def test_a_marked_file_of_about_half_counts_as_the_papers_half(tmp_path):
+    run = write_run(tmp_path / "run", ratio=0.48, prompts=25, prompts_per_step=25)
+    recipe = run / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("  ratio: 0.48\n", ""))
+    assert row(table_of(tmp_path), "GRPO", "Active noise 0.5").arm == "active 0.48 grpo"
+
+
+def test_before_training_is_step_0_a_value_a_seed(tmp_path):
+    for seed, starts in ((1, (0.4, 0.42)), (2, (0.5,))):
+        for number, start in enumerate(starts):
+            write_run(tmp_path / f"{seed}{number}", ("grpo", "ttrl")[number], seed=seed, start=start)
+    assert row(table_of(tmp_path), "before training").cells["eval/avg"].values == {
+        1: pytest.approx(0.41),
+        2: 0.5,
+    }
+
+
+def test_runs_that_end_below_their_own_start_are_counted(tmp_path):
+    for seed, (start, end) in enumerate([(0.4, 0.3), (0.4, 0.4), (0.4, 0.5), (None, 0.1)]):
+        write_run(tmp_path / str(seed), "token_entropy", end, start=start, seed=seed)
+    assert row(table_of(tmp_path), "Token Entropy").below_start == (1, 3)
+
+
+def test_what_is_missing_is_empty_and_named(grid, tmp_path, table):
+    assert "No runs of unsupervised methods: Co-Reward." in table.notes
+    write_run(tmp_path / "run", end=None)
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    notes = table_of(tmp_path).notes
+    assert "No value of GRPO, active noise 0.5." in notes
+    assert "No value of before training." in notes
+    (missing,) = (note for note in notes if note.startswith("No runs of"))
+    assert missing.count("Random Selection") == 2 and "active noise 0.5: Confidence Penalty" in missing
+
+
+def departures(*methods, tmp_path):
+    for number, method in enumerate(methods):
+        write_run(tmp_path / str(number), method)
+    return list(LAYOUT.departures(group(find_runs([tmp_path]))))
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"name": "sequence_entropy"}, ["score_reduction: mean", "Agarwal et al. (2025)", "rewards length"]),
+        ({"name": "sequence_entropy", "score_reduction": "sum"}, ["rewards length"]),
+        ({"name": "self_certainty"}, ["over response tokens only"]),
+        ({"name": "small_loss_selection"}, ["abs(mean over response tokens of A log pi_old)"]),
+        ({"name": "co_reward"}, ["twice as many", "not in the authors' code"]),
+        ({"name": "confidence_penalty"}, ["not in the authors' code"]),
+        (OLR | {"penalty_weight": 0.1}, ["confidence penalty is not in the authors' code"]),
+        ({"name": "label_smoothing"}, ["does not give its weight"]),
+        ({"name": "grpo"}, []),
+    ],
+    ids=str,
+)
+def test_departures_are_said_of_the_methods_that_are_shown(tmp_path, method, words):
+    notes = departures(method, tmp_path=tmp_path)
+    assert bool(notes) == bool(words)
+    assert all(word in " ".join(notes) for word in words)
+    if method.get("score_reduction") == "sum":
+        assert "score_reduction" not in " ".join(notes)
+
+
+def test_benchmark_scores_win_over_held_out_accuracy(tmp_path):
+    run = write_run(tmp_path / "runs" / "a")
+    write_evaluated(run / "evaluation" / "step-000010", {"aime24": 0.9}, step=10)
+    write_evaluated(run / "evaluation" / "step-000020", NINE, step=20)
+    write_evaluated(run / "evaluation" / "step-000030", {"arithmetic": 0.5}, step=30)
+    write_run(tmp_path / "runs" / "b", "random_selection")
+    model = write_evaluated(tmp_path / "base", dict.fromkeys(PAPER, 0.1))
+    table = table_of(tmp_path / "runs", models=[model])
+    cells = row(table, "GRPO", "Active noise 0.5").cells
+    assert {name: cells[name].mean for name in PAPER} == pytest.approx(NINE)
+    assert cells["in"].mean == pytest.approx(sum(list(NINE.values())[:6]) / 6)
+    assert row(table, "before training").cells["out"].mean == pytest.approx(0.1)
+    published = row(table, "GRPO", "Active noise 0.5").published
+    assert [round(100 * published[name].share, 1) for name in PAPER] == [
+        10.4, 8.8, 45.8, 74.6, 33.1, 40.4, 73.9, 24.7, 48.6,
+    ]  # fmt: skip
+    assert any("what `olr evaluate` left in the runs" in note for note in table.notes)
+    assert "No value of Random Selection, active noise 0.5." in table.notes
+    assert any(
+        note.startswith("Ours are of builtin:addition-easier, 4 prompts: levels do not")
+        for note in table.notes
+    )
+
+
+def test_a_mean_needs_all_of_its_benchmarks(tmp_path):
+    run = write_run(tmp_path / "run")
+    write_evaluated(run / "evaluation" / "step-000001", {name: NINE[name] for name in PAPER[1:]}, step=1)
+    table = table_of(tmp_path)
+    cells = row(table, "GRPO", "Active noise 0.5").cells
+    assert cells["in"].mean is None and cells["out"].mean is not None
+    assert "No value of GRPO, active noise 0.5 in AIME24, the ID mean." in table.notes
+    assert any("name its evaluation too" in note for note in table.notes)
+
+
+def test_scores_that_do_not_compare_are_named(tmp_path):
+    for name, problems, samples, step in (("a", 10, 1, 3), ("b", 10, 2, 4)):
+        run = write_run(tmp_path / name, "ttrl" if name == "b" else "grpo")
+        (run / "checkpoints" / "step-000004").mkdir(parents=True)
+        folder = run / "evaluation" / f"step-00000{step}"
+        write_evaluated(folder, {"amc": 0.5}, step=step, problems=problems, samples=samples)
+    notes = " ".join(table_of(tmp_path).notes)
+    assert "AMC: only some of the problems were scored" in notes
+    assert "AMC: not all runs were scored on the same number of problems and samples." in notes
+    assert f"The scores of {tmp_path / 'a'} are of step 3; its last checkpoint is of step 4." in notes
+    assert f"scores of {tmp_path / 'b'}" not in notes
+
+
+def test_damaged_scores_and_a_runs_own_evaluation_in_place_of_a_model_are_refused(tmp_path):
+    run = write_run(tmp_path / "run")
+    folder = write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
+    with pytest.raises(UserError, match="is the evaluation of a run's checkpoint; name the run itself"):
+        table_of(run, models=[folder])
+    (folder / "scores.json").write_text('{"name": "x"}')
+    with pytest.raises(UserError, match=r"scores.json is damaged; `olr evaluate --regrade"):
+        table_of(run)
+    (folder / "scores.json").unlink()
+    with pytest.raises(UserError, match="has no scores yet"):
+        table_of(run, models=[folder])

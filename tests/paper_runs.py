@@ -1,0 +1,89 @@
+"""Made-up runs for the paper's tables: one step each, with the held-out accuracies and scores that a test names."""
+
+from __future__ import annotations
+
+import json
+
+from histories import write_history
+
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.baselines import LAYOUT, UNSUPERVISED
+from olr_cli.analysis.paper_table import build
+from olr_cli.evaluation.benchmark import PAPER, find_benchmark
+from olr_cli.evaluation.folder import AskedRecord, EvaluationRecord, Sampling, write_evaluation, write_scores
+from olr_cli.evaluation.scores import Score
+
+TINY = {"prompts": 4, "prompts_per_step": 4, "epochs": 1, "store_rollouts": False}
+OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 0}
+NINE = {name: 0.2 + 0.05 * place for place, name in enumerate(PAPER)}
+
+
+def write_run(path, method="grpo", end=0.6, *, start=0.4, seed=1, noise="active", **changes):
+    """A run of one step that was held-out accuracy `start` before and `end` after training."""
+    section = {"name": method} if isinstance(method, str) else method
+    run = write_history(path, method=section, seed=seed, noise=noise, **{**TINY, **changes})
+    lines = [{"step": 0, "epoch": 0, "eval/avg": start}, {"step": 1, "epoch": 1, "eval/avg": end}]
+    lines = [{key: value for key, value in line.items() if value is not None} for line in lines]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def write_grid(folder):
+    """Two seeds of every method but Co-Reward, and runs that the paper's table doesn't have."""
+    ends = {
+        "ttrl": 0.7, "self_certainty": 0.2, "token_entropy": 0.1, "sequence_entropy": 0.05,
+        "grpo": 0.5, "confidence_penalty": 0.55, "label_smoothing": 0.45, "small_loss_selection": 0.3,
+        "random_selection": 0.48, "olr": 0.75,
+    }  # fmt: skip
+    for seed in (1, 2):
+        for method, end in ends.items():
+            for noise in ("active",) if method in UNSUPERVISED else ("active", "inactive"):
+                wobble = 0.0012 * seed * len(method) + (0.1 if noise == "inactive" else 0)
+                section = OLR if method == "olr" else method
+                write_run(folder / f"{noise}-{method}-{seed}", section, end + wobble, noise=noise, seed=seed)
+        write_run(folder / f"mix-{seed}", OLR | {"penalty_weight": 0.01}, 0.8, seed=seed)
+        write_run(folder / f"low-{seed}", "grpo", 0.6 + 0.01 * seed, seed=seed, ratio=0.25)
+        write_run(folder / f"low-olr-{seed}", OLR, 0.7, seed=seed, ratio=0.25)
+    return folder
+
+
+def table_of(*places, models=()):
+    return build(LAYOUT, group(find_runs(places)), models)
+
+
+def row(table, label, block=None):
+    (found,) = (each for each in table.rows if each.name == label and block in (None, each.block))
+    return found
+
+
+def asked(name, problems, samples):
+    return AskedRecord(
+        definition=find_benchmark(name), samples=samples, problems=problems, problems_digest=""
+    )
+
+
+def write_evaluated(folder, shares, *, name="model", step=None, problems=None, samples=1):
+    """An evaluation as `olr evaluate` leaves it, but for its generations."""
+    folder.mkdir(parents=True)
+    scores = []
+    for benchmark, share in shares.items():
+        known = find_benchmark(benchmark)
+        whole = problems or known.problems or 7
+        kept = {"pass_at": {samples: share}, "majority": share, "truncated": 0.0, "missing_answers": 0.0}
+        score = Score(
+            benchmark, known.title, known.distribution, whole, known.problems, samples, share, None, **kept,
+            mean_tokens=9.0, by_problem={},
+        )  # fmt: skip
+        scores.append(score)
+    record = EvaluationRecord(
+        schema_version=1,
+        name=name,
+        model="/somewhere",
+        origin={} if step is None else {"run": "run", "step": step, "chosen": "last"},
+        sampling=Sampling(),
+        seed=0,
+        benchmarks={each: asked(each, problems or 7, samples) for each in shares},
+    )
+    write_evaluation(folder, record)
+    write_scores(folder, scores)
+    return folder
