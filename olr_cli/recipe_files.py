@@ -135,8 +135,8 @@ def _read_yaml(file: Path) -> dict[str, Any]:
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """`top` laid over `base`, section by section.
 
-    Where `top` changes the kind of a section (another method, another kind of noise), the base's keys that the
-    new kind does not have are dropped.
+    Where `top` changes the kind of a section (another kind of noise, another engine), the base's keys that the new
+    kind does not have are dropped; another method drops them all, or its defaults would not be what makes it.
     """
     merged = dict(base)
     for name, value in top.items():
@@ -153,6 +153,8 @@ def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any])
     new = value.get(tag)
     if not isinstance(new, str) or new == below.get(tag) or new not in kinds:
         return below
+    if name == "method":
+        return {}
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
 
 

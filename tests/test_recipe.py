@@ -324,5 +324,11 @@ def test_a_method_that_cannot_be_is_refused_in_a_sentence(section, said):
 def test_a_mix_is_a_recipe():
     recipe = validate({"method": {"name": "olr", "penalty_weight": 0.01, "prompts": "random"}}, "x")
     assert (recipe.method.slope_threshold, recipe.method.penalty_weight) == (Decimal("0.05"), 0.01)
-    other = validate(override(recipe.plain(), ["method.name=ttrl"]), "x")
-    assert (other.method.name, other.method.penalty_weight, other.method.prompts) == ("ttrl", 0.01, "random")
+
+
+def test_another_method_starts_from_its_own_defaults():
+    mixed = {"method": {"name": "label_smoothing", "smoothing": 0.3, "prompts": "random"}}
+    other = validate(override(mixed, ["method.name=grpo"]), "x").method
+    assert (other.smoothing, other.prompts) == (0, "all")
+    same = validate(override(mixed, ["method.name=label_smoothing", "method.penalty_weight=0.1"]), "x").method
+    assert (same.smoothing, same.prompts, same.penalty_weight) == (0.3, "random", 0.1)

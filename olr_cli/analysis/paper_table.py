@@ -164,7 +164,7 @@ def build(layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = ()) -> P
     maker = _Maker(layout, arms, source)
     rows = [*maker.rows_of_the_paper(), *maker.other_rows()]
     notes = [*source.notes(), layout.published, *maker.unlike_the_paper(), *_notes(rows, source)]
-    notes += layout.departures(arms)
+    notes += [*maker.unpaired(), *layout.departures(arms)]
     return PaperTable(layout, source.columns, source.published, rows, tuple(notes))
 
 
@@ -173,6 +173,7 @@ class _Maker:
 
     def __init__(self, layout: Layout, arms: Sequence[Arm], source: Source) -> None:
         self.layout, self.source = layout, source
+        self.arms = {arm.name: arm for arm in arms}
         self.settings = {arm.name: setting_of(arm.runs[0].path) for arm in arms}
         self.by_key: defaultdict[Hashable, list[Arm]] = defaultdict(list)
         for arm in arms:
@@ -238,6 +239,14 @@ class _Maker:
             return sum(own.get(name) != theirs.get(name) for name in own.keys() | theirs.keys())
 
         return min(same, key=unlike, default=None)
+
+    def unpaired(self) -> Iterator[str]:
+        """Arms whose difference has no seed to be counted on."""
+        for name, arm in self.arms.items():
+            reference = self._reference(arm)
+            seeds = {seed for values in self.values[name].values() for seed in values}
+            if reference and seeds and seeds.isdisjoint(run.seed for run in reference.runs):
+                yield f"{name} has no seed in common with {reference.name}: no paired difference."
 
     def _before_training(
         self, printed: PublishedRow, label: str, published: Mapping[str, Published]

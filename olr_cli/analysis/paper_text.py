@@ -16,9 +16,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from olr_cli.analysis import latex as tex
 from olr_cli.analysis.arms_table import Difference, Row
 from olr_cli.analysis.paper_table import PaperRow, PaperTable, Published
+from olr_cli.evaluation import latex as tex
 
 _WIDTH = 80
 _LONGEST_NAME = 24

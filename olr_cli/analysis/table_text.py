@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from olr_cli.analysis import latex as tex
 from olr_cli.analysis.arms_table import Row, Table
+from olr_cli.evaluation import latex as tex
 
 NOTHING = "\N{EN DASH}"
 

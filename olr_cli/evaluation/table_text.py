@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from olr_cli.evaluation.latex import escaped
 from olr_cli.evaluation.scores import Difference, Interval
 from olr_cli.evaluation.tables import GROUPS, Column, Evaluation, Reference, Table, Value, notes
 
@@ -119,7 +120,7 @@ def latex(table: Table) -> str:
             for name, known in _named_differences(table, table.reference)
         ]
     heads = "".join(f" & \\multicolumn{{{size}}}{{c}}{{{title}}}" for title, size in groups)
-    titles = "".join(f" & {'Avg.' if c.is_average else _escaped(c.title)}" for c in table.columns)
+    titles = "".join(f" & {'Avg.' if c.is_average else escaped(c.title)}" for c in table.columns)
     return "\n".join(
         [
             *(f"% {note}" for note in notes(table)),
@@ -146,7 +147,7 @@ def _rules(sizes: Sequence[int]) -> Iterator[str]:
 
 
 def _latex_rows(rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    return [f"{' & '.join([_escaped(name), *cells])} \\\\" for name, cells in rows]
+    return [f"{' & '.join([escaped(name), *cells])} \\\\" for name, cells in rows]
 
 
 def _named_differences(table: Table, reference: Reference) -> list[tuple[str, Mapping[str, Difference]]]:
@@ -208,11 +209,3 @@ def _latex_difference(difference: Difference) -> str:
 def _latex_number(share: float, interval: Interval | None, text: Callable[[float], str]) -> str:
     ends = "" if interval is None else f"_{{{text(interval[0])}}}^{{{text(interval[1])}}}"
     return f"${text(share)}{ends}$"
-
-
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_ESCAPES = str.maketrans(_LATEX | {sign: f"\\{sign}" for sign in "&%$#_{}"})
-
-
-def _escaped(text: str) -> str:
-    return text.translate(_ESCAPES)

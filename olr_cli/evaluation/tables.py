@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
 from olr_cli.evaluation.benchmark import registry
@@ -18,7 +17,6 @@ from olr_cli.evaluation.scores import (
     average_intervals,
     averages,
     differences,
-    groups,
 )
 
 GROUPS: Mapping[Group | None, str] = {
@@ -142,9 +140,7 @@ def compare(evaluations: Sequence[Evaluation], reference: Evaluation | Published
 
 
 def _published(evaluations: Sequence[Evaluation], row: PublishedRow) -> Reference:
-    shares = dict(row.scores)
-    for group, names in groups(row.scores).items():
-        shares[group] = fmean(row.scores[name] for name in names)
+    shares = row.shares
     return Reference(
         name="paper",
         note=f"The paper's row is {row.setting} ({', '.join(row.tables)}), printed without intervals; differences are"

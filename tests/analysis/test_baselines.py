@@ -1,7 +1,6 @@
 """The paper's table of baselines: rows in its order, ours beside the published, and what a reader must know."""
 
 import csv
-import json
 from decimal import Decimal
 
 import pytest
@@ -164,6 +163,15 @@ def test_runs_that_end_below_their_own_start_are_counted(tmp_path):
     for seed, (start, end) in enumerate([(0.4, 0.3), (0.4, 0.4), (0.4, 0.5), (None, 0.1)]):
         write_run(tmp_path / str(seed), "token_entropy", end, start=start, seed=seed)
     assert row(table_of(tmp_path), "Token Entropy").below_start == (1, 3)
+
+
+def test_arms_without_a_common_seed_have_no_difference_and_are_named(tmp_path):
+    write_run(tmp_path / "one", "grpo", seed=1)
+    write_run(tmp_path / "other", "random_selection", seed=2)
+    table = table_of(tmp_path)
+    assert row(table, "Random Selection", "Active noise 0.5").cells["eval/avg"].difference is None
+    named = "active 0.5 random_selection has no seed in common with active 0.5 grpo: no paired difference."
+    assert named in table.notes
 
 
 def test_what_is_missing_is_empty_and_named(grid, tmp_path, table):

@@ -9,47 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, stored_steps
-
-SEVERAL_GPUS = (
-    "engine.colocate=false",
-    "engine.gpus_per_node=2",
-    "engine.vllm_engines=2",
-    "engine.micro_batch_samples=4",
-    "engine.zero_stage=2",
-)
-
-
-def test_two_policy_ranks_train_and_the_death_of_one_ends_the_run_in_a_sentence(tmp_path: Path) -> None:
-    """Policy on two logical GPUs, reference on two, two vLLM engines."""
-    run = tmp_path / "run"
-    train = Train(run, (*SMALL, *SEVERAL_GPUS))
-    train.await_step(3)
-    ranks = [number for number, title in processes_of(run).items() if title.startswith("ray::PolicyActor")]
-    assert len(ranks) == 2
-    os.kill(max(ranks), signal.SIGKILL)
-    assert train.end(300) == 2
-    assert (
-        f"a process of the job died, often for want of memory: PolicyModelActor (process {max(ranks)})"
-        in train.output
-    )
-    assert f"--resume --run-dir {run}" in train.output
-    assert "Traceback" not in train.output
-    steps = stored_steps(run)
-    assert steps == list(range(1, len(steps) + 1))
-    assert len(scan_labels(run).collect()) == 40 * len(steps)
-    assert len(metrics(run)) == 1 + len(steps)
-    assert read_manifest(run)["status"] == "failed"
-    _await_no_process(run)
-
 
 RAISES_AT_THE_THIRD_STEP = """
 from olr_cli.engines.openrlhf.importing import around_import
@@ -114,13 +80,6 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert sum(line["rollout/verification_timeouts"] for line in lines[1:]) >= 1
     assert "no reward today" in (run / "openrlhf" / "log.txt").read_text()
-
-
-def _await_no_process(run: Path) -> None:
-    deadline = time.monotonic() + 60
-    while processes_of(run) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert processes_of(run) == {}
 
 
 def _free_port() -> int:

@@ -81,7 +81,7 @@ def test_the_tables_are_complete(run: Path) -> None:
     assert labels.group_by("step").len()["len"].to_list() == [40] * STEPS
     visits = labels.sort("step").group_by("prompt_id", maintain_order=True).agg("visit")
     assert all(v == list(range(1, 9)) for v in visits["visit"].to_list())
-    for column in ("response", "tokens", "truncated", "mean_logprob", "reward"):
+    for column in ("response", "tokens", "truncated", "mean_logprob", "entropy", "self_certainty", "reward"):
         assert rollouts[column].null_count() == 0
     assert rollouts["tokens"].is_between(1, 5).all()
     assert (rollouts["mean_logprob"] <= 0).all()
