@@ -173,7 +173,7 @@ def test_packing_a_batch_into_one_row_changes_no_statistic(rollouts, monkeypatch
 
 
 class OneProcess(SimpleNamespace):
-    """DeepSpeed's strategy, as far as an update needs it: gradients are accumulated, and no step is taken.
+    """OpenRLHF's strategy, as far as an update needs it: gradients are accumulated, and no step is taken.
 
     Attributes:
         gradients: of every mini-batch.
@@ -204,7 +204,13 @@ def update_of(actor, method, micro_batch, mini_batch, flags=None):
     recipe = validate(
         {
             "method": method,
-            "train": {"kl_weight": 0.1, "temperature": TEMPERATURE},
+            "train": {
+                "kl_weight": 0.1,
+                "temperature": TEMPERATURE,
+                "prompts_per_step": len(TEXTS),
+                "mini_batch_prompts": len(TEXTS),
+                "rollouts_per_prompt": G,
+            },
             "engine": {"name": "openrlhf", "device": "cpu", "micro_batch_samples": micro_batch},
         },
         "test",
@@ -217,6 +223,7 @@ def update_of(actor, method, micro_batch, mini_batch, flags=None):
         accumulated_gradient=mini_batch // micro_batch,
         gradients=[],
         micro_batches=0,
+        ds_device_mesh={"dp": SimpleNamespace(get_group=lambda: torch.distributed.group.WORLD)},
     )
     return PolicyUpdate(
         strategy,
@@ -346,6 +353,19 @@ def test_prompts_that_do_not_train_are_as_if_they_were_not_there(method, micro_b
         of_tokens.append("entropy_loss")
     for name in of_tokens:
         assert status[name] == pytest.approx(alone[name], rel=1e-4, abs=1e-7), name
+
+
+@pytest.mark.parametrize("trains", [ALL, SOME, (False, False, False, True)])
+def test_batches_by_length_change_neither_the_gradient_nor_a_mean(trains, rollouts):
+    status, (expected,) = updated(rollouts, METHODS["both"], trains=trains)
+    flags = {"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 30}
+    # OpenRLHF tells DeepSpeed of one micro-batch a mini-batch then, and takes the step itself.
+    by_length, (gradient,) = updated(
+        rollouts, METHODS["both"], trains=trains, micro_batch=1, mini_batch=1, flags=flags
+    )
+    assert_same_gradient(gradient, expected)
+    for name in ("policy_loss", "entropy_loss", "kl", "ppo_clip_ratio", "ppo_kl"):
+        assert by_length[name] == pytest.approx(status[name], rel=1e-4, abs=1e-7), name
 
 
 @pytest.mark.parametrize("flags", [{}, {"actor.loss_agg_mode": "seq-mean-token-mean"}])

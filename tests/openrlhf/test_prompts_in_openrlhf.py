@@ -1,5 +1,6 @@
 """OpenRLHF gets the prompts that we wrote, in the order in which the local engine visits them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -9,11 +10,13 @@ from openrlhf.datasets.utils import blending_datasets
 from openrlhf.trainer.ppo_utils.samples_generator import _collect_prompt_batch
 
 from olr_cli.engines.local.loop import epoch_batches
-from olr_cli.engines.openrlhf.files import JobFiles, write_prompts
+from olr_cli.engines.openrlhf.files import JobFiles, prompt_label, write_prompts
+from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.trainer import PromptOrder
 from olr_cli.recipe_files import validate
 
 EPOCHS, STEP = 3, 4
+PLACES = Places("model", Path("p"), None, None, Path("scratch"), 64)
 ODD = [
     "1+1=",
     "two\nlines \r\n and a \u2028 separator",
@@ -51,16 +54,16 @@ def test_openrlhf_reads_the_texts_and_labels_that_were_written(texts, labels, tm
     assert [read[row][1:3] for row in range(len(read))] == list(zip(texts, labels, strict=True))
 
 
-def recipe():
+def recipe(method="grpo"):
     train = {"epochs": EPOCHS, "prompts_per_step": STEP}
-    return validate({"train": train, "engine": {"name": "openrlhf"}}, "test")
+    return validate({"train": train, "method": {"name": method}, "engine": {"name": "openrlhf"}}, "test")
 
 
-def drawn_in_an_epoch(prompts):
+def drawn_in_an_epoch(prompts, rows_of_a_step=STEP):
     """The labels that OpenRLHF's sample generator draws, step by step, until the prompts are used up."""
     rows, exhausted, drawn = iter(prompts), False, []
     while not exhausted:
-        _, labels, _, exhausted = _collect_prompt_batch(rows, STEP)
+        _, labels, _, exhausted = _collect_prompt_batch(rows, rows_of_a_step)
         drawn += [labels] if labels else []
     return drawn
 
@@ -75,3 +78,19 @@ def test_prompts_are_visited_in_the_local_engines_order_also_after_a_resume(prom
     drawn = [labels for _ in range(epochs_left) for labels in drawn_in_an_epoch(order)]
     assert drawn == due[done:]
     assert len(order) == prompts
+
+
+@pytest.mark.parametrize("prompts", [2 * STEP - 1, 2 * STEP])
+@pytest.mark.parametrize("done", range(2 * EPOCHS))
+def test_both_views_of_a_prompt_come_in_its_step_also_after_a_resume(prompts, done):
+    chosen = recipe("co_reward")
+    labels = [[prompt_label(view, str(row)) for view in ("original", "rephrased")] for row in range(prompts)]
+    due = [[label for row in own for label in labels[row]] for _, own in epoch_batches(chosen, prompts)]
+    order = PromptOrder(
+        chosen, [("source", f"text of {label}", label, None) for own in labels for label in own], done
+    )
+    rows_of_a_step = recipe_flags(chosen, PLACES, "sdpa", done)["rollout.batch_size"]
+    epochs_left = EPOCHS - done // 2
+    drawn = [own for _ in range(epochs_left) for own in drawn_in_an_epoch(order, rows_of_a_step)]
+    assert drawn == due[done:]
+    assert len(order) == 2 * prompts

@@ -6,12 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from polars.testing import assert_frame_equal
 from test_resume import recipe
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.launch import launch
+from olr_cli.engines.local import loop
 from olr_cli.engines.local.loop import (
     LocalEngine,
     advantages_and_trains,
@@ -124,13 +126,26 @@ def test_half_of_each_step_trains_where_half_of_the_labels_are_marked(tmp_path, 
         {"name": "small_loss_selection"},
     ],
 )
-def test_a_run_repeats_bit_for_bit(tmp_path, method):
-    one, other = (scan_rollouts(run(tmp_path / name, **method)).collect() for name in ("a", "b"))
-    assert one.equals(other)
-    assert (
-        read_metrics(tmp_path / "a")[-1]["policy/entropy"]
-        == read_metrics(tmp_path / "b")[-1]["policy/entropy"]
-    )
+def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tmp_path, monkeypatch, method):
+    whole = run(tmp_path / "whole", **method)
+    written = []
+
+    def full(*arguments):
+        written.append(arguments)
+        if len(written) == 3:
+            raise OSError("as if the machine went down")
+        real(*arguments)
+
+    real = loop.save_checkpoint
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="went down"):
+        patched.setattr(loop, "save_checkpoint", full)
+        run(tmp_path / "run", **method)
+    again = tmp_path / "run"
+    launch(recipe(method=method), again, LocalEngine, JsonProgress(), resume=True)
+    for scan in (scan_labels, scan_rollouts):
+        assert_frame_equal(scan(again).collect(), scan(whole).collect(), check_row_order=False)
+    last = [read_metrics(path)[-1]["policy/entropy"] for path in (again, whole)]
+    assert last[0] == last[1]
 
 
 def test_co_reward_on_data_without_rephrased_prompts_is_refused_in_a_sentence(tmp_path):
