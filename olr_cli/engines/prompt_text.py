@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.errors import UserError
 from olr_cli.recipe import Recipe
 
@@ -56,7 +56,11 @@ def encode(tokenizer: Any, prompts: Sequence[Sequence[Message]]) -> list[list[in
 
 
 def require_room(
-    prompts: Sequence[Prompt], token_ids: Sequence[Sequence[int]], recipe: Recipe, context: int | None
+    prompts: Sequence[Prompt],
+    token_ids: Sequence[Sequence[int]],
+    recipe: Recipe,
+    context: int | None,
+    view: View = "original",
 ) -> None:
     """Make sure that every prompt, and a response to it, fits.
 
@@ -65,22 +69,24 @@ def require_room(
         token_ids: theirs.
         recipe: has the limits.
         context: the most tokens that the model is made for; None if it doesn't say.
+        view: in which words they ask.
 
     Raises:
         UserError: prompts are longer than the recipe allows, or leave no room for a response; says how many.
     """
     limit = recipe.train.max_prompt_tokens
+    what = "prompts" if view == "original" else "rephrased prompts"
     long = [
         prompt.prompt_id for prompt, tokens in zip(prompts, token_ids, strict=True) if len(tokens) > limit
     ]
     if long:
         raise UserError(
-            f"{len(long)} of {len(prompts)} prompts are longer than train.max_prompt_tokens {limit} (the first:"
+            f"{len(long)} of {len(prompts)} {what} are longer than train.max_prompt_tokens {limit} (the first:"
             f" {long[0]}); raise the limit or remove them"
         )
     longest = max(map(len, token_ids), default=0)
     if context is not None and longest + recipe.train.max_new_tokens > context:
         raise UserError(
-            f"the longest prompt's {longest} tokens and train.max_new_tokens {recipe.train.max_new_tokens} are more"
-            f" than the {context} tokens that {recipe.model.path} can read; lower the limit or remove long prompts"
+            f"the {longest} tokens of the longest of the {what} and train.max_new_tokens"
+            f" {recipe.train.max_new_tokens} are more than the {context} tokens that {recipe.model.path} can read; lower the limit or remove long prompts"
         )

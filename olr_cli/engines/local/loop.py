@@ -219,7 +219,7 @@ def encode_prompts(
         UserError: prompts are longer than the recipe allows, or leave no room for a response; says how many.
     """
     token_ids = policy.encode([prompt.turns(view) for prompt in prompts])
-    require_room(prompts, token_ids, recipe, policy.context_length)
+    require_room(prompts, token_ids, recipe, policy.context_length, view)
     return token_ids
 
 

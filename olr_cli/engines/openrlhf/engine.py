@@ -40,9 +40,10 @@ from olr_cli.errors import UserError
 from olr_cli.files import writing
 from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
+from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
-from olr_cli.runs.metrics import Metrics, MetricsTail
+from olr_cli.runs.metrics import Metrics, MetricsTail, read_metrics
 from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5
@@ -157,6 +158,7 @@ class OpenRlhfEngine:
         per_epoch = steps_per_epoch(run.recipe, len(run.data.train.prompts))
         steps = run.recipe.train.epochs * per_epoch
         begun = epoch_so_far(run.path, run.done, per_epoch)
+        watch = CollapseWatch(run.recipe, read_metrics(run.path))
         run.progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
         tail = MetricsTail(run.path)
@@ -173,7 +175,8 @@ class OpenRlhfEngine:
                 for log in logs:
                     log(step, metrics)
                 run.progress.step(step, metrics)
-                for sign in signs_of_a_wrong_template(metrics) if step == 1 else ():
+                signs = signs_of_a_wrong_template(metrics) if step == 1 else []
+                for sign in [*signs, *watch.look(metrics)]:
                     run.progress.say(sign)
             how = job.how()
         self._conclude(files, stop, how)

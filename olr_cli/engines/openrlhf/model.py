@@ -77,7 +77,7 @@ class StartingModel:
         """
         messages = [prompt.turns(view) for prompt in prompts]
         token_ids = prompt_text.encode(self.tokenizer, messages)
-        prompt_text.require_room(prompts, token_ids, recipe, self.context_length)
+        prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
         texts = [prompt_text.render(self.tokenizer, turns) for turns in messages]
         return [
             self._text_of(text, tokens, prompt.prompt_id)
