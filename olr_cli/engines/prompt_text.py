@@ -87,6 +87,7 @@ def require_room(
     longest = max(map(len, token_ids), default=0)
     if context is not None and longest + recipe.train.max_new_tokens > context:
         raise UserError(
-            f"the {longest} tokens of the longest of the {what} and train.max_new_tokens"
-            f" {recipe.train.max_new_tokens} are more than the {context} tokens that {recipe.model.path} can read; lower the limit or remove long prompts"
+            f"the longest of the {what} has {longest} tokens, and with train.max_new_tokens"
+            f" {recipe.train.max_new_tokens} that is more than the {context} tokens that {recipe.model.path} can read;"
+            f" lower the limit or remove long {what}"
         )

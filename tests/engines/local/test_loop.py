@@ -87,7 +87,9 @@ def test_prompts_and_responses_beyond_the_models_context_are_refused():
     fits = validate({**settings, "train": {"max_new_tokens": room}}, "test")
     loop.LocalEngine(fits, load_data(fits))
     too_long = validate({**settings, "train": {"max_new_tokens": room + 1}}, "test")
-    with pytest.raises(UserError, match=r"8 tokens and train\.max_new_tokens 57 are more than the 64 tokens"):
+    with pytest.raises(
+        UserError, match=r"has 8 tokens, and with train\.max_new_tokens 57 that is more than the 64"
+    ):
         loop.LocalEngine(too_long, load_data(too_long))
 
 
