@@ -71,7 +71,7 @@ def test_help_and_version():
 
 def test_a_run_says_what_happened_and_what_comes_next(run):
     result = train("--run-dir", run.parent / "again")
-    assert re.search(r"^ +2 +\d+%", result.output, re.MULTILINE)
+    assert re.search(r"^ +2 +\d\.\d\d +\d+%", result.output, re.MULTILINE)
     assert max(map(len, result.output.split("\n\n")[0].splitlines())) <= 80
     assert "wrong labels, last epoch" in result.output
     assert f"Next: olr analyze {run.parent / 'again'}" in result.output
@@ -136,7 +136,7 @@ def test_the_manifest_and_metrics_tell_the_run(run):
         (["data.extractor=box"], "data.extractor is 'box' (did you mean 'boxed'?)"),
         (["train.max_prompt_tokens=3"], "12 of 12 prompts are longer than train.max_prompt_tokens 3"),
         (["data.train=marked.jsonl"], "mark"),
-        (["train.max_new_tokens=60"], "are more than the 64 tokens"),
+        (["train.max_new_tokens=60"], "more than the 64 tokens"),
         ([f"name={'x' * 300}"], "at most 100 characters"),
     ],
 )
