@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from decimal import Decimal
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
@@ -114,6 +114,9 @@ class MethodSection(Section):
         smoothing: share of the uniform distribution in each token's target; 0: none.
     """
 
+    needs_labels: ClassVar[bool] = True
+    """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
+
     name: str
     prompts: PromptRule = "all"
     keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = None
@@ -161,6 +164,8 @@ class OlrMethod(MethodSection):
 class TtrlMethod(MethodSection):
     """TTRL (Zuo et al. 2025, arXiv:2504.16084): every visit's own majority is its label."""
 
+    needs_labels: ClassVar[bool] = False
+
     name: Literal["ttrl"] = "ttrl"
 
 
@@ -170,17 +175,23 @@ class CoRewardMethod(MethodSection):
     Needs a `rephrased_prompt` for every prompt; rolls out K responses to each of the two.
     """
 
+    needs_labels: ClassVar[bool] = False
+
     name: Literal["co_reward"] = "co_reward"
 
 
 class SelfCertaintyMethod(MethodSection):
     """Self-certainty as reward (Zhao et al. 2025, arXiv:2505.19590); no labels."""
 
+    needs_labels: ClassVar[bool] = False
+
     name: Literal["self_certainty"] = "self_certainty"
 
 
 class TokenEntropyMethod(MethodSection):
     """Minus the mean token entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels."""
+
+    needs_labels: ClassVar[bool] = False
 
     name: Literal["token_entropy"] = "token_entropy"
 
@@ -191,6 +202,8 @@ class SequenceEntropyMethod(MethodSection):
     Attributes:
         score_reduction: `mean` over response tokens, a departure from the cited `sum`, which rewards short responses.
     """
+
+    needs_labels: ClassVar[bool] = False
 
     name: Literal["sequence_entropy"] = "sequence_entropy"
     score_reduction: Literal["mean", "sum"] = "mean"
@@ -374,15 +387,6 @@ Engine = Annotated[LocalEngine | OpenRlhfEngine, Field(discriminator="name")]
 
 METHODS: tuple[type[MethodSection], ...] = get_args(get_args(Method)[0])
 """The section of every method."""
-
-UNSUPERVISED = (
-    TtrlMethod,
-    CoRewardMethod,
-    SelfCertaintyMethod,
-    TokenEntropyMethod,
-    SequenceEntropyMethod,
-)
-"""Methods that use no labels."""
 
 
 class Recipe(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from olr_cli.recipe import UNSUPERVISED, CoRewardMethod, OlrMethod, Recipe, TtrlMethod
+from olr_cli.recipe import CoRewardMethod, OlrMethod, Recipe, TtrlMethod
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
@@ -20,7 +20,7 @@ def _method_warnings(recipe: Recipe) -> list[str]:
             f"train.rollouts_per_prompt {rollouts} makes a poor vote: a majority among fewer than 4 rollouts is mostly"
             " chance"
         )
-    if isinstance(method, UNSUPERVISED) and recipe.noise is not None and recipe.noise.ratio != 0:
+    if not method.needs_labels and recipe.noise is not None and recipe.noise.ratio != 0:
         warnings.append(
             f"method {method.name} uses no labels: the noise changes nothing in training, it is only measured against"
         )

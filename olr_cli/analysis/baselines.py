@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.paper_table import BASE, Layout
 from olr_cli.evaluation.published import Setting
-from olr_cli.recipe import SequenceEntropyMethod
+from olr_cli.recipe import METHODS, SequenceEntropyMethod
 from olr_cli.supervision import compose
 
 TITLES = {
@@ -29,7 +29,7 @@ TITLES = {
 }
 """What the paper calls the methods, and the parts of mixed ones."""
 
-UNSUPERVISED = frozenset({"ttrl", "co_reward", "self_certainty", "token_entropy", "sequence_entropy"})
+UNSUPERVISED = frozenset(kind.model_fields["name"].default for kind in METHODS if not kind.needs_labels)
 """Methods that use no labels, so that noise makes no row of its own."""
 
 

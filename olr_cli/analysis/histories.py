@@ -13,7 +13,7 @@ from olr_cli.data.files import read_table
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
 from olr_cli.data.training import sentinel_type, training_prompts
 from olr_cli.errors import UserError
-from olr_cli.recipe import OlrMethod, Recipe
+from olr_cli.recipe import MethodSection, OlrMethod, Recipe
 from olr_cli.recipe_files import overlay, override, validate
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
@@ -40,7 +40,7 @@ _TABLE_COLUMNS = {
 }
 
 
-_OF_THE_LOSS = ("method.penalty_weight", "method.smoothing")
+OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
 
@@ -87,7 +87,12 @@ def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
     for name, value in changes.items():
         keys = [f"{name}.{key}" for key in value] if isinstance(value, Mapping) else [name]
-        useless = [key for key in keys if key not in settable and (name != "method" or key in _OF_THE_LOSS)]
+        of_the_loss = [key for key in keys if key.removeprefix("method.") in OF_THE_LOSS]
+        if of_the_loss:
+            raise UserError(
+                f"--set {of_the_loss[0]}: that is a weight in the loss, and a replay computes none; leave it out"
+            )
+        useless = [key for key in keys if key not in settable and name != "method"]
         if useless:
             raise UserError(
                 f"--set {useless[0]}: the stored rollouts are as they are; a replay can set method.*,"
@@ -95,8 +100,9 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
             )
     tree = base.plain()
     method = changes.get("method")
-    asked = method.get("name") if isinstance(method, Mapping) else None
-    if asked is None and not isinstance(base.method, OlrMethod):
+    settings = method if isinstance(method, Mapping) else {}
+    asked = settings.get("name")
+    if asked is None and not (isinstance(base.method, OlrMethod) or _is_about(base.method, settings)):
         asked = "olr"
     if asked not in (None, base.method.name):
         tree["method"] = {"name": asked}  # with its own defaults, not with the settings of the run's method
@@ -104,6 +110,12 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
     return validate(overlay(tree, changes), source)
+
+
+def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
+    """Whether settings can only mean this method, and not OLR, under which other methods' runs are replayed."""
+    of_a_choice = {"keep_fraction"} if method.prompts != "all" else set()
+    return any(key in of_a_choice or key not in OlrMethod.model_fields for key in settings)
 
 
 def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:

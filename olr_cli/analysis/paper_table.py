@@ -164,7 +164,7 @@ def build(layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = ()) -> P
     maker = _Maker(layout, arms, source)
     rows = [*maker.rows_of_the_paper(), *maker.other_rows()]
     notes = [*source.notes(), layout.published, *maker.unlike_the_paper(), *_notes(rows, source)]
-    notes += [*maker.unpaired(), *layout.departures(arms)]
+    notes += [*maker.unpaired(), *(note for arm in arms for note in arm.notes()), *layout.departures(arms)]
     return PaperTable(layout, source.columns, source.published, rows, tuple(notes))
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.training import noise_draw
@@ -158,8 +158,8 @@ def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target:
         visits=pl.len(),
         prompts=pl.col("prompt_id").n_unique(),
         selected=pl.col("is_selected").sum(),
-        right=(pl.col("is_selected") & pl.col("majority_is_correct")).sum(),
-        known=(pl.col("is_selected") & pl.col("majority_is_correct").is_not_null()).sum(),
+        right=(pl.col("is_selected") & pl.col("effective_label_is_correct")).sum(),
+        known=(pl.col("is_selected") & pl.col("effective_label_is_correct").is_not_null()).sum(),
         rollouts=pl.col("rollouts").sum(),
         answered=pl.col("answered").sum(),
         last_visit=pl.col("visit").max(),
@@ -195,9 +195,7 @@ def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:
 
 def _settings(recipe: Recipe) -> str:
     """The settings of the method that decide something here."""
-    left_out = {"name", "penalty_weight", "smoothing"} | (
-        {"prompts"} if recipe.method.prompts == "all" else set()
-    )
+    left_out = {"name", *OF_THE_LOSS} | ({"prompts"} if recipe.method.prompts == "all" else set())
     method = recipe.method.model_dump(mode="json", exclude=left_out, exclude_none=True)
     shown = {key: "+".join(value) if isinstance(value, list) else value for key, value in method.items()}
     return (

@@ -105,6 +105,11 @@ def load_data(recipe: Recipe) -> DataSets:
 def warnings(recipe: Recipe, data: DataSets) -> list[str]:
     """What is likely a mistake in this recipe on these data, a sentence each."""
     found = [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
+    if recipe.method.prompts != "all" and keep_fraction(recipe.method, data.train.prompts) == 1:
+        found.append(
+            f"method.prompts is {recipe.method.prompts}, but no label is marked as noise, so every prompt trains; set"
+            " method.keep_fraction"
+        )
     trained = {prompt.messages for prompt in data.train.prompts}
     for name, held_out in (("validation", data.validation), ("test", data.test)):
         shared = sum(prompt.messages in trained for prompt in held_out.prompts) if held_out else 0

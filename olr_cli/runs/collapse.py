@@ -57,7 +57,8 @@ ALL_RIGHT = 0.9
 """Share of right majority answers of a policy that says the same every time because it can do the task."""
 
 ACCURACY_VISITS = 400
-"""Prompt visits over which majority accuracy is averaged: every step has other prompts."""
+"""Least prompt visits over which majority accuracy is averaged, in whole epochs: every step has other prompts, and the
+best of many means of a part of them is too good."""
 
 FALL = 0.05
 """Least fall of held-out accuracy from its best; good runs fell by 0.03, or 1.1 standard errors."""
@@ -75,14 +76,15 @@ class CollapseWatch:
 
     Args:
         recipe: of the run.
+        prompts: training prompts; an epoch visits each once.
         seen: the lines of metrics.jsonl so far, when a run is resumed: the start is in them, and signs that they
             showed were said already.
     """
 
-    def __init__(self, recipe: Recipe, seen: Sequence[Metrics] = ()) -> None:
-        prompts = recipe.train.prompts_per_step
-        self._window = max(STEADY_STEPS, -(-ACCURACY_VISITS // prompts))
-        self._visits = self._window * prompts
+    def __init__(self, recipe: Recipe, prompts: int, seen: Sequence[Metrics] = ()) -> None:
+        steps_per_epoch = -(-prompts // recipe.train.prompts_per_step)
+        epochs = -(-max(ACCURACY_VISITS, STEADY_STEPS * prompts // steps_per_epoch) // prompts)
+        self._window, self._visits = epochs * steps_per_epoch, epochs * prompts
         self._advice = (
             "stop with Ctrl-C and look at the responses in rollouts/; a lower train.learning_rate may help"
         )
@@ -124,7 +126,7 @@ class CollapseWatch:
 
     def _same_every_time(self) -> str | None:
         start, now = self._then_and_now("policy/entropy")
-        if not now or max(now) > LOW_ENTROPY * start:
+        if not now or start == 0 or max(now) > LOW_ENTROPY * start:
             return None
         equal = self._last("rollout/zero_variance_groups")
         if max(now) > NO_ENTROPY * start and not (equal and min(equal) >= EQUAL_GROUPS):

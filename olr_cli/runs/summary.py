@@ -30,7 +30,7 @@ def run_summary(run: Path) -> list[str]:
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"
         lines.append(f"  wrong labels, last epoch          {last['label/effective_noise']:.1%}{initially}")
     recipe = read_recipe(run)
-    watch = CollapseWatch(recipe)
+    watch = CollapseWatch(recipe, labels["prompt_id"].n_unique())
     for line in read_metrics(run):
         lines += [f"  sign of collapse after step {line['step']}: {sign}" for sign in watch.signs(line)]
     note = mixture_note(recipe.model.path)

@@ -148,16 +148,15 @@ class _Supervision:
 
     label: LabelRule
     reward: RewardRule = verifier_reward
-    needs_labels: bool = False
     votes: bool = False
     views: tuple[View, ...] = ("original",)
 
 
-_GIVEN = _Supervision(given_label, needs_labels=True)
+_GIVEN = _Supervision(given_label)
 
 
 def _olr(section: Any) -> _Supervision:
-    return _Supervision(refined_label(section), needs_labels=True, votes=True)
+    return _Supervision(refined_label(section), votes=True)
 
 
 def _sequence_entropy(section: Any) -> _Supervision:
@@ -189,7 +188,7 @@ def compose(section: MethodSection) -> Method:
     part = _METHODS[type(section)](section)
     return Method(
         _name(section),
-        part.needs_labels,
+        section.needs_labels,
         part.votes,
         part.views,
         part.label,

@@ -155,12 +155,18 @@ def test_what_the_rollouts_lack_is_one_sentence(tmp_path, judge):
     assert len(decide(judge, run, "method.name=token_entropy")) == 54
 
 
+def test_a_setting_that_only_the_runs_own_method_has_replays_that_method(tmp_path, judge):
+    run = write_run(tmp_path / "chosen", judge, {"name": "random_selection", "keep_fraction": 0.5})
+    assert read_history(run, ["method.keep_fraction=0.25"]).recipe.method.name == "random_selection"
+    assert read_history(run, ["method.slope_threshold=0.1"]).recipe.method.name == "olr"
+    run = write_run(tmp_path / "scored", judge, {"name": "sequence_entropy"})
+    assert read_history(run, ["method.score_reduction=sum"]).recipe.method.score_reduction == "sum"
+
+
 def test_settings_of_the_loss_decide_nothing_in_a_replay(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, {"name": "grpo"})
     for key in ("penalty_weight", "smoothing"):
-        assert f"--set method.{key}: the stored rollouts are as they are" in refused(
-            judge, run, f"method.{key}=0.1"
-        )
+        assert f"--set method.{key}: that is a weight in the loss" in refused(judge, run, f"method.{key}=0.1")
 
 
 def table(tmp_path, rows):

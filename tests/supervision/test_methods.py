@@ -1,5 +1,6 @@
 """Every row of the methods table: label, reward, prompts that train; and mixes of them."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -188,13 +189,18 @@ def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(
     chosen = step(judge, method, groups, keep_fraction=Fraction(1, 2))
     everyone = step(judge, GrpoMethod(), groups)
     assert sum(group.trains for group in chosen) == 3
-    assert [group.label.trains for group in chosen] == [group.trains for group in chosen]
     assert [group.rewards for group in chosen] == [group.rewards for group in everyone]
     assert all(group.trains for group in everyone)
 
 
 def test_olr_labels_can_be_mixed_with_any_choice_of_prompts(judge):
     mixed = OlrMethod(criteria=(), warmup_epochs=0, prompts="random")
-    decided = supervise(judge, mixed, answering(["7", "7", "12"]))
-    assert (decided.label.effective_label, decided.label.label_source) == ("7", "majority")
-    assert decided.trains  # at least one prompt of a step trains
+    groups = [
+        RolloutGroup(replace(WRONG, prompt_id=str(n)), 1, 1, tuple(answering(["7", "7", "12"])))
+        for n in range(4)
+    ]
+    decided = step(judge, mixed, groups, keep_fraction=Fraction(1, 2))
+    assert {(group.label.effective_label, group.label.label_source) for group in decided} == {
+        ("7", "majority")
+    }
+    assert sum(group.trains for group in decided) == 2

@@ -98,7 +98,7 @@ class LocalEngine:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
         batches = list(epoch_batches(recipe, len(prompts)))
         per_epoch = steps_per_epoch(recipe, len(prompts))
-        watch = CollapseWatch(recipe, read_metrics(run.path))
+        watch = CollapseWatch(recipe, len(prompts), read_metrics(run.path))
         run.progress.start(len(batches), run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
 
         with stop_requests() as stop, metric_logs(recipe, run.path, run.done) as logs:

@@ -158,7 +158,7 @@ class OpenRlhfEngine:
         per_epoch = steps_per_epoch(run.recipe, len(run.data.train.prompts))
         steps = run.recipe.train.epochs * per_epoch
         begun = epoch_so_far(run.path, run.done, per_epoch)
-        watch = CollapseWatch(run.recipe, read_metrics(run.path))
+        watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
         run.progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
         tail = MetricsTail(run.path)

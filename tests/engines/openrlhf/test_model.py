@@ -188,7 +188,7 @@ def test_prompts_that_do_not_fit_are_refused(folder):
     model = look_at(folder)
     with pytest.raises(UserError, match=r"1 of 2 prompts are longer than train\.max_prompt_tokens 4"):
         model.texts(prompts("1+1=", "12+34="), recipe(max_prompt_tokens=4))
-    with pytest.raises(UserError, match="are more than the 64 tokens"):
+    with pytest.raises(UserError, match="is more than the 64 tokens"):
         model.texts(prompts("1+1="), recipe(max_new_tokens=61))
     assert model.texts(prompts("1+1="), recipe(max_new_tokens=60)) == ["1+1="]
 
