@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe import OlrMethod
+from olr_cli.recipe_methods import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 
 PROMPTS, ROLLOUTS, CHARACTERS, VISITS = 160, 8, 2000, 6

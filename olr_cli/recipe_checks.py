@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from olr_cli.recipe import CoRewardMethod, OlrMethod, Recipe, TtrlMethod
+from olr_cli.recipe import Recipe
+from olr_cli.recipe_methods import CoRewardMethod, OlrMethod, TtrlMethod
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:

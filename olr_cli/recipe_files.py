@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from olr_cli import recipe as sections
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe import Recipe
+from olr_cli.recipe_methods import METHODS
 
 _KINDS: dict[str, tuple[str, dict[str, type[BaseModel]]]] = {
     "noise": (
@@ -25,7 +26,7 @@ _KINDS: dict[str, tuple[str, dict[str, type[BaseModel]]]] = {
             "mixed": sections.MixedNoiseSection,
         },
     ),
-    "method": ("name", {kind.model_fields["name"].default: kind for kind in sections.METHODS}),
+    "method": ("name", {kind.model_fields["name"].default: kind for kind in METHODS}),
     "engine": ("name", {"local": sections.LocalEngine, "openrlhf": sections.OpenRlhfEngine}),
 }
 """Sections of several kinds: the key that tells the kind, and each kind's keys."""

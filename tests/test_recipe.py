@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
+from olr_cli.recipe import ActiveNoiseSection, Recipe, changed_keys
 from olr_cli.recipe_checks import recipe_warnings, steepest_slope, step_warnings
 from olr_cli.recipe_files import (
     dump_yaml,
@@ -21,6 +21,7 @@ from olr_cli.recipe_files import (
     override,
     validate,
 )
+from olr_cli.recipe_methods import GrpoMethod, OlrMethod
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.criteria import slope
 from olr_cli.supervision.history import Visit

@@ -16,8 +16,8 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe import Section
 from olr_cli.recipe_files import read_tree
+from olr_cli.recipe_section import Section
 
 PAPER = (
     "aime24",

@@ -7,7 +7,8 @@ import pytest
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe import (
+from olr_cli.recipe_files import validate
+from olr_cli.recipe_methods import (
     METHODS,
     CoRewardMethod,
     GrpoMethod,
@@ -19,7 +20,6 @@ from olr_cli.recipe import (
     TokenEntropyMethod,
     TtrlMethod,
 )
-from olr_cli.recipe_files import validate
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.methods import _METHODS
 

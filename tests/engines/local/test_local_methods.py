@@ -22,7 +22,12 @@ from olr_cli.engines.local.loop import (
 )
 from olr_cli.engines.local.sampler import sample
 from olr_cli.errors import UserError
-from olr_cli.recipe import CoRewardMethod, SelfCertaintyMethod, SequenceEntropyMethod, TokenEntropyMethod
+from olr_cli.recipe_methods import (
+    CoRewardMethod,
+    SelfCertaintyMethod,
+    SequenceEntropyMethod,
+    TokenEntropyMethod,
+)
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts
