@@ -21,9 +21,15 @@ def _method_warnings(recipe: Recipe) -> list[str]:
             f"train.rollouts_per_prompt {rollouts} makes a poor vote: a majority among fewer than 4 rollouts is mostly"
             " chance"
         )
-    if not method.needs_labels and recipe.noise is not None and recipe.noise.ratio != 0:
+    has_noise = recipe.noise is not None and recipe.noise.ratio != 0
+    if (
+        not method.needs_labels
+        and has_noise
+        and (method.prompts == "all" or method.keep_fraction is not None)
+    ):
         warnings.append(
-            f"method {method.name} uses no labels: the noise changes nothing in training, it is only measured against"
+            f"method {method.name} uses no labels: the noise changes the metrics of clean and noisy prompts, and"
+            " nothing in training"
         )
     return warnings
 

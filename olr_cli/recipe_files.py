@@ -79,7 +79,10 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def read_tree(file: Path, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A recipe file as nested dictionaries, laid over the file its ``base`` key names (relative to it)."""
+    """A recipe file as nested dictionaries, laid over what its ``base`` key names.
+
+    That is a file, relative to it, or a bundled recipe (``laptop/quickstart``).
+    """
     if file.resolve() in _seen:
         raise UserError(f"{file}: its `base` leads back to itself; remove one `base`")
     tree = _read_yaml(file)
@@ -88,8 +91,11 @@ def read_tree(file: Path, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         return tree
     base_file = file.parent / str(base)
     if not base_file.is_file():
+        base_file = bundled_recipes() / f"{str(base).removesuffix('.yaml')}.yaml"
+    if not base_file.is_file():
         raise UserError(
-            f"{file}: its base {base} is not a file; `base` is relative to the recipe that names it"
+            f"{file}: its base {base} is neither a file, relative to the recipe that names it, nor a recipe that comes"
+            " with olr"
         )
     return overlay(read_tree(base_file, (*_seen, file.resolve())), tree)
 
@@ -212,11 +218,13 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     Raises:
         UserError: the recipe has no sweep, or one of its runs is not valid.
     """
+    overrides = list(overrides)
     tree = override(read_tree(find_recipe(path)), overrides)
     whole = validate(tree, str(path))
     if whole.sweep is None:
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in tree.items() if key != "sweep"}
+    _require_no_conflict(whole.sweep, overrides)
     runs = list(_sweep_runs(alone, whole.sweep, str(path)))
     places = [run.place for run in runs]
     for place in places:
@@ -226,6 +234,19 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
                 " values, that differ in letters, digits, '.', '_', '+' or '-'"
             )
     return runs
+
+
+def _require_no_conflict(sweep: sections.SweepSection, overrides: Iterable[str]) -> None:
+    """Refuse an override of what arms or the grid set: some runs would follow it, under the names of arms, some not."""
+    for key in (setting.partition("=")[0].strip() for setting in overrides):
+        if key in sweep.grid:
+            raise UserError(f"--set {key}: the sweep's grid sets that; use --set 'sweep.grid.{key}=[…]'")
+        arms = [arm for arm, settings in sweep.arms.items() if key in settings]
+        if arms:
+            raise UserError(
+                f"--set {key}: {len(arms)} of the sweep's arms set that ({arms[0]}, …); change it in a recipe of your"
+                " own (`olr recipes cp`)"
+            )
 
 
 def _sweep_runs(tree: dict[str, Any], sweep: sections.SweepSection, source: str) -> Iterator[SweepRun]:
@@ -282,8 +303,9 @@ def _sentence(detail: Any) -> str:
         hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
         return f"unknown key '{place}'{hint}"
     if detail["type"] == "union_tag_invalid":
-        tag = detail["ctx"]["discriminator"].strip("'")
-        return f"{place}.{tag} is '{detail['ctx']['tag']}'; known: {detail['ctx']['expected_tags']}"
+        tag, expected = detail["ctx"]["discriminator"].strip("'"), detail["ctx"]["expected_tags"]
+        hint = did_you_mean(str(detail["ctx"]["tag"]), expected.replace("'", "").split(", "))
+        return f"{place}.{tag} is '{detail['ctx']['tag']}'{hint}; known: {expected}"
     if detail["type"] == "value_error":
         message = str(detail["ctx"]["error"])
         return f"{place}: {message}" if place else message

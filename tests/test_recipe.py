@@ -74,7 +74,7 @@ def test_decimals_are_taken_as_written(tmp_path):
         ("trian: {epochs: 3}", "unknown key 'trian' (did you mean 'train'"),
         ("train: {epoch: 3}", "unknown key 'train.epoch' (did you mean 'train.epochs'"),
         ("method: {name: olr, slope_treshold: 1}", "did you mean 'method.slope_threshold'"),
-        ("method: {name: grop}", "method.name is 'grop'; known: 'grpo', 'olr'"),
+        ("method: {name: grop}", "method.name is 'grop' (did you mean 'grpo'?); known: 'grpo', 'olr'"),
         ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),
         ("train: {rollouts_per_prompt: 1}", "a group of one has no advantage"),
         ("train: {learning_rate: .nan}", "train.learning_rate is nan"),
@@ -140,7 +140,7 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     write(tmp_path, "base: mine.yaml", "base.yaml")
     with pytest.raises(UserError, match="leads back to itself"):
         load_recipe(path)
-    with pytest.raises(UserError, match="is not a file"):
+    with pytest.raises(UserError, match="is neither a file"):
         load_recipe(write(tmp_path, "base: nowhere.yaml"))
 
 
@@ -291,9 +291,11 @@ def test_a_key_of_another_engine_names_that_engine():
 def test_noise_under_a_method_without_labels_is_said_to_change_nothing():
     recipe = validate({"method": {"name": "ttrl"}, "noise": {"type": "active", "ratio": 0.5}}, "x")
     assert recipe_warnings(recipe) == [
-        "method ttrl uses no labels: the noise changes nothing in training, it is only measured against"
+        "method ttrl uses no labels: the noise changes the metrics of clean and noisy prompts, and nothing in training"
     ]
     assert recipe_warnings(validate({"method": {"name": "ttrl"}}, "x")) == []
+    chosen = {"method": {"name": "ttrl", "prompts": "random"}, "noise": {"type": "active", "ratio": 0.5}}
+    assert recipe_warnings(validate(chosen, "x")) == []  # half of the prompts train because half are marked
 
 
 @pytest.mark.parametrize("name", ["olr", "ttrl", "co_reward"])
@@ -314,7 +316,7 @@ def test_few_rollouts_make_a_poor_vote(name):
             {"name": "grpo", "score_reduction": "sum"},
             "'method.score_reduction' is a key of method.name sequence_entropy",
         ),
-        ({"name": "tttrl"}, "method.name is 'tttrl'; known: 'grpo', 'olr', 'ttrl'"),
+        ({"name": "tttrl"}, "method.name is 'tttrl' (did you mean 'ttrl'?); known: 'grpo', 'olr', 'ttrl'"),
     ],
 )
 def test_a_method_that_cannot_be_is_refused_in_a_sentence(section, said):
@@ -333,3 +335,20 @@ def test_another_method_starts_from_its_own_defaults():
     assert (other.smoothing, other.prompts) == (0, "all")
     same = validate(override(mixed, ["method.name=label_smoothing", "method.penalty_weight=0.1"]), "x").method
     assert (same.smoothing, same.prompts, same.penalty_weight) == (0.3, "random", 0.1)
+
+
+def test_a_recipe_can_build_on_one_that_comes_with_olr(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: laptop/quickstart\nname: mine\n")
+    assert load_recipe(mine).train == load_recipe("laptop/quickstart").train
+
+
+def test_what_a_sweep_sets_itself_cannot_be_set_for_all_its_runs():
+    with pytest.raises(UserError, match=r"--set method\.name: \d+ of the sweep's arms set that \(ttrl, …\)"):
+        expand_sweep("laptop/baselines", ["method.name=grpo"])
+    with pytest.raises(
+        UserError, match=r"--set seed: the sweep's grid sets that; use --set 'sweep\.grid\.seed=\[…\]'"
+    ):
+        expand_sweep("laptop/baselines", ["seed=7"])
+    seeds = {run.recipe.seed for run in expand_sweep("laptop/baselines", ["sweep.grid.seed=[7]"])}
+    assert seeds == {7}

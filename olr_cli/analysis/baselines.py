@@ -88,7 +88,14 @@ def _departures(arms: Sequence[Arm]) -> Iterator[str]:
         isinstance(each, SequenceEntropyMethod) and each.score_reduction == "mean" for each in sections
     ):
         shown.discard("sequence_entropy")
-    yield from (sentence for part, sentence in _DEPARTURES.items() if part in shown)
+    values = {
+        "confidence_penalty": sorted({each.penalty_weight for each in sections} - {0}),
+        "label_smoothing": sorted({each.smoothing for each in sections} - {0}),
+    }
+    for part, sentence in _DEPARTURES.items():
+        if part in shown:
+            ours = ", ".join(f"{value:g}" for value in values.get(part, ()))
+            yield f"{sentence} Ours: {ours}." if ours else sentence
     if any(section.name in ("self_certainty", "token_entropy", "sequence_entropy") for section in sections):
         yield _TOKEN_MEANS
 

@@ -20,6 +20,7 @@ from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_methods import OlrMethod
+from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.rewards import (
@@ -173,6 +174,9 @@ def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target:
         + (f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."),
     ]
     if history.is_run:
+        own, replayed = compose(read_recipe(history.source).method).name, compose(history.recipe.method).name
+        if own != replayed:
+            lines.append(f"The run's own method is {own}; name it with --set method.name=… to replay that.")
         lines += _agreement(history.source, labels)
     return [*lines, *_warnings(history.recipe, row), f"Wrote {target}"]
 

@@ -58,7 +58,7 @@ def train(
     if index is not None and not 0 <= index < len(runs):
         raise UserError(f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}")
     folder = run_dir or Path("runs") / load_recipe(recipe, settings).name
-    if dry_run:
+    if dry_run and index is None:
         for number, run in enumerate(runs):
             typer.echo(f"{number:>4}  {run.arm:<32} {folder / run.place}")
         return
@@ -69,7 +69,7 @@ def train(
     chosen = runs[index]
     path = folder / chosen.place
     resume_it = (path / "manifest.json").exists()
-    _train_one(chosen.recipe, path, resume=resume_it, arm=chosen.arm, as_json=json)
+    _train_one(chosen.recipe, path, resume=resume_it, dry_run=dry_run, arm=chosen.arm, as_json=json)
 
 
 def _train_one(
@@ -109,8 +109,10 @@ def _train_one(
     try:
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     except Interrupted as stop:
+        progress.stop()  # before the sentence, which would end up in the progress bar
         typer.echo(
-            f"Stopped. Everything up to the last complete step is in {path}; continue with --resume --run-dir {path}",
+            f"Stopped. Everything up to the last complete step is in {path}; continue with"
+            f" olr train {path / 'recipe.yaml'} --resume --run-dir {path}",
             err=True,
         )
         raise typer.Exit(stop.exit_status) from None

@@ -62,6 +62,7 @@ def step_metrics(decided: Sequence[SupervisedGroup], timeouts: int) -> Metrics:
     return {
         **label_metrics(labels),
         **rollout_metrics(labels, rollouts),
+        "rollout/groups": len(decided),
         "rollout/verification_timeouts": timeouts,
     }
 

@@ -19,6 +19,7 @@ from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import headline
+from olr_cli.runs.summary import signs_of_collapse
 
 _POLL_SECONDS = 0.05
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
@@ -99,14 +100,22 @@ def _report(folder: Path, place: str, child: subprocess.Popen[bytes]) -> int:
     """Wait for a run's end and tell it in a line; returns its exit status."""
     status = child.wait()
     if status == 0:
-        lines = read_metrics(folder / place)
-        outcome = headline(lines) if lines else ""
+        outcome = _outcome(folder / place)
     elif status in _STOPPED:
         outcome = "stopped"
     else:
         outcome = f"failed with status {status}: {_last_words(_log(folder, place))}"
     print(f"{place:<40} {outcome}", flush=True)
     return status
+
+
+def _outcome(run: Path) -> str:
+    """What a finished run came to, and whether it collapsed."""
+    lines = read_metrics(run)
+    if not lines:
+        return ""
+    signs = signs_of_collapse(run)
+    return headline(lines) + (f"  signs of collapse from step {signs[0][0]}" if signs else "")
 
 
 def _last_words(log: Path) -> str:

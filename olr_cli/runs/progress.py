@@ -200,8 +200,8 @@ class EpochRows:
         row = f"{-(-step // self._per_epoch):>5}"
         for column in _COLUMNS:
             name = column.metric
-            values = [metrics[name] for metrics in self._seen if name in metrics]
-            row += f"{column.cell(_of_epoch(name, values)) if values else '':>{column.width}}"
+            value = _of_epoch(name, self._seen)
+            row += f"{'' if value is None else column.cell(value):>{column.width}}"
         self._seen.clear()
         return row
 
@@ -222,15 +222,24 @@ def headline(lines: Sequence[Metrics]) -> str:
         ("majority right on noisy prompts", "majority/accuracy_noisy"),
         ("wrong labels", "label/effective_noise"),
     ):
-        values = [line[key] for line in epoch if key in line]
-        if values:
-            shown.append(f"{name} {_of_epoch(key, values):.0%}")
+        value = _of_epoch(key, epoch)
+        if value is not None:
+            shown.append(f"{name} {value:.0%}")
     return "  ".join(shown)
 
 
-def _of_epoch(name: str, values: Sequence[float]) -> float:
-    """What an epoch shows for a metric of its steps: the mean; of what is measured now and then, the latest."""
-    return values[-1] if name.startswith("eval/") else sum(values) / len(values)
+def _of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
+    """What an epoch shows for a metric of its steps; None if no step has it.
+
+    The mean over the steps by their prompts; of what is measured now and then, the latest.
+    """
+    known = [metrics for metrics in steps if name in metrics]
+    if not known:
+        return None
+    if name.startswith("eval/"):
+        return known[-1][name]
+    weights = [metrics.get("rollout/groups", 1) for metrics in known]
+    return sum(metrics[name] * weight for metrics, weight in zip(known, weights, strict=True)) / sum(weights)
 
 
 def clock(seconds: float) -> str:

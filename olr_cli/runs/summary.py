@@ -29,14 +29,18 @@ def run_summary(run: Path) -> list[str]:
         marked = last.get("label/initial_noise")
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"
         lines.append(f"  wrong labels, last epoch          {last['label/effective_noise']:.1%}{initially}")
-    recipe = read_recipe(run)
-    watch = CollapseWatch(recipe, labels["prompt_id"].n_unique())
-    for line in read_metrics(run):
-        lines += [f"  sign of collapse after step {line['step']}: {sign}" for sign in watch.signs(line)]
-    note = mixture_note(recipe.model.path)
+    lines += [f"  sign of collapse after step {step}: {sign}" for step, sign in signs_of_collapse(run)]
+    note = mixture_note(read_recipe(run).model.path)
     if note is not None:
         lines.append(f"Note: {note}")
     return [*lines, f"Next: olr analyze {run} --figure dynamics"]
+
+
+def signs_of_collapse(run: Path) -> list[tuple[int, str]]:
+    """What was a sign of collapse, and after which step."""
+    prompts = int(read_manifest(run)["data"]["train"]["prompts"])
+    watch = CollapseWatch(read_recipe(run), prompts)
+    return [(int(line["step"]), sign) for line in read_metrics(run) for sign in watch.signs(line)]
 
 
 def _held_out(lines: list[Metrics]) -> list[str]:

@@ -61,7 +61,7 @@ def run(story: dict[str, object]) -> Path:
 
 def test_ctrl_c_ends_after_the_step_with_a_checkpoint_and_leaves_no_process(story: dict[str, object]) -> None:
     assert story["status after Ctrl-C"] == 130
-    assert "continue with --resume" in str(story["said after Ctrl-C"])
+    assert "--resume --run-dir" in str(story["said after Ctrl-C"])
     steps = story["checkpoints after Ctrl-C"]
     assert isinstance(steps, list)
     assert steps[-1] >= 2

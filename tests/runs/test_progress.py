@@ -130,3 +130,9 @@ def test_a_rough_duration_has_four_characters_at_most():
     seconds = (0.2, 99, 100, 5900, 6000, 36_000, 47 * 3600, 48 * 3600, 900 * 86_400)
     shown = ["0s", "99s", "2m", "98m", "1.7h", "10h", "47h", "2d", "900d"]
     assert [rough_duration(s) for s in seconds] == shown
+
+
+def test_an_epoch_is_the_mean_over_its_prompts_not_over_its_steps():
+    rows = EpochRows(steps=2, steps_per_epoch=2)
+    assert rows.add(1, {"label/effective_noise": 0.5, "rollout/groups": 80}) is None
+    assert "48%" in rows.add(2, {"label/effective_noise": 0.4, "rollout/groups": 20})

@@ -1,5 +1,7 @@
 """The last lines of a run say what its tables know, and nothing they don't."""
 
+import json
+
 import pytest
 from histories import write_history
 
@@ -11,3 +13,13 @@ def test_how_many_labels_were_marked_is_told_where_it_is_known(tmp_path, knows_n
     run = write_history(tmp_path / "run", knows_noise=knows_noise, epochs=2)
     (line,) = (line for line in run_summary(run) if "wrong labels" in line)
     assert ("(initially marked: 50.0%)" in line) == knows_noise
+
+
+def test_a_sign_of_collapse_is_told_with_its_step(tmp_path):
+    run = write_history(tmp_path / "run", epochs=2)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[0] |= {"eval/avg": 0.8, "eval/avg_stderr": 0.01}
+    lines[-1] |= {"eval/avg": 0.2, "eval/avg_stderr": 0.01}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = f"sign of collapse after step {lines[-1]['step']}: held-out accuracy fell to 20% (80% at its best)"
+    assert any(told in line for line in run_summary(run))
