@@ -158,7 +158,9 @@ def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:
     """``(a) name`` of one of several arms, in lines that fit `width` inches; of a single arm, the name."""
     name = arms[number].name.replace("_", " ")
     letter = f"({chr(ord('a') + number)}) " if len(arms) > 1 else ""
-    return textwrap.fill(letter + name, int(width * 72 / (0.56 * TITLE_SIZE)))
+    # A line may also end after a plus sign.
+    lines = textwrap.fill(letter + name.replace("+", "+ "), int(width * 72 / (0.56 * TITLE_SIZE)))
+    return lines.replace("+ ", "+")
 
 
 def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) -> None:
