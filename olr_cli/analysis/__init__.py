@@ -1,7 +1,8 @@
-"""What stored runs show: one module a figure or table, read from run directories alone.
+"""What stored runs show: one module a figure, one description a table, read from run directories alone.
 
 To add a figure, write a module with ``charts(arms) -> list[Chart]`` and add its line to `FIGURES`; for a table of the
-paper, one with a ``LAYOUT`` and a line in `PAPER_TABLES`. Modules are imported when they are asked for.
+paper, a description in `olr_cli.analysis.layouts` and its name to `PAPER_TABLES`. Modules are imported when they are
+asked for.
 """
 
 from collections.abc import Mapping
@@ -10,13 +11,29 @@ FIGURES: Mapping[str, str] = {
     "coherence": "olr_cli.analysis.coherence",
     "dynamics": "olr_cli.analysis.dynamics",
     "composition": "olr_cli.analysis.composition",
+    "ablation": "olr_cli.analysis.ablation",
+    "sensitivity": "olr_cli.analysis.sensitivity",
+    "phase": "olr_cli.analysis.phase",
 }
 """Figure -> the module that draws it."""
 
-PAPER_TABLES: Mapping[str, str] = {
-    "baselines": "olr_cli.analysis.baselines",
-}
-"""Table of the paper -> the module that has its `olr_cli.analysis.paper_table.Layout`."""
+COMPARING = ("ablation", "sensitivity")
+"""Figures that need certain runs beside each other: their modules also have ``lacking(arms) -> str | None``."""
+
+OF_NO_RUN = ("phase",)
+"""Figures of the theory alone: they need no run, and ``all`` leaves them out."""
+
+PAPER_TABLES = (
+    "noise_ratios",
+    "baselines",
+    "scale_4k",
+    "qwen3_8b",
+    "llama_8b",
+    "slope_sensitivity",
+    "warmup_sensitivity",
+    "ablation",
+)
+"""Tables of the paper, named as in the published scores; each has its line in `olr_cli.analysis.layouts.LAYOUTS`."""
 
 TABLES = ("arms", *PAPER_TABLES)
 """What `olr analyze --table` knows; arms compared are `olr_cli.analysis.arms_table`."""

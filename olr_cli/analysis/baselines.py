@@ -33,11 +33,13 @@ UNSUPERVISED = frozenset(kind.model_fields["name"].default for kind in METHODS i
 """Methods that use no labels, so that noise makes no row of its own."""
 
 
-def _key(setting: Setting) -> Hashable:
+def method_and_noise(setting: Setting) -> tuple[Hashable, ...]:
+    """What makes a row of most tables."""
     return setting.method, setting.noise_type, setting.noise_ratio
 
 
-def _block(setting: Setting) -> str:
+def noise_block(setting: Setting) -> str:
+    """The title of the rows under the same noise; none for the policy before training."""
     if setting.method == BASE:
         return ""
     if setting.noise_type is None:
@@ -45,18 +47,20 @@ def _block(setting: Setting) -> str:
     return f"{setting.noise_type.capitalize()} noise {setting.noise_ratio}"
 
 
-def _label(setting: Setting) -> str:
+def method_title(setting: Setting) -> str:
+    """The method as the paper calls it; of a mixed one its parts."""
     return " + ".join(TITLES.get(part, part) for part in setting.method.split("+"))
 
 
-def _other_label(setting: Setting) -> str:
-    if setting.method.split("+")[0] in UNSUPERVISED:
-        return _label(setting)
+def title_and_noise(setting: Setting) -> str:
+    """The method, and the noise where it makes a difference."""
+    if setting.method.split("+")[0] in {BASE, *UNSUPERVISED}:
+        return method_title(setting)
     noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "no marked labels"
-    return f"{_label(setting)}, {noise}"
+    return f"{method_title(setting)}, {noise}"
 
 
-def _reference(setting: Setting) -> Hashable:
+def grpo_under_the_same_noise(setting: Setting) -> Hashable:
     """GRPO under the same noise; the paper compares neither that itself nor unsupervised methods with it."""
     if setting.method in ("grpo", BASE) or setting.method.split("+")[0] in UNSUPERVISED:
         return None
@@ -100,15 +104,22 @@ def _departures(arms: Sequence[Arm]) -> Iterator[str]:
         yield _TOKEN_MEANS
 
 
+def published(what: str) -> str:
+    """The sentence on the published scores, which are of `what`."""
+    return (
+        f"Published: {what}; means over the six in-distribution (ID) and the three out-of-distribution (OOD)"
+        " benchmarks, and differences of them, are computed from its scores and may differ by 0.1 from the printed"
+        " ones."
+    )
+
+
 LAYOUT = Layout(
     name="baselines",
-    published="Published: Qwen3-4B-Base trained on 800 prompts; means over the six in-distribution (ID) and the three"
-    " out-of-distribution (OOD) benchmarks, and differences of them, are computed from its scores and may differ by 0.1"
-    " from the printed ones.",
-    key=_key,
-    block=_block,
-    label=_label,
-    other_label=_other_label,
-    reference=_reference,
+    published=published("Qwen3-4B-Base trained on 800 prompts"),
+    key=method_and_noise,
+    block=noise_block,
+    label=method_title,
+    other_label=title_and_noise,
+    reference=grpo_under_the_same_noise,
     departures=_departures,
 )

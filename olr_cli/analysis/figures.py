@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli.analysis import FIGURES, PAPER_TABLES
+from olr_cli.analysis import COMPARING, FIGURES, OF_NO_RUN, PAPER_TABLES
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.errors import UserError, did_you_mean
 
@@ -27,6 +27,24 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
         there = ", ".join(registered)
         raise UserError(f"there is no {kind} '{name}'{did_you_mean(name, registered)} (there are: {there})")
     return [name for name in registered if name in wanted or "all" in wanted]
+
+
+def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
+    """The figures that are asked for; ``all`` stands for those that these arms have the runs for.
+
+    Raises:
+        UserError: there is no such figure, or one that is named needs other runs.
+    """
+    wanted = []
+    for name in known("figure", names, FIGURES):
+        if name in OF_NO_RUN and name not in names:
+            continue
+        lacking = import_module(FIGURES[name]).lacking(arms) if name in COMPARING else None
+        if lacking is not None and name in names:
+            raise UserError(f"--figure {name} needs {lacking}")
+        if lacking is None:
+            wanted.append(name)
+    return wanted
 
 
 def draw(names: Sequence[str], arms: Sequence[Arm], folder: Path) -> list[Path]:
@@ -66,14 +84,15 @@ def count(
         UserError: there is no such arm, the table takes no baseline, a run has no labels, a file is damaged.
     """
     if name in PAPER_TABLES:
+        from olr_cli.analysis.layouts import LAYOUTS
         from olr_cli.analysis.paper_table import build
 
+        layout = LAYOUTS[name]
         if baseline is not None:
             raise UserError(
-                f"--baseline {baseline} is for --table arms; --table {name} compares with GRPO under the same noise, as"
-                " the paper does"
+                f"--baseline {baseline} is for --table arms; --table {name} compares with {layout.reference_in_words}"
             )
-        return build(import_module(PAPER_TABLES[name]).LAYOUT, arms, models)
+        return build(layout, arms, models)
     from olr_cli.analysis.arms_table import table
 
     return table(arms, baseline)
@@ -100,7 +119,7 @@ def require_use(models: Sequence[Path], tables: Iterable[str]) -> None:
     Raises:
         UserError: nothing does.
     """
-    if models and PAPER_TABLES.keys().isdisjoint(tables):
+    if models and set(PAPER_TABLES).isdisjoint(tables):
         raise UserError(
             f"{models[0]} is an evaluation of a model, which only tables of the paper show"
             f" (--table {', '.join(PAPER_TABLES)}); leave it out"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from olr_cli.analysis.arms import Arm, telling_settings
 from olr_cli.analysis.arms_table import Row, difference
-from olr_cli.analysis.sources import HELD_OUT, BySeed, HeldOut, Source, source_of, task
+from olr_cli.analysis.sources import HELD_OUT, BeforeTraining, BySeed, HeldOut, Source, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.evaluation.tables import Column
 
@@ -34,8 +35,12 @@ class Layout:
         block: the title of the rows that stand together; empty for a row above all others.
         label: what a row is called within its block.
         other_label: what a row is called that the paper's table doesn't have.
-        reference: the key of the row that a row's difference is to; None where the paper prints no difference.
+        reference: the key of the row that a row's difference is to; None where there is no difference to show.
         departures: sentences on where ours is not what the row's name says, for the arms that are shown.
+        tells: what of a setting, besides method and noise, tells rows apart: columns of CSV, and the order of rows
+            that the paper's table doesn't have.
+        reference_name: what the differences are to, as the head of a column.
+        reference_in_words: the same, as a part of a sentence.
     """
 
     name: str
@@ -46,6 +51,9 @@ class Layout:
     other_label: Callable[[Setting], str]
     reference: Callable[[Setting], Hashable]
     departures: Callable[[Sequence[Arm]], Iterator[str]]
+    tells: tuple[str, ...] = ()
+    reference_name: str = "GRPO"
+    reference_in_words: str = "GRPO under the same noise"
 
 
 @dataclass(frozen=True)
@@ -124,14 +132,14 @@ class PaperTable:
         """Flat values, one line a row and column; shares from 0 to 1."""
         for row in self.rows:
             for name in dict.fromkeys(column.name for column in (*self.columns, *self.published_columns)):
-                yield _line(row, name)
+                yield _line(row, name, self.layout.tells)
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         return {"rows": list(self.lines()), "notes": list(self.notes)}
 
 
-def _line(row: PaperRow, column: str) -> dict[str, Any]:
+def _line(row: PaperRow, column: str, tells: Sequence[str]) -> dict[str, Any]:
     cell = row.cells.get(column, Row(column, row.arm or "", {}, None))
     below, of = row.below_start or (None, None)
     published = row.published.get(column)
@@ -140,6 +148,7 @@ def _line(row: PaperRow, column: str) -> dict[str, Any]:
         "method": row.setting.method,
         "detail": row.detail,
         "noise": row.noise,
+        **{name: _plain(getattr(row.setting, name)) for name in tells},
         "column": column,
         **{name: value for name, value in cell.plain().items() if name not in ("metric", "arm")},
         "published": published.share if published else None,
@@ -147,6 +156,11 @@ def _line(row: PaperRow, column: str) -> dict[str, Any]:
         "below_start": below if column == HELD_OUT.name else None,
         "below_start_of": of if column == HELD_OUT.name else None,
     }
+
+
+def _plain(value: Any) -> Any:
+    """As a JSON value; decimals as they are written."""
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def build(layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = ()) -> PaperTable:
@@ -163,7 +177,7 @@ def build(layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = ()) -> P
     source = source_of(arms, models)
     maker = _Maker(layout, arms, source)
     rows = [*maker.rows_of_the_paper(), *maker.other_rows()]
-    notes = [*source.notes(), layout.published, *maker.unlike_the_paper(), *_notes(rows, source)]
+    notes = [*source.notes(), layout.published, *maker.unlike_the_paper(), *_notes(layout, rows, source)]
     notes += [*maker.unpaired(), *(note for arm in arms for note in arm.notes()), *layout.departures(arms)]
     return PaperTable(layout, source.columns, source.published, rows, tuple(notes))
 
@@ -204,17 +218,24 @@ class _Maker:
                 yield self._row(arm, block, label, detail, published)
 
     def other_rows(self) -> Iterator[PaperRow]:
-        """Rows of our other arms, by noise."""
+        """Policies before training that the paper's table doesn't have, then our other arms, by noise."""
+        for start in self.source.before_training():
+            setting = Setting(start.model)
+            if self.layout.key(setting) not in self.printed_by_key:
+                yield self._start(start, setting, OTHERS, self.layout.other_label(setting), {})
         others = [arms for key, arms in self.by_key.items() if key not in self.printed_by_key]
         for arms in sorted(others, key=lambda arms: self._place(arms[0])):
             label = self.layout.other_label(self.settings[arms[0].name])
             for arm, detail in zip(arms, _details(arms), strict=True):
                 yield self._row(arm, OTHERS, label, detail, {})
 
-    def _place(self, arm: Arm) -> tuple[str, float, bool]:
-        """By noise, and first what has no difference: what the others are compared with."""
+    def _place(self, arm: Arm) -> tuple[Any, ...]:
+        """By noise, first what has no difference: what the others are compared with; then by what tells them apart."""
         setting = self.settings[arm.name]
-        return setting.noise_type or "", float(setting.noise_ratio or 0), self._reference(arm) is not None
+        noise = setting.noise_type or "", float(setting.noise_ratio or 0)
+        told = [getattr(setting, name) for name in self.layout.tells]
+        order = [(value is not None, value) for value in told]
+        return *noise, self._reference(arm) is not None, *order
 
     def _row(
         self, arm: Arm, block: str, label: str, detail: str, published: Mapping[str, Published]
@@ -251,16 +272,30 @@ class _Maker:
     def _before_training(
         self, printed: PublishedRow, label: str, published: Mapping[str, Published]
     ) -> Iterator[PaperRow]:
-        block = self.layout.block(printed.setting)
-        starts = self.source.before_training()
+        block, own = self.layout.block(printed.setting), self.layout.key(printed.setting)
+        starts = [
+            start
+            for start in self.source.before_training()
+            if self.layout.key(replace(printed.setting, model=start.model)) == own
+        ]
         for start in starts:
-            cells = {
-                column.name: Row(column.name, label, start.values.get(column.name, {}), None)
-                for column in self.source.columns
-            }
-            yield PaperRow(block, label, start.detail, printed.setting, label, cells, published)
+            yield self._start(start, printed.setting, block, label, published)
         if not starts:
             yield PaperRow(block, label, "", printed.setting, None, {}, published)
+
+    def _start(
+        self,
+        start: BeforeTraining,
+        setting: Setting,
+        block: str,
+        label: str,
+        published: Mapping[str, Published],
+    ) -> PaperRow:
+        cells = {
+            column.name: Row(column.name, label, start.values.get(column.name, {}), None)
+            for column in self.source.columns
+        }
+        return PaperRow(block, label, start.detail, setting, label, cells, published)
 
     def unlike_the_paper(self) -> Iterator[str]:
         """A sentence if our benchmark scores are of another policy than the paper's, or of more or fewer prompts."""
@@ -308,11 +343,11 @@ def _below_start(arm: Arm, ends: Mapping[int, float]) -> tuple[int, int]:
     return sum(end < start for end, start in both), len(both)
 
 
-def _notes(rows: Sequence[PaperRow], source: Source) -> Iterator[str]:
+def _notes(layout: Layout, rows: Sequence[PaperRow], source: Source) -> Iterator[str]:
     cells = [cell for row in rows for cell in row.cells.values()]
     if any(cell.difference for cell in cells):
         yield (
-            "Differences are to GRPO under the same noise, in points; ours are paired by seed, with Student's 95 %"
+            f"Differences are to {layout.reference_in_words}, in points; ours are paired by seed, with Student's 95 %"
             " interval."
         )
     if any(cell.difference and cell.difference.pairs == 1 for cell in cells):

@@ -57,12 +57,12 @@ def terminal(table: PaperTable) -> RenderableType:
     ]  # fmt: skip
     room = _WIDTH - sum(widths[1:]) - len(widths) if table.is_beside else _LONGEST_NAME
     widths[0] = min(widths[0], room)
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [_block(table, heads, widths, ())]
     for is_title, group in groupby(lines, lambda line: line.kind == "block"):
         if is_title:
             parts += [Text(line.cells[0], style="bold") for line in group]
         else:
-            parts.append(_block(table, heads if not parts else None, widths, list(group)))
+            parts.append(_block(table, None, widths, list(group)))
     return Group(*parts)
 
 
@@ -132,15 +132,16 @@ def footnotes(table: PaperTable) -> Iterator[str]:
 
 def _heads(table: PaperTable, style: _Style) -> list[str]:
     """The columns' names, in two lines at most."""
+    reference = table.layout.reference_name
     heads = ["" if table.is_beside else "scores, %", "n"]
     if not table.is_beside:
         for column in table.columns:
-            heads += [f"{column.title}\nmean", "to\nGRPO"] if column.is_average else [column.title]
+            heads += [f"{column.title}\nmean", f"to\n{reference}"] if column.is_average else [column.title]
         return heads
     heads += [f"{column.title}, %".replace(" ", "\n", 1) for column in table.columns]
-    heads += [f"to GRPO\n{style.interval}", "below\nstart"]
+    heads += [f"to {reference}\n{style.interval}", "below\nstart"]
     for column in table.published_columns:
-        heads += [f"paper\n{column.title}", "to\nGRPO"]
+        heads += [f"paper\n{column.title}", f"to\n{reference}"]
     return heads
 
 

@@ -13,6 +13,7 @@ from olr_cli.analysis.arms import Arm, Run, telling_settings
 from olr_cli.analysis.run_scores import RunScores, last_scores, read
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
+from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.tables import Column
 from olr_cli.runs.checkpoints import checkpoint_steps
 
@@ -31,10 +32,12 @@ class BeforeTraining:
     """A policy before training.
 
     Attributes:
+        model: as the paper's tables would call it.
         detail: what tells it from others of the table; empty if there are none.
         values: column -> seed -> share.
     """
 
+    model: str
     detail: str
     values: Mapping[str, BySeed]
 
@@ -116,7 +119,7 @@ class HeldOut:
                 if start is not None and task(run) == own:
                     seeds[run.seed].append(start)
             values = {seed: fmean(starts) for seed, starts in sorted(seeds.items())}
-            found.append(BeforeTraining(detail, {HELD_OUT.name: values}))
+            found.append(BeforeTraining(model_name(str(own["model.path"])), detail, {HELD_OUT.name: values}))
         return found
 
     def notes(self) -> Iterator[str]:
@@ -165,6 +168,7 @@ class BenchmarkScores:
         several = len(self._models) > 1
         return [
             BeforeTraining(
+                model_name(each.name),
                 each.name if several else "",
                 {name: {0: share} for name, share in self._of_columns(each).items()},
             )

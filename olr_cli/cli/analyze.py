@@ -21,26 +21,30 @@ _STANDING_ALONE = ("markdown", "latex", "csv")
 
 def analyze(
     runs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="RUN...",
             help="Run directories, or folders with runs below them; for the paper's tables also evaluations of models"
             " before training.",
             show_default=False,
         ),
-    ],
+    ] = None,
     figure: Annotated[
         list[str] | None,
         typer.Option(
-            "--figure", help="coherence, dynamics, composition or all; may be repeated. By default all."
+            "--figure",
+            help="coherence, dynamics, composition, ablation (runs under several method.criteria), sensitivity (runs"
+            " under several slope thresholds or warm-ups), phase (the theory's regions, simulated; needs no run) or"
+            " all that these runs allow; may be repeated. By default all.",
         ),
     ] = None,
     table: Annotated[
         str | None,
         typer.Option(
             "--table",
-            help="arms: arms compared, paired by seed (by default with several arms); baselines: the paper's table of"
-            " baselines, ours beside the published.",
+            help="arms: arms compared, paired by seed (by default with several arms); or one of the paper's, ours"
+            " beside the published: noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity,"
+            " warmup_sensitivity, ablation.",
         ),
     ] = None,
     baseline: Annotated[
@@ -71,10 +75,15 @@ def analyze(
 
     shape = "json" if json else figures.known("format", [format_], FORMATS)[0]
     only_table = not figure and (table is not None or shape in _STANDING_ALONE)
-    drawn = figures.known("figure", [] if only_table else figure or ["all"], FIGURES)
+    named = [] if only_table else figure or ["all"]
+    asked = figures.known("figure", named, FIGURES)
+    if not runs:
+        _draw_without_runs(asked, out)
+        return
     places, models = figures.runs_and_models(runs)
     found = find_runs(places)
     arms = group(found)
+    drawn = figures.asked_for(named, arms)
     wants_table = len(arms) > 1 or baseline is not None or shape in _STANDING_ALONE
     counted = figures.known("table", [table] if table else ["arms"] if wants_table else [], TABLES)
     figures.require_use(models, counted)
@@ -100,6 +109,21 @@ def analyze(
             typer.echo(f"Wrote {file}, .pdf and .csv", err=shape != "terminal")
     if shape == "terminal":
         typer.echo(f"Next: {_next_command(arms, runs, counted)}")
+
+
+def _draw_without_runs(names: list[str], out: Path | None) -> None:
+    """Figures of the theory alone."""
+    from olr_cli.analysis import OF_NO_RUN, figures
+    from olr_cli.errors import UserError
+
+    if not set(names) <= set(OF_NO_RUN):
+        raise UserError(
+            "name the run directories to analyse, or folders with runs below them (without any: --figure"
+            f" {', '.join(OF_NO_RUN)})"
+        )
+    for file in figures.draw(names, [], out or Path("figures")):
+        if file.suffix == ".png":
+            typer.echo(f"Wrote {file}, .pdf and .csv")
 
 
 def _print_json(tables: dict[str, Table | PaperTable], written: list[Path], notes: list[str]) -> None:

@@ -19,12 +19,32 @@ def replay(
         ),
     ],
     set_: Settings = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Where the labels table goes: a new Parquet file.")
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY[=V,V,...]",
+            help="Compare settings in one pass, e.g. method.slope_threshold=0,0.05,0.1; may be repeated, for"
+            " method.warmup_epochs and method.criteria (slope+consistency, consistency, slope, none). A key alone takes"
+            " values from the history; `--grid default` does so with all three keys.",
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output, one a visit.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Where the labels table goes: a new Parquet file; with --grid the folder of the heat map.",
+        ),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="JSON lines on standard output, one a visit; with --grid one object."),
+    ] = False,
 ) -> None:
     """Decide every label of stored rollouts again, under other criteria."""
+    if grid:
+        _grid(history, grid, set_ or [], out, json)
+        return
     from olr_cli.analysis.histories import read_history
     from olr_cli.analysis.replay import replay as decide
     from olr_cli.analysis.replay import replay_file, summary, write_json_lines
@@ -47,4 +67,14 @@ def replay(
         target = out or replay_file(source)
         lines = summary(source, decide(source, judge), target)
     for line in lines:
+        typer.echo(line)
+
+
+def _grid(history: Path, grid: list[str], settings: list[str], out: Path | None, as_json: bool) -> None:
+    import json
+
+    from olr_cli.analysis.grid_report import report
+
+    found = report(history, grid, settings, out)
+    for line in [json.dumps(found.plain(), indent=2)] if as_json else found.lines():
         typer.echo(line)

@@ -9,6 +9,7 @@ import pytest
 from histories import write_history
 from typer.testing import CliRunner
 
+from olr_cli.analysis import PAPER_TABLES
 from olr_cli.cli import app
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
@@ -133,6 +134,30 @@ def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables
     assert "name run directories too" in refused(model)
 
 
+@pytest.mark.parametrize("shape", ["terminal", "csv", "markdown", "latex", "json"])
+def test_every_table_of_the_paper_is_printed_in_every_format(arms, shape):
+    for name in PAPER_TABLES:
+        result = olr(arms, "--table", name, "--format", shape)
+        assert result.exit_code == 0, result.output
+        assert "OLR" in result.stdout or "olr" in result.stdout
+    assert "compares with OLR with both criteria" in refused(arms, "--table", "ablation", "--baseline", "olr")
+
+
+def test_figures_that_compare_certain_runs_are_part_of_all_only_where_there_are_such_runs(arms):
+    assert "--figure ablation needs runs of OLR that differ in method.criteria" in refused(
+        arms, "--figure", "ablation"
+    )
+    assert "--figure sensitivity needs runs of OLR that differ in method.slope_threshold" in refused(
+        arms, "--figure", "all", "--figure", "sensitivity"
+    )
+    assert not (arms / "figures").exists()
+    others = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3, "criteria": ["slope"]}
+    write_history(arms / "slope", arm="slope", method=others, **SMALL)
+    assert olr(arms).exit_code == 0
+    drawn = {file.stem for file in (arms / "figures").iterdir()}
+    assert "ablation" in drawn and "coherence" in drawn and "sensitivity" not in drawn
+
+
 def test_json_says_what_was_written_and_counted(arms):
     result = olr(arms, "--figure", "composition", "--json")
     told = json.loads(result.stdout)
@@ -206,3 +231,11 @@ def test_it_needs_no_torch(run, words):
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path):
+    result = olr("--figure", "coherence", "--out", tmp_path / "none")
+    assert result.exit_code == 2
+    assert "name the run directories to analyse" in result.stderr
+    assert olr("--figure", "phase", "--out", tmp_path / "figures").exit_code == 0
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".pdf", ".csv"}

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from histories import write_history
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
@@ -50,3 +51,64 @@ def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
     refused = replay(table)
     assert refused.exit_code == 2
     assert "could not be written" in refused.stderr
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_history(tmp_path / "run", prompts=12, epochs=4)
+
+
+def test_a_grid_over_a_run_is_shown_and_drawn_below_it(run):
+    done = replay(run, "--grid", "method.slope_threshold=0,0.05", "--grid", "method.warmup_epochs=1,2")
+    assert done.exit_code == 0, done.output
+    files = sorted((run / "replay").iterdir())
+    assert [file.suffix for file in files] == [".csv", ".pdf", ".png"]
+    assert f"Wrote {files[2]}, .pdf and .csv" in done.output
+    assert "4 settings over 48 visits." in done.output
+    assert "Pareto front" in done.output
+    assert f"Next: olr replay {run} --set" in done.output
+
+
+def test_a_grid_over_a_table_lies_beside_it_or_where_out_says(tmp_path, table):
+    assert replay(table, "--grid", "default").exit_code == 0
+    assert {file.suffix for file in tmp_path.glob("log-grid-*")} == {".csv", ".pdf", ".png"}
+    assert replay(table, "--grid", "default", "--out", tmp_path / "deep" / "maps").exit_code == 0
+    assert len(list((tmp_path / "deep" / "maps").iterdir())) == 3
+    refused = replay(table, "--grid", "default", "--out", table)
+    assert refused.exit_code == 2
+    assert "is a file, and the heat map of a grid goes into a folder" in refused.stderr
+
+
+def test_a_grid_as_json_is_one_object(run):
+    done = replay(run, "--grid", "default", "--json")
+    found = json.loads(done.stdout)
+    assert set(found) == {"cells", "notes", "written"}
+    assert {cell["criteria"] for cell in found["cells"]} == {"slope+consistency", "consistency", "slope"}
+    assert all(
+        isinstance(cell["slope_threshold"], float) for cell in found["cells"] if "slope" in cell["criteria"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--grid", "method.slope_treshold=1"], "did you mean 'method.slope_threshold'"),
+        (["--grid", "method.slope_threshold=a"], "'a' is not a number"),
+        (["--grid", "method.warmup_epochs=4"], "leaves none of the history's 4 visits"),
+        (["--grid", "method.slope_threshold=0"], "method.warmup_epochs 5 leaves none"),
+        (["--grid", "default", "--set", "method.name=grpo"], "--grid is of the settings of olr"),
+        (["--grid", "default", "--set", "train.epochs=3"], "the stored rollouts are as they are"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused_and_nothing_is_written(tmp_path, options, message):
+    run = write_history(tmp_path / "run", prompts=12, epochs=4, method={"name": "olr", "warmup_epochs": 5})
+    refused = replay(run, *options)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+    assert not (run / "replay").exists()
+
+
+def test_a_grid_over_nothing_is_refused(tmp_path):
+    refused = replay(tmp_path / "nowhere", "--grid", "default")
+    assert refused.exit_code == 2
+    assert "does not exist" in refused.stderr
