@@ -1,0 +1,32 @@
+"""The documentation names what there is."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from olr_cli.recipe_methods import METHODS, MethodSection
+from olr_cli.supervision.records import LabelRecord, RolloutRecord
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def named(page, heading):
+    """What the first column of the tables below a heading names."""
+    section = (DOCS / page).read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+@pytest.mark.parametrize(("heading", "record"), [("labels", LabelRecord), ("rollouts", RolloutRecord)])
+def test_every_column_of_a_stored_table_is_described_and_no_other(heading, record):
+    assert sorted(named("run-directory.md", heading)) == sorted(field.name for field in fields(record))
+
+
+def test_every_method_and_every_key_of_methods_is_described():
+    text = (DOCS / "methods.md").read_text("utf-8")
+    for section in METHODS:
+        assert f"| `{section.model_fields['name'].default}` |" in text
+    for key in MethodSection.model_fields.keys() - {"name"}:
+        assert f"| `{key}` |" in text
