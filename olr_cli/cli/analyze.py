@@ -104,9 +104,7 @@ def analyze(
         _print_table(result, shape)
     for note in notes:
         typer.echo(f"Note: {note}", err=True)
-    for file in written:
-        if file.suffix == ".png":
-            typer.echo(f"Wrote {file}, .pdf and .csv", err=shape != "terminal")
+    _say_what_was_written(written, err=shape != "terminal")
     if shape == "terminal":
         typer.echo(f"Next: {_next_command(arms, runs, counted)}")
 
@@ -121,9 +119,13 @@ def _draw_without_runs(names: list[str], out: Path | None) -> None:
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
             f" {', '.join(OF_NO_RUN)})"
         )
-    for file in figures.draw(names, [], out or Path("figures")):
+    _say_what_was_written(figures.draw(names, [], out or Path("figures")))
+
+
+def _say_what_was_written(files: list[Path], *, err: bool = False) -> None:
+    for file in files:
         if file.suffix == ".png":
-            typer.echo(f"Wrote {file}, .pdf and .csv")
+            typer.echo(f"Wrote {file}, .pdf and .csv", err=err)
 
 
 def _print_json(tables: dict[str, Table | PaperTable], written: list[Path], notes: list[str]) -> None:

@@ -276,21 +276,17 @@ def rehearse(recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine]) 
     steps = recipe.train.epochs * steps_per_epoch(recipe, len(prompts))
     views = compose(recipe.method).views
     rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt * len(views)
-    first = prompts[0]
+    first, shown = prompts[0], []
+    for view in views:
+        which = "" if view == "original" else f", {view},"
+        shown += [f"prompt {first.prompt_id}{which} as the policy sees it:", engine.render(first.turns(view))]
     return [
         recipe_yaml(recipe),
         *(f"Warning: {warning}" for warning in [*warnings(recipe, data), *engine.warnings]),
         f"{len(prompts)} prompts from {data.train.source}, {sum(p.is_marked for p in prompts)} of them marked as noise",
         f"{steps} steps, {rollouts:,} rollouts",
         *engine.plan,
-        *(
-            line
-            for view in views
-            for line in (
-                f"prompt {first.prompt_id}{'' if view == 'original' else f', {view},'} as the policy sees it:",
-                engine.render(first.turns(view)),
-            )
-        ),
+        *shown,
         f"its label: {first.given_label}",
         f"answers are read by: {recipe.data.extractor or default_extractor(first.data_source)}",
     ]

@@ -13,7 +13,6 @@ micro-batches a mini-batch is accumulated from.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from olr_cli.engines.local.policy import Policy
-from olr_cli.engines.local.sampler import SampledRollouts
+from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
 from olr_cli.errors import UserError
 
 DUAL_CLIP = 3.0
@@ -129,7 +128,7 @@ def response_statistics(
         if entropy:
             entropy_N = -(log_pi_NV.exp() * log_pi_NV).sum(-1).view(P, G, T)
         if self_certainty:
-            self_certainty_N = (-math.log(log_pi_NV.shape[1]) - log_pi_NV.mean(-1)).view(P, G, T)
+            self_certainty_N = self_certainty_of(log_pi_NV).view(P, G, T)
     return TokenStatistics(logprobs_N.view(P, G, T), entropy_N, self_certainty_N)
 
 

@@ -144,7 +144,7 @@ def _respond(
         tokens_B = _draw(pi_BV, uniform_streams(keys_B, position)) if temperature else pi_BV.argmax(-1)
         logprobs_B = log_pi_BV.gather(1, tokens_B[:, None])[:, 0]
         entropy_B = torch.special.entr(pi_BV).sum(-1)
-        self_certainty_B = -math.log(log_pi_BV.shape[1]) - log_pi_BV.mean(-1)
+        self_certainty_B = self_certainty_of(log_pi_BV)
 
         written.tokens_BT[rows, position] = tokens_B.where(goes_on, policy.pad_id)
         written.logprobs_BT[rows, position] = logprobs_B.where(goes_on, 0)
@@ -165,6 +165,11 @@ def _respond(
         if position + 1 < limit:
             policy.extend(context, tokens_B[:, None])
     return written
+
+
+def self_certainty_of(log_pi_V: Tensor) -> Tensor:
+    """KL(uniform || pi) = -log V - mean_v log pi(v) of distributions over V tokens (the last dimension), in nats."""
+    return -math.log(log_pi_V.shape[-1]) - log_pi_V.mean(-1)
 
 
 def _draw(pi_BV: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:

@@ -13,6 +13,8 @@ import torch
 from openrlhf.models.ring_attn_utils import gather_and_pad_tensor, unpad_and_slice_tensor
 from torch import Tensor
 
+from olr_cli.engines.local.sampler import self_certainty_of
+
 _LOGITS_AT_ONCE = 2**24
 """64 MiB in float32; twice that is what the statistics need besides the logits."""
 
@@ -72,7 +74,7 @@ class ResponsePlaces:
         found_2N = logits.new_zeros(2, len(logits_NV))
         for places_M in torch.split(places_N, max(1, _LOGITS_AT_ONCE // V)):
             log_pi_MV = logits_NV[places_M].log_softmax(-1)
-            found_2N[1, places_M] = -math.log(V) - log_pi_MV.mean(-1)
+            found_2N[1, places_M] = self_certainty_of(log_pi_MV)
             found_2N[0, places_M] = torch.special.entr(log_pi_MV.exp_()).sum(-1)
         entropy, self_certainty = found_2N.view(2, *is_followed.shape)
         return self._at_actions(entropy), self._at_actions(self_certainty)
