@@ -261,10 +261,6 @@ class Recipe(Section):
         """The seed that decides which prompts are marked."""
         return self.seed if self.noise is None or self.noise.seed is None else self.noise.seed
 
-    def plain(self) -> dict[str, Any]:
-        """The resolved recipe as plain YAML/JSON values; keys without a value are left out."""
-        return self.model_dump(mode="json", exclude_none=True)
-
     def digest(self) -> str:
         """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`."""
         deciding = {

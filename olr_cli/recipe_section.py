@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
@@ -15,3 +15,12 @@ class Section(BaseModel):
     """A part of a recipe: immutable, and closed to keys it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def plain(self) -> dict[str, Any]:
+        """The section resolved, as YAML/JSON values; empty keys are left out where they are empty by default too."""
+        nested = {name: value.plain() for name, value in self if isinstance(value, Section)}
+        return {
+            name: value
+            for name, value in (self.model_dump(mode="json") | nested).items()
+            if value is not None or type(self).model_fields[name].default is not None
+        }

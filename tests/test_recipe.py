@@ -51,10 +51,16 @@ def test_the_defaults_are_the_papers_settings():
     assert (method.slope_threshold, method.warmup_epochs) == (Decimal("0.05"), 5)
 
 
-def test_a_resolved_recipe_is_a_recipe_and_means_the_same(tmp_path):
-    recipe = load_recipe(
-        write(tmp_path, "noise: {type: active, ratio: 0.3}\nmethod: {name: olr, slope_threshold: 0.05}\n")
-    )
+@pytest.mark.parametrize(
+    "text",
+    [
+        "noise: {type: active, ratio: 0.3}\nmethod: {name: olr, slope_threshold: 0.05}\n",
+        "train: {mini_batch_prompts: null}\n",
+        "sweep: {arms: {clean: {noise: null}, noisy: {noise.type: active}}}\n",
+    ],
+)
+def test_a_resolved_recipe_is_a_recipe_and_means_the_same(tmp_path, text):
+    recipe = load_recipe(write(tmp_path, text))
     again = load_recipe(write(tmp_path, recipe_yaml(recipe), "again.yaml"))
     assert again == recipe
     assert again.digest() == recipe.digest()
