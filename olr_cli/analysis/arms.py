@@ -19,9 +19,9 @@ import polars as pl
 from olr_cli.errors import UserError
 from olr_cli.recipe import UNDECIDING, Recipe, flatten
 from olr_cli.recipe_methods import OlrMethod
-from olr_cli.runs.directory import read_manifest, read_recipe, require_run
+from olr_cli.runs.directory import Kind, kind_note, kind_of, read_manifest, read_recipe, require_run
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels
+from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import compose
 from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
 
@@ -44,12 +44,14 @@ class Run:
         recipe: what the run was made with.
         arm: what its sweep calls runs of this recipe; empty for a run of its own.
         created: when it was made, as an ISO time; empty if unknown.
+        kind: what made it.
     """
 
     path: Path
     recipe: Recipe
     arm: str
     created: str
+    kind: Kind = "training"
 
     @property
     def seed(self) -> int:
@@ -148,6 +150,7 @@ class Arm:
     def notes(self) -> list[str]:
         """Sentences about runs that are not finished, and what follows for the arm."""
         notes = [note for run in self.runs if (note := run.note())]
+        notes += [note for run in self.runs if (note := kind_note(run.path))]
         if len({run.epochs for run in self.runs}) > 1:
             notes.append(
                 f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."
@@ -186,6 +189,19 @@ def find_runs(places: Iterable[Path]) -> list[Run]:
     return list(runs.values())
 
 
+def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """The runs that have something to show, and a sentence on each that a sweep has only just started.
+
+    A run that was named itself is kept, as are all if none has a complete step: whoever reads it says what is missing.
+    """
+    kept = set(named)
+    waiting = [run for run in runs if run.path not in kept and not stored_steps(run.path)]
+    if len(waiting) == len(runs):
+        return list(runs), []
+    notes = [f"{run.path} holds no complete step yet and is left out." for run in waiting]
+    return [run for run in runs if run not in waiting], notes
+
+
 def _is_run(place: Path) -> bool:
     return (place / "manifest.json").is_file() and (place / "recipe.yaml").is_file()
 
@@ -207,7 +223,8 @@ def _refuse(place: Path) -> None:
 
 def _read(path: Path) -> Run:
     manifest = read_manifest(path)
-    return Run(path, read_recipe(path), str(manifest.get("arm") or ""), str(manifest.get("created") or ""))
+    arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
+    return Run(path, read_recipe(path), arm, created, kind_of(manifest))
 
 
 def group(runs: Iterable[Run]) -> list[Arm]:
@@ -230,7 +247,7 @@ def _name(run: Run) -> str:
     """The arm as the sweep calls it, else noise and method."""
     if run.arm:
         return run.arm
-    method = compose(run.recipe.method).name
+    method = "rollouts" if run.kind == "rollouts" else compose(run.recipe.method).name
     return f"{run.noise} {method}" if run.noise else method
 
 

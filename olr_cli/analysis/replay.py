@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
@@ -20,7 +20,7 @@ from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_methods import OlrMethod
-from olr_cli.runs.directory import read_recipe
+from olr_cli.runs.directory import kind_note, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.rewards import (
@@ -65,11 +65,7 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
     )
     for rows in history.steps:
-        rollouts = _rollouts_of(rows, method, history.source)
-        groups = [
-            _group(history.prompts, group)
-            for group in rollouts.partition_by("prompt_id", maintain_order=True)
-        ]
+        groups = _groups(history.prompts, _rollouts_of(rows, method, history.source))
         yield [decided.label for decided in supervisor.supervise(groups)]
 
 
@@ -100,20 +96,29 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
     return taken
 
 
-def _group(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> RolloutGroup:
-    rollouts = tuple(
-        Rollout(
-            # The extractor drops the spaces, which keep responses with one answer apart: equal ones share a reward.
-            (row["answer"] or "") + " " * row["wording"],
-            tokens=row["tokens"],
-            view=row["view"],
-            mean_logprob=row["mean_logprob"],
-            entropy=row["entropy"],
-            self_certainty=row["self_certainty"],
-        )
-        for row in rows.sort("view", "sample").iter_rows(named=True)
+def _groups(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> list[RolloutGroup]:
+    """The rollout groups of a step, in the order in which their prompts first come."""
+    visits = rows.select("prompt_id", "visit", "step").unique("prompt_id", keep="first", maintain_order=True)
+    rollouts: dict[str, list[Rollout]] = {prompt_id: [] for prompt_id in visits["prompt_id"]}
+    # One sort and one pass: a table a prompt would cost more than its decision.
+    for row in rows.sort("view", "sample", maintain_order=True).iter_rows(named=True):
+        rollouts[row["prompt_id"]].append(_rollout(row))
+    return [
+        RolloutGroup(prompts[prompt_id], visit, step, tuple(rollouts[prompt_id]))
+        for prompt_id, visit, step in visits.iter_rows()
+    ]
+
+
+def _rollout(row: Mapping[str, Any]) -> Rollout:
+    return Rollout(
+        # The extractor drops the spaces, which keep responses with one answer apart: equal ones share a reward.
+        (row["answer"] or "") + " " * row["wording"],
+        tokens=row["tokens"],
+        view=row["view"],
+        mean_logprob=row["mean_logprob"],
+        entropy=row["entropy"],
+        self_certainty=row["self_certainty"],
     )
-    return RolloutGroup(prompts[rows["prompt_id"][0]], rows["visit"][0], rows["step"][0], rollouts)
 
 
 def write_json_lines(steps: Iterable[list[LabelRecord]], stream: TextIO) -> None:
@@ -173,7 +178,10 @@ def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target:
         f"Selected: {row['selected']:,} of {row['visits']:,} visits"
         + (f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."),
     ]
-    if history.is_run:
+    note = kind_note(history.source) if history.is_run else None
+    if note is not None:
+        lines.append(f"Note: {note}")
+    elif history.is_run:
         own, replayed = compose(read_recipe(history.source).method).name, compose(history.recipe.method).name
         if own != replayed:
             lines.append(f"The run's own method is {own}; name it with --set method.name=… to replay that.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from olr_cli.cli.options import require_known
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -106,7 +108,7 @@ def evaluate(
     """Score a model, or a run's checkpoints, on benchmarks; started again, it goes on where it stopped."""
     from olr_cli.errors import UserError
 
-    _require_known("--format", format_, FORMATS)
+    require_known("--format", format_, FORMATS)
     for mode, taken in _TAKEN.items():
         if context.params[mode]:
             _require_nothing_but(context, {mode, *taken})
@@ -125,18 +127,11 @@ def evaluate(
         from olr_cli.evaluation.evaluate import Settings
 
         if backend is not None:
-            _require_known("--backend", backend, ("vllm", "transformers"))
-        _require_known("--device", device, ("auto", "cpu", "cuda"))
+            require_known("--backend", backend, ("vllm", "transformers"))
+        require_known("--device", device, ("auto", "cpu", "cuda"))
         settings = Settings(Sampling(temperature, max_new_tokens), seed, samples, limit, data)
         opening = {"name": backend, "device": device, "trust_remote_code": trust_remote_code}
         _evaluate(model, checkpoint or [], out, benchmarks, settings, opening, compare, format_)
-
-
-def _require_known(option: str, value: str, known: tuple[str, ...]) -> None:
-    from olr_cli.errors import UserError, did_you_mean
-
-    if value not in known:
-        raise UserError(f"{option} {value}{did_you_mean(value, known)}; known: {', '.join(known)}")
 
 
 def _require_nothing_but(context: typer.Context, taken: set[str]) -> None:

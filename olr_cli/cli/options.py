@@ -1,4 +1,4 @@
-"""Options that several subcommands have."""
+"""Options that several subcommands have, and what they take."""
 
 from __future__ import annotations
 
@@ -13,3 +13,15 @@ Settings = Annotated[
     ),
 ]
 """Settings laid over a recipe."""
+
+
+def require_known(option: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a value that an option does not know.
+
+    Raises:
+        UserError: it is none of them; the likely one is suggested.
+    """
+    from olr_cli.errors import UserError, did_you_mean
+
+    if value not in known:
+        raise UserError(f"{option} {value}{did_you_mean(value, known)}; known: {', '.join(known)}")

@@ -84,12 +84,12 @@ def _train_one(
     from olr_cli.engines.choice import engine_of
     from olr_cli.engines.launch import (
         EngineFailed,
-        check_same_recipe,
         launch,
         rehearse,
         unfinished_run,
         unused_run_path,
     )
+    from olr_cli.engines.resume import check_same_recipe
     from olr_cli.runs.directory import read_manifest
     from olr_cli.runs.interrupts import Interrupted
     from olr_cli.runs.progress import choose_progress

@@ -1,4 +1,4 @@
-"""From a recipe to a run: the data, the run directory, what a resume finds, and the engine."""
+"""From a recipe to a run: the data, the run directory, and the engine (resume.py: what a resume finds)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from olr_cli.answers import EXTRACTORS, Judge, default_extractor
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import Message
 from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
+from olr_cli.engines.resume import (
+    check_same_recipe,
+    check_same_start,
+    other_conditions,
+    roll_back,
+    stored_history,
+)
 from olr_cli.engines.steps import steps_per_epoch
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe import Recipe, changed_keys
+from olr_cli.recipe import Recipe
 from olr_cli.recipe_checks import recipe_warnings, step_warnings
-from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished
 from olr_cli.runs.directory import (
+    Kind,
     begin_attempt,
     create_run,
-    drop_leftovers,
     end_attempt,
     held,
     is_held,
+    kind_of,
     read_manifest,
-    read_recipe,
     recipe_yaml,
     require_free,
-    versions,
     write_recipe,
 )
 from olr_cli.runs.interrupts import Interrupted
-from olr_cli.runs.metrics import drop_metrics_after
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
+from olr_cli.runs.store import RunStore, stored_steps
 from olr_cli.supervision import History, Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 
@@ -53,6 +57,16 @@ class DataSets:
         sets = {"eval": self.test, "validation": self.validation}
         return {prefix: prompts for prefix, prompts in sets.items() if prompts is not None}
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the manifest: source, digest and size of each set."""
+        sets = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {
+            name: {"source": str(prompts.source), "digest": prompts.digest, "prompts": len(prompts.prompts)}
+            for name, prompts in sets.items()
+            if prompts is not None
+        }
+
 
 @dataclass(frozen=True)
 class Run:
@@ -64,7 +78,7 @@ class Run:
         data: the prompts.
         supervisor: decides labels; its history holds every visit up to `done`.
         store: takes the records.
-        done: complete steps; a checkpoint after this step exists unless it is 0.
+        done: complete steps; in training, a checkpoint after this step exists unless it is 0.
         progress: told what happens.
     """
 
@@ -102,8 +116,10 @@ def load_data(recipe: Recipe) -> DataSets:
     return DataSets(train, held_out["validation"], held_out["test"])
 
 
-def warnings(recipe: Recipe, data: DataSets) -> list[str]:
-    """What is likely a mistake in this recipe on these data, a sentence each."""
+def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
+    """What is likely a mistake in this recipe on these data, a sentence each; all of it is about training."""
+    if kind == "rollouts":
+        return []
     found = [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
     if recipe.method.prompts != "all" and keep_fraction(recipe.method, data.train.prompts) == 1:
         found.append(
@@ -128,17 +144,17 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
     return path
 
 
-def unfinished_run(recipe: Recipe, root: Path = Path("runs")) -> Path:
-    """The one run below `root` that this recipe, under this name, began and nobody finished.
+def unfinished_run(recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training") -> Path:
+    """The one run of a kind below `root` that this recipe, under this name, began and nobody finished.
 
     Raises:
         UserError: there is none, or several, which are listed.
     """
     places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
-    found = [path for path in places if _is_unfinished(path, recipe) and not is_held(path)]
+    found = [path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)]
     if not found:
         raise UserError(
-            f"no unfinished run of this recipe below {root}/; name one with --run-dir, or train without --resume"
+            f"no unfinished run of this recipe below {root}/; name one with --run-dir, or leave --resume out"
         )
     if len(found) > 1:
         listed = ", ".join(f"{path} ({len(stored_steps(path))} steps)" for path in found)
@@ -146,13 +162,13 @@ def unfinished_run(recipe: Recipe, root: Path = Path("runs")) -> Path:
     return found[0]
 
 
-def _is_unfinished(path: Path, recipe: Recipe) -> bool:
+def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
     try:
         facts = read_manifest(path)
     except UserError:  # another program's manifest.json, or one of a newer olr
         return False
     is_this = facts.get("recipe_digest") == recipe.digest() and facts["name"] == recipe.name
-    return is_this and facts["status"] != "finished"
+    return is_this and kind_of(facts) == kind and facts["status"] != "finished"
 
 
 class EngineFailed(Exception):
@@ -204,6 +220,7 @@ def launch(
     make_engine: Callable[[Recipe, DataSets], Engine],
     progress: Progress,
     *,
+    kind: Kind = "training",
     resume: bool = False,
     arm: str = "",
 ) -> None:
@@ -214,6 +231,7 @@ def launch(
         path: the run directory.
         make_engine: the engine's class.
         progress: told what happens.
+        kind: `training`, or `rollouts` of an engine that only samples: it writes no checkpoints.
         resume: continue the run at `path` instead of making it.
         arm: the sweep's name for runs that differ in their seed alone.
 
@@ -224,25 +242,25 @@ def launch(
         EngineFailed: a bug in another process; likewise.
     """
     if resume:
-        check_same_recipe(path, recipe)
+        check_same_recipe(path, recipe, kind)
     else:
         require_free(path)
     data = load_data(recipe)
     engine = make_engine(recipe, data)
-    for warning in [*warnings(recipe, data), *engine.warnings]:
+    for warning in [*warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
     with held(path, make=not resume), Judge() as judge:
         done = 0
         if resume:
-            _check_same_start(path, recipe, data, engine)
-            for sentence in _other_conditions(path, engine):
+            check_same_start(path, recipe, data, engine)
+            for sentence in other_conditions(path, engine):
                 progress.say(sentence)
-            done = _roll_back(path, progress)
+            done = roll_back(path, kind, progress)
             write_recipe(path, recipe)
         else:
-            create_run(path, recipe, arm=arm)
+            create_run(path, recipe, kind=kind, arm=arm)
         supervisor = make_supervisor(recipe, data.train, judge, stored_history(path) if done else None)
-        begin_attempt(path, from_step=done, data=_data_facts(data), facts=engine.facts)
+        begin_attempt(path, from_step=done, data=data.facts, facts=engine.facts)
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             found = engine.train(run)
@@ -268,7 +286,9 @@ def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: His
     )
 
 
-def rehearse(recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine]) -> list[str]:
+def rehearse(
+    recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine], *, kind: Kind = "training"
+) -> list[str]:
     """What a run of this recipe would do, and one prompt exactly as the policy sees it; nothing is written."""
     data = load_data(recipe)
     engine = make_engine(recipe, data)
@@ -282,7 +302,7 @@ def rehearse(recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine]) 
         shown += [f"prompt {first.prompt_id}{which} as the policy sees it:", engine.render(first.turns(view))]
     return [
         recipe_yaml(recipe),
-        *(f"Warning: {warning}" for warning in [*warnings(recipe, data), *engine.warnings]),
+        *(f"Warning: {warning}" for warning in [*warnings(recipe, data, kind), *engine.warnings]),
         f"{len(prompts)} prompts from {data.train.source}, {sum(p.is_marked for p in prompts)} of them marked as noise",
         f"{steps} steps, {rollouts:,} rollouts",
         *engine.plan,
@@ -290,105 +310,3 @@ def rehearse(recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine]) 
         f"its label: {first.given_label}",
         f"answers are read by: {recipe.data.extractor or default_extractor(first.data_source)}",
     ]
-
-
-def stored_history(path: Path) -> History:
-    """The history that a run's labels table tells."""
-    columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
-    labels = scan_labels(path).select(columns).sort("visit").collect()
-    return History.from_rows(labels.iter_rows(named=True))
-
-
-def check_same_recipe(path: Path, recipe: Recipe) -> None:
-    """Make sure that a run was begun with this recipe.
-
-    Raises:
-        UserError: it was not; the changed keys are named.
-    """
-    changed = changed_keys(read_recipe(path), recipe)
-    if changed:
-        raise UserError(
-            f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own,"
-            f" {path / 'recipe.yaml'}, or start a new run in another --run-dir"
-        )
-
-
-def require_same_data(path: Path, data: DataSets) -> None:
-    """Make sure that the data sets are those that a run was begun with.
-
-    Raises:
-        UserError: one has changed.
-    """
-    before = read_manifest(path)
-    digests = {name: facts["digest"] for name, facts in before.get("data", {}).items()}
-    for name, facts in _data_facts(data).items():
-        if digests.get(name, facts["digest"]) != facts["digest"]:
-            raise UserError(
-                f"{facts['source']} has changed since {path} was begun (data.{name}); restore it, or start a new run"
-            )
-
-
-def _check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine) -> None:
-    require_same_data(path, data)
-    before = read_manifest(path)
-    policy = engine.facts["policy_digest"]
-    if before.get("policy_digest", policy) != policy:
-        raise UserError(
-            f"the weights of {recipe.model.path} have changed since {path} was begun; restore them, or start a new run"
-        )
-
-
-def _other_conditions(path: Path, engine: Engine) -> list[str]:
-    """A warning if this attempt computes elsewhere than the one before: results may then differ in rounding (R18)."""
-    before = read_manifest(path)
-    then = {**before, "torch": before.get("versions", {}).get("torch")}
-    now = {**engine.facts, "torch": versions()["torch"]}
-    changed = [
-        f"{name} {then[name]}, now {now[name]}"
-        for name in ("device", "dtype", "threads", "torch")
-        if then.get(name) not in (None, now[name])
-    ]
-    if not changed:
-        return []
-    return [
-        f"Warning: the last attempt had {'; '.join(changed)}: results will not repeat those of one attempt bit for bit"
-    ]
-
-
-def _data_facts(data: DataSets) -> dict[str, Any]:
-    sets = {"train": data.train, "validation": data.validation, "test": data.test}
-    return {
-        name: {"source": str(prompts.source), "digest": prompts.digest, "prompts": len(prompts.prompts)}
-        for name, prompts in sets.items()
-        if prompts is not None
-    }
-
-
-def _roll_back(path: Path, progress: Progress) -> int:
-    """Bring a run back to its last checkpoint; returns that step, 0 without a checkpoint.
-
-    Raises:
-        UserError: shards or checkpoints have gone since; nothing was removed.
-    """
-    done = max(checkpoint_steps(path), default=0)
-    missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
-    if missing:
-        raise UserError(
-            f"{path} has a checkpoint after step {done} but no shards of step {missing[0]}; restore them"
-        )
-    last = newest_shard(path)
-    # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
-    if last - done > read_recipe(path).train.checkpoint_every:
-        newest = f"its newest checkpoint is after step {done}" if done else "it has no checkpoint"
-        raise UserError(
-            f"{path} holds step {last}, but {newest}: checkpoints have gone; restore them, or start a new run in"
-            " another --run-dir"
-        )
-    steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
-    progress.say(f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}.")
-    drop_leftovers(path)
-    drop_unfinished(path)
-    RunStore(path).drop_after(done)
-    # A run without a checkpoint starts anew, with the line of step 0 too.
-    drop_metrics_after(path, done if done else -1)
-    return done

@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
 from olr_cli.runs.metrics import Metrics, read_metrics
@@ -27,6 +30,24 @@ def steps_per_epoch(recipe: Recipe, prompts: int) -> int:
 def epoch_order(recipe: Recipe, prompts: int, epoch: int) -> list[int]:
     """Rows of the prompts in the order of their visits in an epoch, which counts from 1 (R18)."""
     return seeding.permutation(prompts, "order", recipe.seed, epoch)
+
+
+def epoch_batches(recipe: Recipe, prompts: int) -> Iterator[tuple[int, list[int]]]:
+    """(epoch, rows of the prompts) of every step, epochs from 1; the last batch of an epoch may be smaller."""
+    size = recipe.train.prompts_per_step
+    for epoch in range(1, recipe.train.epochs + 1):
+        order = epoch_order(recipe, prompts, epoch)
+        for first in range(0, prompts, size):
+            yield epoch, order[first : first + size]
+
+
+def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
+    """Keys of shape (prompts, rollouts): each rollout's randomness depends on what it is, not on its batch."""
+    keys = [
+        [seeding.key(purpose, seed, epoch, prompt.prompt_id, g) for g in range(rollouts)]
+        for prompt in prompts
+    ]
+    return np.array(keys, dtype=np.uint64)
 
 
 def epoch_so_far(run: Path, done: int, per_epoch: int) -> list[Metrics]:
@@ -81,7 +102,7 @@ def signs_of_a_wrong_template(metrics: Metrics) -> list[str]:
 
 
 class Stopwatch:
-    """Seconds spent in each part of a step."""
+    """Seconds spent in each part of a step, in one or several goes."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -89,10 +110,10 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
-        """Count the block's time as `part`."""
+        """Count the block's time as `part`; blocks do not nest."""
         began = time.perf_counter()
         yield
-        self._parts[part] = time.perf_counter() - began
+        self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - began
 
     def metrics(self) -> Metrics:
         """`time/<part>` for every part, and the whole step as `time/step`."""

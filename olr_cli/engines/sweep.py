@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from olr_cli.engines.launch import check_same_recipe
 from olr_cli.engines.openrlhf.flags import cluster_address
+from olr_cli.engines.resume import check_same_recipe
 from olr_cli.errors import UserError
 from olr_cli.files import writing
 from olr_cli.recipe import OpenRlhfEngine, Recipe

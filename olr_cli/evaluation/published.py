@@ -20,6 +20,7 @@ from olr_cli.runs.store import scan_labels
 from olr_cli.supervision import compose
 
 RESULTS = Path(__file__).with_name("published") / "results.csv"
+COST = Path(__file__).with_name("published") / "cost.csv"
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,12 @@ def published_rows() -> Mapping[Setting, PublishedRow]:
     return MappingProxyType(
         {each: PublishedRow(each, tuple(tables[each]), MappingProxyType(scores[each])) for each in scores}
     )
+
+
+def published_cost() -> Mapping[str, str]:
+    """The paper's table of training time: phase -> time, both as printed, for 800 prompts."""
+    with COST.open(encoding="utf-8", newline="") as lines:
+        return {line["phase"]: line["time"] for line in csv.DictReader(lines)}
 
 
 def published_table(name: str) -> list[PublishedRow]:

@@ -14,7 +14,7 @@ from olr_cli.errors import UserError, first_line
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, read_evaluation
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
-from olr_cli.runs.directory import read_recipe, require_run
+from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -74,7 +74,7 @@ def _model(model: str) -> str:
         return str(path.absolute())
     runs = sorted(str(file.parent) for file in path.glob("*/manifest.json")) if os.path.isdir(path) else []
     if runs:
-        raise UserError(f"{model} is a folder of runs; name one of them, as in olr evaluate {runs[0]}")
+        raise UserError(f"{model} is a folder of runs; name one of them, for example {runs[0]}")
     if os.path.exists(path):
         raise UserError(f"{model} is neither a model (it has no config.json) nor a run (no manifest.json)")
     if not _HUB_ID.fullmatch(model) or model.startswith("."):
@@ -137,6 +137,11 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 def _step(run: Path, wanted: str) -> tuple[int, str]:
     """The step of a checkpoint, and how it was chosen."""
     steps = checkpoint_steps(run)
+    if not steps and kind_of(read_manifest(run)) == "rollouts":
+        raise UserError(
+            f"{run} holds rollouts without training, so it has no checkpoint; name the model that was sampled,"
+            f" {read_recipe(run).model.path}, instead"
+        )
     if not steps:
         raise UserError(f"{run} has no checkpoint yet; wait for the first, or train it to its end")
     if wanted == "last":

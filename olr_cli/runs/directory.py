@@ -34,14 +34,17 @@ _NEEDED = {"name", "status", "attempts"}
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.02
 
 Status = Literal["running", "finished", "interrupted", "failed"]
+Kind = Literal["training", "rollouts"]
+"""What made a run: `olr train`, or `olr rollouts`, which only samples."""
 
 
-def create_run(path: Path, recipe: Recipe, *, arm: str = "") -> None:
+def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = "") -> None:
     """Put recipe and manifest into a new run directory.
 
     Args:
         path: a free folder (see `require_free`), held by this process.
         recipe: written as recipe.yaml, resolved.
+        kind: what makes it.
         arm: what runs of the same settings and other seeds have in common; named by a sweep.
 
     Raises:
@@ -53,6 +56,7 @@ def create_run(path: Path, recipe: Recipe, *, arm: str = "") -> None:
     manifest = {
         "schema_version": MANIFEST_VERSION,
         "id": uuid.uuid4().hex,
+        "kind": kind,
         "name": recipe.name,
         "arm": arm,
         "seed": recipe.seed,
@@ -152,6 +156,39 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{file} is not a run's manifest; restore it from a copy, or choose another --run-dir"
         )
     return dict(manifest)
+
+
+def kind_of(manifest: Mapping[str, Any]) -> Kind:
+    """What made the run of a manifest; one that doesn't say is of training."""
+    return "rollouts" if manifest.get("kind") == "rollouts" else "training"
+
+
+def kind_note(path: Path) -> str | None:
+    """What to bear in mind of a run that is not of training; None of one that is."""
+    if kind_of(read_manifest(path)) == "training":
+        return None
+    return (
+        f"{path} holds rollouts without training: the policy was the same at every visit, so slopes are chance, and"
+        " criteria with a slope mean nothing."
+    )
+
+
+def require_kind(path: Path, kind: Kind) -> None:
+    """Make sure that a run was begun by the command that is to continue it.
+
+    Raises:
+        UserError: it is of the other kind, or no run.
+    """
+    if kind_of(read_manifest(path)) == kind:
+        return
+    if kind == "training":
+        raise UserError(
+            f"{path} holds rollouts without training; `olr rollouts` with --resume continues them, and a training run"
+            " needs another --run-dir"
+        )
+    raise UserError(
+        f"{path} is a training run, which `olr train` with --resume continues; choose another --run-dir for rollouts"
+    )
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:

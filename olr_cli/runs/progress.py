@@ -50,13 +50,14 @@ class JsonProgress:
 class LineProgress:
     """A row an epoch, for logs and pipes."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, table: Table | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
+        self._table = table or TRAINING
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch, seen)
+        self._rows = EpochRows(steps, steps_per_epoch, seen, self._table)
         self._steps, self._done, self._began = steps, done, time.monotonic()
-        for line, above_time in zip(HEADER, ("time", "left"), strict=True):
+        for line, above_time in zip(self._table.header, ("time", "left"), strict=True):
             self.say(f"{line}{above_time:>5}")
 
     def step(self, step: int, metrics: Metrics) -> None:
@@ -75,14 +76,15 @@ class LineProgress:
 class LiveProgress:
     """A row an epoch above a progress bar, in a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
+        self._table = table or TRAINING
         self._console = Console()
         self._bar = Bar(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn(f"{self._table.row} {{task.fields[epoch]}}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("steps, left"),
@@ -93,9 +95,9 @@ class LiveProgress:
         )
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch, seen)
+        self._rows = EpochRows(steps, steps_per_epoch, seen, self._table)
         self._per_epoch = steps_per_epoch
-        for line in HEADER:
+        for line in self._table.header:
             self.say(line)
         self._bar.start()
         self._task = self._bar.add_task(
@@ -112,7 +114,7 @@ class LiveProgress:
             epoch=max(0, step - 1) // self._per_epoch + 1,
             latest="  ".join(
                 f"{column.heading} {column.cell(metrics[column.metric])}"
-                for column in (_ENTROPY, _EQUAL)
+                for column in self._table.latest
                 if column.metric in metrics
             ),
         )
@@ -151,32 +153,63 @@ class _Column:
         return shown if len(shown) < self.width else f"{value:.0e}"
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is shown.
+
+    Attributes:
+        row: what a row is called.
+        columns: of the rows.
+        latest: those of which the latest step's value stands beside the bar.
+    """
+
+    row: str
+    columns: tuple[_Column, ...]
+    latest: tuple[_Column, ...]
+
+    @property
+    def header(self) -> tuple[str, str]:
+        """Two lines above the rows; with the time left, 80 columns at most."""
+        above = " " * len(self.row)
+        for column in self.columns:
+            above += " " * column.width
+            above = above[: len(above) - len(column.above)] + column.above
+        return above, self.row + "".join(f"{column.heading:>{column.width}}" for column in self.columns)
+
+
 _ENTROPY = _Column("", "entropy", 8, "policy/entropy", decimals=2)
 _EQUAL = _Column("groups", "equal", 6, "rollout/zero_variance_groups")
-_COLUMNS = (
-    _Column("", "reward", 7, "rollout/reward", decimals=2),
-    _Column("", "clean", 6, "majority/accuracy_clean"),
-    _Column("majority right", "noisy", 6, "majority/accuracy_noisy"),
-    _Column("", "replaced", 9, "label/selection_ratio"),
-    _Column("", "right", 6, "label/selected_accuracy"),
-    _Column("----- labels -----", "wrong", 6, "label/effective_noise"),
-    _Column("held-out", "accuracy", 9, "eval/avg"),
-    _ENTROPY,
-    _Column("", "length", 7, "rollout/length", decimals=1),
-    _EQUAL,
+TRAINING = Table(
+    "epoch",
+    (
+        _Column("", "reward", 7, "rollout/reward", decimals=2),
+        _Column("", "clean", 6, "majority/accuracy_clean"),
+        _Column("majority right", "noisy", 6, "majority/accuracy_noisy"),
+        _Column("", "replaced", 9, "label/selection_ratio"),
+        _Column("", "right", 6, "label/selected_accuracy"),
+        _Column("----- labels -----", "wrong", 6, "label/effective_noise"),
+        _Column("held-out", "accuracy", 9, "eval/avg"),
+        _ENTROPY,
+        _Column("", "length", 7, "rollout/length", decimals=1),
+        _EQUAL,
+    ),
+    (_ENTROPY, _EQUAL),
 )
-
-
-def _above() -> str:
-    line = " " * len("epoch")
-    for column in _COLUMNS:
-        line = f"{line}{' ' * column.width}"
-        line = line[: len(line) - len(column.above)] + column.above
-    return line
-
-
-HEADER = (_above(), "epoch" + "".join(f"{column.heading:>{column.width}}" for column in _COLUMNS))
-"""Two lines above the rows; with the time left, 80 columns."""
+_DIFFERS = _Column("", "differs", 9, "majority/differs_from_label")
+ROLLOUTS = Table(
+    "visit",
+    (
+        _DIFFERS,
+        _Column("", "right", 7, "majority/accuracy"),
+        _Column("", "clean", 7, "majority/accuracy_clean"),
+        _Column("------ majority answer ------", "noisy", 7, "majority/accuracy_noisy"),
+        _Column("", "as label", 10, "rollout/reward"),
+        _Column("", "no answer", 11, "rollout/missing_answers"),
+        _Column("", "cut", 6, "rollout/truncated"),
+        _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
+    ),
+    (_DIFFERS,),
+)
 
 
 class EpochRows:
@@ -186,10 +219,13 @@ class EpochRows:
         steps: of the whole run.
         steps_per_epoch: the last one may have fewer prompts.
         seen: the metrics of the first epoch's steps that are done already, when a run is resumed.
+        table: what is shown.
     """
 
-    def __init__(self, steps: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._steps, self._per_epoch = steps, steps_per_epoch
+    def __init__(
+        self, steps: int, steps_per_epoch: int, seen: Sequence[Metrics] = (), table: Table = TRAINING
+    ) -> None:
+        self._steps, self._per_epoch, self._table = steps, steps_per_epoch, table
         self._seen = list(seen)
 
     def add(self, step: int, metrics: Metrics) -> str | None:
@@ -198,19 +234,19 @@ class EpochRows:
         if step % self._per_epoch and step != self._steps:
             return None
         row = f"{-(-step // self._per_epoch):>5}"
-        for column in _COLUMNS:
+        for column in self._table.columns:
             name = column.metric
-            value = _of_epoch(name, self._seen)
+            value = of_epoch(name, self._seen)
             row += f"{'' if value is None else column.cell(value):>{column.width}}"
         self._seen.clear()
         return row
 
 
-def choose_progress(*, as_json: bool) -> Progress:
+def choose_progress(*, as_json: bool, table: Table = TRAINING) -> Progress:
     """The display that fits where the output goes."""
     if as_json:
         return JsonProgress()
-    return LiveProgress() if sys.stdout.isatty() else LineProgress()
+    return LiveProgress(table) if sys.stdout.isatty() else LineProgress(table=table)
 
 
 def headline(lines: Sequence[Metrics]) -> str:
@@ -222,13 +258,13 @@ def headline(lines: Sequence[Metrics]) -> str:
         ("majority right on noisy prompts", "majority/accuracy_noisy"),
         ("wrong labels", "label/effective_noise"),
     ):
-        value = _of_epoch(key, epoch)
+        value = of_epoch(key, epoch)
         if value is not None:
             shown.append(f"{name} {value:.0%}")
     return "  ".join(shown)
 
 
-def _of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
+def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
     """What an epoch shows for a metric of its steps; None if no step has it.
 
     The mean over the steps by their prompts; of what is measured now and then, the latest.

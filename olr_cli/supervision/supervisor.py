@@ -11,10 +11,12 @@ tie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
+from typing import TypeAlias
 
 from olr_cli import seeding
 from olr_cli.answers import AnswerClasses, Judge, Vote, default_extractor, extract, first_majority, vote
@@ -27,6 +29,9 @@ from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
 from olr_cli.supervision.selection import Candidate, prompts_that_train
+
+Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
+"""Counts the time of a block as a part of the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +91,15 @@ class Supervisor:
         self._extractor = extractor
         self._keep_fraction = keep_fraction
 
-    def supervise(self, groups: Sequence[RolloutGroup]) -> list[SupervisedGroup]:
+    def supervise(
+        self, groups: Sequence[RolloutGroup], measure: Measure = nullcontext
+    ) -> list[SupervisedGroup]:
         """Decide the labels and rewards of one step's complete rollout groups; the history grows by them.
 
         Args:
             groups: at most one a prompt, in any order.
+            measure: told how long ``verification`` takes (which answers there are, and which mean the same) and how
+                long ``labels`` (vote, history, criteria, decision, rewards and records).
 
         Returns:
             One decision a group, in the order given.
@@ -100,22 +109,18 @@ class Supervisor:
                 lacks a statistic that the method's rewards or choice of prompts need.
         """
         self._check_visits(groups)
-        answers = [self._answers(group) for group in groups]
-        majorities = [
-            [visit.majority_answer for visit in self.history.of(g.prompt.prompt_id)] for g in groups
-        ]
-        strings = [
-            {text for text in (*own, *earlier, *_label_texts(group.prompt)) if text is not None}
-            for group, own, earlier in zip(groups, answers, majorities, strict=True)
-        ]
-        decided = []
-        for group, own, classes in zip(groups, answers, self.judge.classify(strings), strict=True):
-            supervised = self._decide(group, own, classes)
-            label = supervised.label
-            visit = Visit(label.majority_answer, label.majority_count, label.rollouts)
-            self.history.add(group.prompt.prompt_id, group.visit, visit)
-            decided.append(supervised)
-        return self._choose(groups, decided)
+        with measure("verification"):
+            answers = [self._answers(group) for group in groups]
+            classes = self._classes(groups, answers)
+        with measure("labels"):
+            decided = []
+            for group, own, same in zip(groups, answers, classes, strict=True):
+                supervised = self._decide(group, own, same)
+                label = supervised.label
+                visit = Visit(label.majority_answer, label.majority_count, label.rollouts)
+                self.history.add(group.prompt.prompt_id, group.visit, visit)
+                decided.append(supervised)
+            return self._choose(groups, decided)
 
     def _check_visits(self, groups: Sequence[RolloutGroup]) -> None:
         if len({group.prompt.prompt_id for group in groups}) < len(groups):
@@ -138,6 +143,20 @@ class Supervisor:
         answers = (extract(_storable(rollout.response), extractor) for rollout in group.rollouts)
         # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded (R16).
         return [None if answer == SENTINEL else answer for answer in answers]
+
+    def _classes(
+        self, groups: Sequence[RolloutGroup], answers: Sequence[Sequence[str | None]]
+    ) -> list[AnswerClasses]:
+        """Of each group the classes of its answers, its labels and the prompt's history (R7)."""
+        majorities = [
+            [visit.majority_answer for visit in self.history.of(g.prompt.prompt_id)] for g in groups
+        ]
+        return self.judge.classify(
+            [
+                {text for text in (*own, *earlier, *_label_texts(group.prompt)) if text is not None}
+                for group, own, earlier in zip(groups, answers, majorities, strict=True)
+            ]
+        )
 
     def _choose(
         self, groups: Sequence[RolloutGroup], decided: list[SupervisedGroup]

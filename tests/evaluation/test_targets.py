@@ -72,7 +72,7 @@ def test_what_is_neither_model_nor_run_is_told_apart(trained, tmp_path):
     assert "no built-in policy 'substraction' (did you mean 'subtraction'?)" in refused(
         "builtin:substraction"
     )
-    assert f"is a folder of runs; name one of them, as in olr evaluate {trained}" in refused(trained.parent)
+    assert f"is a folder of runs; name one of them, for example {trained}" in refused(trained.parent)
     assert "neither a model (it has no config.json) nor a run" in refused(tmp_path)
     assert "there is no model folder" in refused(tmp_path / "nowhere")
     assert "there is no model folder ../nowhere" in refused("../nowhere")

@@ -96,6 +96,9 @@ def test_every_step_has_its_metrics_once(run: Path) -> None:
         "policy/grad_norm",
         "policy/lr",
         "rollout/reward",
+        "time/verification",
+        "time/labels",
+        "time/update",
         "time/step",
     ):
         assert all(name in line for line in lines[1:]), name
@@ -127,9 +130,10 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     """VLLM's held-out accuracy is that of the checkpoint's weights, sampled by another engine, not the start's."""
     from olr_cli.answers import Judge
     from olr_cli.data.training import held_out_prompts
-    from olr_cli.engines.local.loop import encode_prompts, rollout_keys
+    from olr_cli.engines.local.loop import encode_prompts
     from olr_cli.engines.local.policy import Policy
     from olr_cli.engines.local.sampler import sample
+    from olr_cli.engines.steps import rollout_keys
     from olr_cli.supervision.held_out import held_out_accuracy
 
     recipe = load_recipe(run / "recipe.yaml")

@@ -9,10 +9,10 @@ from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 from openrlhf.trainer.ppo_utils.samples_generator import _collect_prompt_batch
 
-from olr_cli.engines.local.loop import epoch_batches
 from olr_cli.engines.openrlhf.files import JobFiles, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.trainer import PromptOrder
+from olr_cli.engines.steps import epoch_batches
 from olr_cli.recipe_files import validate
 
 EPOCHS, STEP = 3, 4

@@ -52,6 +52,11 @@ def right(outputs):
     return mean, math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares))
 
 
+def test_the_lower_63_bits_of_a_seed_count(vllm, sampled):
+    above = [[seed | 2**63 for seed in own] for own in SEEDS[:10]]
+    assert vllm.generate(MESSAGES[:10], above, SAMPLED) == sampled[:10]
+
+
 @pytest.mark.parametrize("max_new_tokens", [8, 2, 4096])
 def test_greedy_responses_are_those_of_the_transformers_backend(vllm, transformers, max_new_tokens):
     sampling = Sampling(temperature=0, max_new_tokens=max_new_tokens)  # 4096 is more than the model's context

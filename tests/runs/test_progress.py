@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from olr_cli.runs.progress import (
-    HEADER,
+    ROLLOUTS,
+    TRAINING,
     EpochRows,
     JsonProgress,
     LineProgress,
@@ -30,7 +31,7 @@ def test_a_row_is_the_mean_of_the_epochs_steps_and_the_latest_held_out_accuracy(
     rows = EpochRows(steps=6, steps_per_epoch=3)
     row = [rows.add(step, metrics) for step, metrics in enumerate(STEPS, 1)][-1]
     assert row.split() == ["1", "0.40", "30%", "80%"]
-    assert len(row) == len(HEADER[1])
+    assert len(row) == len(TRAINING.header[1])
 
 
 def test_the_last_epoch_may_be_cut_short_and_earlier_epochs_do_not_count_in_it():
@@ -81,6 +82,17 @@ def test_lines_fit_80_columns_and_cells_end_where_their_headings_end():
     assert ends[1] == ends[2] == ends[4]
 
 
+def test_rollouts_have_a_table_of_their_own():
+    stream = io.StringIO()
+    progress = LineProgress(stream, ROLLOUTS)
+    progress.start(steps=1, done=0, steps_per_epoch=1)
+    progress.step(1, EXTREME | {"majority/differs_from_label": 0.25, "rollout/missing_answers": 1.0})
+    *header, row = stream.getvalue().splitlines()
+    assert max(map(len, [*header, row])) <= 80
+    assert row.split()[:4] == ["1", "25%", "100%", "100%"]
+    assert {len(line) for line in (*header, row)} == {len(row)}
+
+
 @pytest.mark.parametrize(
     ("reward", "shown"),
     [(14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500"), (-1234567.0, "-1e+06")],
@@ -88,7 +100,7 @@ def test_lines_fit_80_columns_and_cells_end_where_their_headings_end():
 def test_rewards_are_plain_numbers_because_not_all_are_shares(reward, shown):
     row = EpochRows(steps=1, steps_per_epoch=1).add(1, {"rollout/reward": reward})
     assert row.split() == ["1", shown]
-    assert len(row) == len(HEADER[1])
+    assert len(row) == len(TRAINING.header[1])
 
 
 def test_the_live_line_shows_the_steps_entropy_and_equal_groups_in_80_columns():

@@ -1,6 +1,7 @@
 """Labels and rewards of one visit after the other (R2 to R4, R9 to R16, R18)."""
 
 import random
+from contextlib import contextmanager
 
 import pytest
 
@@ -215,3 +216,18 @@ def test_the_sentinel_is_a_wrong_label_even_where_the_truth_is_unknown(judge):
     assert (kept.label.effective_label, kept.label.effective_label_is_correct) == (SENTINEL, False)
     assert (refined.label.effective_label, refined.label.effective_label_is_correct) == ("12", None)
     assert kept.label.majority_is_correct is None
+
+
+def test_verification_and_label_update_are_measured_apart_and_change_nothing(judge):
+    measured = []
+
+    @contextmanager
+    def measure(part):
+        measured.append(part)
+        yield
+
+    answers = ["12", "12.0", "7", None]
+    (plain,) = supervise(judge, GrpoMethod(), prompt(), [answers])
+    supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
+    assert supervisor.supervise([group(prompt(), 1, answers)], measure) == [plain]
+    assert measured == ["verification", "labels"]

@@ -13,7 +13,7 @@ by what it is for, so there is no random state to carry over, and a checkpoint h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli import recipe as sections
-from olr_cli import seeding
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.launch import DataSets, Run
 from olr_cli.engines.local.builtin import is_builtin, policy_path
@@ -33,9 +32,10 @@ from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
 from olr_cli.engines.steps import (
     Stopwatch,
-    epoch_order,
+    epoch_batches,
     epoch_so_far,
     is_due,
+    rollout_keys,
     signs_of_a_wrong_template,
     step_metrics,
     steps_per_epoch,
@@ -117,9 +117,9 @@ class LocalEngine:
                         recipe.train.temperature,
                     )
                 timeouts_before = judge.timeouts
-                with clock.measure("labels"):
+                with clock.measure("verification"):
                     groups = rollout_groups(batch, sampled, epoch, step, self.views)
-                    decided = run.supervisor.supervise(groups)
+                decided = run.supervisor.supervise(groups, clock.measure)
                 with clock.measure("update"):
                     metrics = grpo.update(sampled, *advantages_and_trains(decided, self.views))
                 with clock.measure("store"):
@@ -220,24 +220,6 @@ def encode_prompts(
     token_ids = policy.encode([prompt.turns(view) for prompt in prompts])
     require_room(prompts, token_ids, recipe, policy.context_length, view)
     return token_ids
-
-
-def epoch_batches(recipe: Recipe, prompts: int) -> Iterator[tuple[int, list[int]]]:
-    """(epoch, rows of the prompts) of every step, epochs from 1; the last batch of an epoch may be smaller."""
-    size = recipe.train.prompts_per_step
-    for epoch in range(1, recipe.train.epochs + 1):
-        order = epoch_order(recipe, prompts, epoch)
-        for first in range(0, prompts, size):
-            yield epoch, order[first : first + size]
-
-
-def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
-    """Keys of shape (prompts, rollouts): each rollout's randomness depends on what it is, not on its batch."""
-    keys = [
-        [seeding.key(purpose, seed, epoch, prompt.prompt_id, g) for g in range(rollouts)]
-        for prompt in prompts
-    ]
-    return np.array(keys, dtype=np.uint64)
 
 
 def training_keys(recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]) -> Any:

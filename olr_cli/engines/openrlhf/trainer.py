@@ -21,7 +21,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
-from olr_cli.engines.launch import load_data, make_supervisor, require_same_data, stored_history
+from olr_cli.engines.launch import load_data, make_supervisor
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
@@ -33,6 +33,7 @@ from olr_cli.engines.openrlhf.experience import (
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward
+from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.steps import (
     Stopwatch,
     epoch_order,
@@ -212,7 +213,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             forwards: the policy's, of each micro-batch.
         """
         timeouts_before = self.judge.timeouts
-        with self._clock.measure("labels"):
+        with self._clock.measure("verification"):
             members = group_members(
                 samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt
             )
@@ -225,7 +226,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             groups = rollout_groups(
                 samples, members, means, self.tokenizer, self.prompts, visit=self._epoch, step=self._step
             )
-            self._decided = self.supervisor.supervise(groups)
+        self._decided = self.supervisor.supervise(groups, self._clock.measure)
         self._timeouts = self.judge.timeouts - timeouts_before
         give_rewards(batches, self._decided, members, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
@@ -300,7 +301,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _times(self, status: dict[str, Any]) -> Metrics:
         """Seconds of each part of the step; OpenRLHF times its own."""
         ours = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
-        update = status["timing/make_experience"] - ours["time/labels"] + status["timing/ppo_train"]
+        supervision = ours["time/verification"] + ours["time/labels"]
+        update = status["timing/make_experience"] - supervision + status["timing/ppo_train"]
         after = ours["time/store"] + ours.get("time/evaluation", 0.0)
         return ours | {"time/update": update, "time/step": status["timing/step_total"] + after}
 

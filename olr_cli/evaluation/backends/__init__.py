@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol
@@ -51,11 +51,18 @@ class Output:
         response: the text, special tokens left out.
         tokens: response tokens, the end token included.
         truncated: the length limit, or the end of the model's context, cut it.
+        mean_logprob: mean over response tokens of log pi(token), pi being what was sampled from; None if the backend
+            doesn't tell. Like the two below, it does not count when outputs are compared.
+        entropy: mean over response tokens of pi's entropy, in nats; likewise.
+        self_certainty: mean over response tokens of KL(uniform || pi), in nats; likewise.
     """
 
     response: str
     tokens: int
     truncated: bool
+    mean_logprob: float | None = field(default=None, compare=False)
+    entropy: float | None = field(default=None, compare=False)
+    self_certainty: float | None = field(default=None, compare=False)
 
 
 class Backend(AbstractContextManager["Backend"], Protocol):
@@ -63,12 +70,21 @@ class Backend(AbstractContextManager["Backend"], Protocol):
 
     Attributes:
         facts: what the responses depend on: name, model_digest, device, dtype, versions.
+        has_chat_template: whether the model reads prompts as chat turns; if not, as plain text.
     """
 
     facts: Mapping[str, Any]
+    has_chat_template: bool
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt as text, exactly as the model will read it."""
+
+    def require_room(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> None:
+        """Make sure, before any response is generated, that every prompt leaves room for one.
+
+        Raises:
+            UserError: prompts do not fit the model, or their roles not the chat template.
+        """
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
@@ -79,7 +95,7 @@ class Backend(AbstractContextManager["Backend"], Protocol):
 
         Args:
             prompts: chat turns.
-            seeds: of each prompt's samples; 0 to 2**63 - 1.
+            seeds: of each prompt's samples; 0 to 2**64 - 1, of which vLLM takes the lower 63 bits.
             sampling: how.
 
         Returns:

@@ -42,6 +42,7 @@ class TransformersBackend:
         self._policy = Policy.load(model, device=device, trust_remote_code=trust_remote_code)
         self._on_gpu = self._policy.device.type == "cuda"
         self._bytes_per_token = self._measure_token()
+        self.has_chat_template = self._policy.has_chat_template
         self.facts = {
             "name": "transformers",
             "model_digest": model_digest(model, self._policy.model.config),
@@ -67,6 +68,10 @@ class TransformersBackend:
         """The prompt as text, exactly as the model will read it."""
         return self._policy.render(messages)
 
+    def require_room(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> None:
+        """See `Backend`."""
+        self._limits(self._policy.encode(prompts), sampling)
+
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Output]]:
@@ -77,7 +82,7 @@ class TransformersBackend:
                 " top_p at 1 or use the vllm backend"
             )
         tokens = self._policy.encode(prompts)
-        limits = response_limits(tokens, sampling, self._policy.context_length, self._model)
+        limits = self._limits(tokens, sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number in sorted(range(len(prompts)), key=lambda number: len(tokens[number])):
@@ -97,11 +102,20 @@ class TransformersBackend:
                     temperature=sampling.temperature,
                     batch_tokens=rows * longest,
                 )
-                lengths_PG, truncated_PG = written.lengths_PG.tolist(), written.truncated_PG.tolist()
-                groups = zip(numbers, written.texts_PG, lengths_PG, truncated_PG, strict=True)
-                for number, texts, lengths, truncated in groups:
-                    outputs[number] += map(Output, texts, lengths, truncated)
+                fields = (
+                    written.texts_PG,
+                    written.lengths_PG.tolist(),
+                    written.truncated_PG.tolist(),
+                    written.mean_logprobs_PG.tolist(),
+                    written.entropy_PG.tolist(),
+                    written.self_certainty_PG.tolist(),
+                )
+                for number, *own in zip(numbers, *fields, strict=True):
+                    outputs[number] += map(Output, *own)
         return outputs
+
+    def _limits(self, tokens: Sequence[Sequence[int]], sampling: Sampling) -> list[int]:
+        return response_limits(tokens, sampling, self._policy.context_length, self._model)
 
     def _measure_token(self) -> int:
         """Bytes of one token's keys and values."""

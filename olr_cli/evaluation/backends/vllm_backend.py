@@ -30,6 +30,7 @@ PROMPT_ROOM = 2048
 CPU_CACHE = 2 * 1024**3
 """Bytes for keys and values on a CPU, where vLLM itself would take nearly all memory; VLLM_CPU_KVCACHE_SPACE, in GiB,
 overrides it."""
+_SEED_BITS = 2**63 - 1
 
 
 class VllmBackend:
@@ -56,6 +57,7 @@ class VllmBackend:
         vllm = _import_vllm()
         config, self._tokenizer, self._end_ids = _read_model(model, self._remote)
         self._context: int | None = getattr(config, "max_position_embeddings", None)
+        self.has_chat_template = prompt_text.has_chat_template(self._tokenizer)
         self._on_gpu = vllm.platforms.current_platform.is_cuda_alike()
         self.facts = {
             "name": "vllm",
@@ -81,6 +83,10 @@ class VllmBackend:
         """The prompt as text, exactly as the model will read it."""
         return prompt_text.render(self._tokenizer, messages)
 
+    def require_room(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> None:
+        """See `Backend`."""
+        response_limits(prompt_text.encode(self._tokenizer, prompts), sampling, self._context, self._model)
+
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Output]]:
@@ -97,7 +103,7 @@ class VllmBackend:
                     temperature=sampling.temperature,
                     top_p=sampling.top_p,
                     top_k=0,
-                    seed=seed if sampling.temperature else None,
+                    seed=seed & _SEED_BITS if sampling.temperature else None,
                     max_tokens=limit,
                     stop_token_ids=self._end_ids,
                     detokenize=False,

@@ -1,0 +1,147 @@
+"""`olr rollouts`: sampling only, into a run directory, so that labels can be audited before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from olr_cli.cli.options import require_known
+
+if TYPE_CHECKING:
+    from olr_cli.recipe import Recipe
+
+
+def rollouts(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|RUN",
+            help="A model folder, hub id or built-in policy; or a run directory: its last checkpoint.",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Prompts with labels: a Parquet or JSONL file, a hub id, arithmetic or arithmetic:subtraction.",
+            show_default=False,
+        ),
+    ],
+    visits: Annotated[int, typer.Option("--visits", min=1, help="How often each prompt is visited.")] = 5,
+    samples: Annotated[int, typer.Option("--samples", min=2, help="Rollouts of a prompt at a visit: K.")] = 8,
+    temperature: Annotated[float, typer.Option("--temperature", help="Divides the logits.")] = 1.0,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest response.")] = 4096,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first prompts.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the rollouts.")] = 0,
+    extractor: Annotated[
+        str | None,
+        typer.Option(
+            "--extractor",
+            help="How answers are read; by default what the data calls for.",
+            show_default=False,
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option("--backend", help="vllm or transformers; by default vLLM where it can run."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    prompts_per_step: Annotated[
+        int,
+        typer.Option("--prompts-per-step", min=1, help="Prompts that are sampled, and stored, at a time."),
+    ] = 160,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run-dir", help="Run directory; by default the first free of runs/rollouts-<data>, …-2, …"
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue: the run at --run-dir, or the unfinished one with these settings."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run, and one prompt as the model sees it.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
+) -> None:
+    """Sample every prompt of a data set several times, and store what a training run would; nothing is trained."""
+    from olr_cli.evaluation.rollouts import rollouts_recipe
+
+    if backend is not None:
+        require_known("--backend", backend, ("vllm", "transformers"))
+    require_known("--device", device, ("auto", "cpu", "cuda"))
+    recipe = rollouts_recipe(
+        model,
+        data,
+        visits=visits,
+        samples=samples,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        prompts_per_step=prompts_per_step,
+        limit=limit,
+        seed=seed,
+        extractor=extractor,
+        device=device,
+        trust_remote_code=trust_remote_code,
+    )
+    _sample(recipe, model, run_dir, backend, resume=resume, dry_run=dry_run, as_json=json)
+
+
+def _sample(
+    recipe: Recipe,
+    model: str,
+    path: Path | None,
+    backend: Any,
+    *,
+    resume: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from functools import partial
+
+    from olr_cli.data.arithmetic import mixture_note
+    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
+    from olr_cli.engines.resume import check_same_recipe
+    from olr_cli.evaluation.rollouts import RolloutEngine, backend_of, rollouts_summary
+    from olr_cli.evaluation.targets import origin
+    from olr_cli.runs.directory import read_manifest
+    from olr_cli.runs.interrupts import Interrupted
+    from olr_cli.runs.progress import ROLLOUTS, choose_progress
+
+    if dry_run:
+        for line in rehearse(recipe, partial(RolloutEngine, backend=backend), kind="rollouts"):
+            typer.echo(line)
+        return
+    if resume:
+        path = path or unfinished_run(recipe, kind="rollouts")
+        check_same_recipe(path, recipe, "rollouts")
+        backend = backend_of(path, backend)
+        if read_manifest(path)["status"] == "finished":
+            typer.echo(f"{path} is finished; nothing to resume.")
+            return
+    path = path or unused_run_path(recipe.name)
+    progress = choose_progress(as_json=as_json, table=ROLLOUTS)
+    try:
+        make_engine = partial(RolloutEngine, backend=backend)
+        launch(recipe, path, make_engine, progress, kind="rollouts", resume=resume)
+    except Interrupted as stop:
+        progress.stop()  # before the sentence, which would end up in the progress bar
+        typer.echo(
+            f"Stopped. Everything up to the last complete step is in {path}; the same command with --resume --run-dir"
+            f" {path} goes on.",
+            err=True,
+        )
+        raise typer.Exit(stop.exit_status) from None
+    finally:
+        progress.stop()
+    for line in rollouts_summary(path, mixture_note(origin(model))):
+        progress.say(line)

@@ -1,0 +1,141 @@
+"""What a resume finds: whether it is the same run, on the same data and weights, and where it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from olr_cli.errors import UserError
+from olr_cli.recipe import Recipe, changed_keys
+from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished
+from olr_cli.runs.directory import Kind, drop_leftovers, read_manifest, read_recipe, require_kind, versions
+from olr_cli.runs.metrics import drop_metrics_after, read_metrics
+from olr_cli.runs.progress import Progress
+from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
+from olr_cli.supervision import History
+
+if TYPE_CHECKING:
+    from olr_cli.engines.launch import DataSets, Engine
+
+
+def stored_history(path: Path) -> History:
+    """The history that a run's labels table tells."""
+    columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
+    labels = scan_labels(path).select(columns).sort("visit").collect()
+    return History.from_rows(labels.iter_rows(named=True))
+
+
+def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:
+    """Make sure that a run was begun with this recipe.
+
+    Raises:
+        UserError: it was not, and the changed keys are named; or it is a run of the other kind.
+    """
+    require_kind(path, kind)
+    changed = changed_keys(read_recipe(path), recipe)
+    if not changed:
+        return
+    if kind == "rollouts":
+        raise UserError(
+            f"{path} was begun with other settings ({'; '.join(changed)}); ask as before, or start anew in another"
+            " --run-dir"
+        )
+    raise UserError(
+        f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own,"
+        f" {path / 'recipe.yaml'}, or start a new run in another --run-dir"
+    )
+
+
+def require_same_data(path: Path, data: DataSets) -> None:
+    """Make sure that the data sets are those that a run was begun with.
+
+    Raises:
+        UserError: one has changed.
+    """
+    before = read_manifest(path)
+    digests = {name: facts["digest"] for name, facts in before.get("data", {}).items()}
+    for name, facts in data.facts.items():
+        if digests.get(name, facts["digest"]) != facts["digest"]:
+            raise UserError(
+                f"{facts['source']} has changed since {path} was begun (data.{name}); restore it, or start a new run"
+            )
+
+
+def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine) -> None:
+    """Make sure that data and starting weights are those that a run was begun with.
+
+    Raises:
+        UserError: they have changed.
+    """
+    require_same_data(path, data)
+    before = read_manifest(path)
+    policy = engine.facts["policy_digest"]
+    if before.get("policy_digest", policy) != policy:
+        raise UserError(
+            f"the weights of {recipe.model.path} have changed since {path} was begun; restore them, or start a new run"
+        )
+
+
+def other_conditions(path: Path, engine: Engine) -> list[str]:
+    """A warning if this attempt computes elsewhere than the one before: results may then differ in rounding (R18)."""
+    before = read_manifest(path)
+    then = {**before, "torch": before.get("versions", {}).get("torch")}
+    now = {**engine.facts, "torch": versions()["torch"]}
+    changed = [
+        f"{name} {then[name]}, now {now[name]}"
+        for name in ("device", "dtype", "threads", "torch")
+        if then.get(name) not in (None, now[name])
+    ]
+    if not changed:
+        return []
+    return [
+        f"Warning: the last attempt had {'; '.join(changed)}: results will not repeat those of one attempt bit for bit"
+    ]
+
+
+def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
+    """Bring a run back to the step from which it can go on; returns that step, 0 if it starts anew.
+
+    Training goes on from its last checkpoint. Rollouts need none: each is a function of what it is for.
+
+    Raises:
+        UserError: shards, checkpoints or metrics have gone since; nothing was removed.
+    """
+    done = max(checkpoint_steps(path), default=0) if kind == "training" else _recorded(path)
+    last = newest_shard(path)
+    _require_whole(path, kind, done, last)
+    steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
+    progress.say(f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}.")
+    drop_leftovers(path)
+    drop_unfinished(path)
+    RunStore(path).drop_after(done)
+    # A run that starts anew does so with the line of step 0 too.
+    drop_metrics_after(path, done if done else -1)
+    return done
+
+
+def _recorded(path: Path) -> int:
+    """The last step that is stored and has its line of metrics, which is written after its shards."""
+    measured = max((int(line["step"]) for line in read_metrics(path)), default=0)
+    return min(measured, max(stored_steps(path), default=0))
+
+
+def _require_whole(path: Path, kind: Kind, done: int, last: int) -> None:
+    missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
+    if missing:
+        has = f"has a checkpoint after step {done}" if kind == "training" else f"holds step {done}"
+        raise UserError(f"{path} {has} but no shards of step {missing[0]}; restore them")
+    if kind == "rollouts":
+        if last - done > 1:
+            raise UserError(
+                f"{path} holds step {last}, but its metrics.jsonl ends with step {done}; restore the file, or start"
+                " anew in another --run-dir"
+            )
+        return
+    # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
+    if last - done > read_recipe(path).train.checkpoint_every:
+        newest = f"its newest checkpoint is after step {done}" if done else "it has no checkpoint"
+        raise UserError(
+            f"{path} holds step {last}, but {newest}: checkpoints have gone; restore them, or start a new run in"
+            " another --run-dir"
+        )

@@ -1,0 +1,305 @@
+"""Rollouts of a policy that stays as it is, in a run directory like a training run's: data to audit before training.
+
+    for every visit, for every batch of prompts (in an order drawn for the visit):
+        K rollouts of each prompt  →  the supervisor, which decides as GRPO would  →  records and metrics
+
+Of the recipe count `data`, `model`, `seed`, `engine.device`, `engine.threads` and of `train`: `epochs` (visits),
+`prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. A rollout is a function of seed, prompt,
+visit and number, by the keys of the local engine: with the transformers backend the first steps are those of a training
+run of the same settings, up to its first update. A step is stored before the next begins, so a run goes on after any
+interruption as if there had been none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from olr_cli.answers import EXTRACTORS
+from olr_cli.data.files import SUFFIXES
+from olr_cli.data.prompts import Message, Prompt
+from olr_cli.engines.launch import DataSets, Run
+from olr_cli.engines.local.builtin import is_builtin, policy_path
+from olr_cli.engines.prompt_text import NO_TEMPLATE
+from olr_cli.engines.steps import (
+    Stopwatch,
+    epoch_batches,
+    epoch_so_far,
+    rollout_keys,
+    step_metrics,
+    steps_per_epoch,
+)
+from olr_cli.errors import UserError
+from olr_cli.evaluation.backends import BackendName, Output, Sampling, open_backend
+from olr_cli.evaluation.targets import origin, targets
+from olr_cli.recipe import LocalEngine, Recipe
+from olr_cli.recipe_files import validate
+from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
+from olr_cli.runs.interrupts import Interrupted, stop_requests
+from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
+from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
+from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
+
+MANY = 0.9
+"""Share of responses without an answer in the first step that is hardly the policy's fault."""
+
+
+def rollouts_recipe(
+    model: str,
+    data: str,
+    *,
+    visits: int,
+    samples: int,
+    temperature: float,
+    max_new_tokens: int,
+    prompts_per_step: int,
+    limit: int | None,
+    seed: int,
+    extractor: str | None,
+    device: str,
+    trust_remote_code: bool,
+) -> Recipe:
+    """What is sampled, as a recipe: GRPO's, which keeps every label as it is given.
+
+    Built-in policies get one thread: more of them take longer on a busy machine, many times so.
+
+    Args:
+        model: as `olr_cli.evaluation.targets.targets` takes it.
+        data: as `data.train`.
+        visits: of each prompt.
+        samples: K, of each prompt at each visit.
+        temperature: of the rollouts.
+        max_new_tokens: length limit of a response.
+        prompts_per_step: prompts that are sampled and stored together.
+        limit: as `data.limit`.
+        seed: of all draws.
+        extractor: as `data.extractor`.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        trust_remote_code: run code that comes with the weights.
+
+    Raises:
+        UserError: there is no such model, or a value is not possible.
+    """
+    path = model if is_builtin(model) else targets(model, [], None)[0].model
+    tree = {
+        "name": _name(data),
+        "seed": seed,
+        "data": {"train": data, "limit": limit, "extractor": extractor},
+        "model": {"path": path, "trust_remote_code": trust_remote_code},
+        "method": {"name": "grpo"},
+        "train": {
+            "epochs": visits,
+            "prompts_per_step": prompts_per_step,
+            "rollouts_per_prompt": samples,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+        },
+        "engine": {"name": "local", "device": device, "threads": 1 if is_builtin(origin(model)) else None},
+    }
+    return validate(tree, "olr rollouts")
+
+
+def _name(data: str) -> str:
+    path = Path(data)
+    plain = path.stem if path.suffix in SUFFIXES else path.name
+    return f"rollouts-{re.sub(r'[^A-Za-z0-9._+-]+', '-', plain).strip('-')}"[:100].rstrip("-")
+
+
+def backend_of(path: Path, asked: BackendName | None) -> BackendName | None:
+    """The backend with which a run goes on: its own, whatever is the default here.
+
+    Raises:
+        UserError: another one is asked for.
+    """
+    before: BackendName | None = read_manifest(path).get("engine")
+    if before is not None and asked not in (None, before):
+        raise UserError(
+            f"{path} was sampled by {before}, and {asked} draws otherwise; leave --backend out, or start anew in"
+            " another --run-dir"
+        )
+    return before or asked
+
+
+class RolloutEngine:
+    """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.launch.Engine`)."""
+
+    def __init__(self, recipe: Recipe, data: DataSets, backend: BackendName | None = None) -> None:
+        """Open the model and check that every prompt leaves room for a response.
+
+        Raises:
+            UserError: the model or a prompt cannot be used, or the backend cannot run here.
+        """
+        if not data.train.prompts:
+            raise UserError(f"{data.train.source} has no prompts; name other data")
+        path = recipe.model.path
+        section = cast(LocalEngine, recipe.engine)
+        self._sampling = Sampling(recipe.train.temperature, recipe.train.max_new_tokens)
+        self._backend = open_backend(
+            backend,
+            str(policy_path(path)) if is_builtin(path) else path,
+            device=section.device,
+            trust_remote_code=recipe.model.trust_remote_code,
+        )
+        self._backend.require_room([prompt.messages for prompt in data.train.prompts], self._sampling)
+        import torch  # not before the backend, which may set what torch reads when it is imported
+
+        if section.threads is not None:
+            torch.set_num_threads(section.threads)
+        facts = self._backend.facts
+        self.facts: dict[str, Any] = {
+            "engine": facts["name"],
+            "device": facts["device"],
+            "dtype": facts["dtype"],
+            "threads": torch.get_num_threads(),
+            "policy_digest": facts["model_digest"],
+            "departures": [],
+        }
+        self.warnings = [] if self._backend.has_chat_template else [NO_TEMPLATE.format(path)]
+
+    @property
+    def plan(self) -> list[str]:
+        """What would sample, and where."""
+        return [f"backend {self.facts['engine']}, device {self.facts['device']}"]
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """A prompt exactly as the policy sees it."""
+        return self._backend.render(messages)
+
+    def train(self, run: Run) -> dict[str, Any]:
+        """Sample from step `run.done` to the end.
+
+        Raises:
+            UserError: the disk is full.
+            Interrupted: Ctrl-C or SIGTERM came; everything up to the last complete step is stored.
+        """
+        recipe, prompts = run.recipe, run.data.train.prompts
+        batches = list(epoch_batches(recipe, len(prompts)))
+        per_visit = steps_per_epoch(recipe, len(prompts))
+        run.progress.start(len(batches), run.done, per_visit, epoch_so_far(run.path, run.done, per_visit))
+        with stop_requests(lambda: _tell_of_stop(run)) as stop, self._backend:
+            for step, (visit, rows) in enumerate(batches, start=1):
+                if step <= run.done:
+                    continue
+                metrics = self._step(run, step, visit, [prompts[row] for row in rows])
+                if step == 1 and metrics["rollout/missing_answers"] > MANY:
+                    run.progress.say(_no_answers(metrics))
+                run.progress.step(step, metrics)
+                if step < len(batches) and stop.signal_number is not None:
+                    raise Interrupted(stop.signal_number)
+        return {"steps": len(batches)}
+
+    def _step(self, run: Run, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
+        """Sample, supervise and store one visit of some prompts."""
+        recipe, judge, clock = run.recipe, run.supervisor.judge, Stopwatch()
+        with clock.measure("rollouts"):
+            keys_PG = rollout_keys("rollout", recipe.seed, visit, prompts, recipe.train.rollouts_per_prompt)
+            outputs_PG = self._backend.generate(
+                [prompt.messages for prompt in prompts], keys_PG.tolist(), self._sampling
+            )
+        timeouts_before = judge.timeouts
+        groups = [
+            RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(map(_rollout, outputs)))
+            for prompt, outputs in zip(prompts, outputs_PG, strict=True)
+        ]
+        decided = [_untrained(group) for group in run.supervisor.supervise(groups, clock.measure)]
+        labels = [group.label for group in decided]
+        with clock.measure("store"):
+            run.store.append(step, labels, [record for group in decided for record in group.rollouts])
+            run.store.sync()
+        metrics = step_metrics(decided, judge.timeouts - timeouts_before) | _differs(labels) | clock.metrics()
+        append_metrics(run.path, step, visit, metrics)
+        sync_metrics(run.path)
+        return metrics
+
+
+def _rollout(output: Output) -> Rollout:
+    return Rollout(
+        output.response,
+        output.tokens,
+        output.truncated,
+        mean_logprob=output.mean_logprob,
+        entropy=output.entropy,
+        self_certainty=output.self_certainty,
+    )
+
+
+def _untrained(group: SupervisedGroup) -> SupervisedGroup:
+    return replace(group, label=replace(group.label, trains=False))
+
+
+def _differs(labels: Sequence[Any]) -> Metrics:
+    counts = [(label.majority_count, label.given_label_count) for label in labels]
+    table = pl.DataFrame(
+        counts, schema={"majority_count": pl.Int32, "given_label_count": pl.Int32}, orient="row"
+    )
+    share = table.select(MAJORITY_DIFFERS.mean()).item()
+    return {} if share is None else {"majority/differs_from_label": share}
+
+
+def _tell_of_stop(run: Run) -> None:
+    run.progress.say("Stopping when the step in progress is stored; Ctrl-C again stops at once.")
+
+
+def _no_answers(metrics: Metrics) -> str:
+    return (
+        f"Warning: {metrics['rollout/missing_answers']:.0%} of the responses have no answer; the chat template or"
+        f" --extractor ({', '.join(EXTRACTORS)}) may be wrong, or --max-new-tokens too small; `olr rollouts --dry-run`"
+        " shows a prompt as the policy sees it"
+    )
+
+
+def rollouts_summary(run: Path, note: str | None) -> list[str]:
+    """What finished rollouts tell of policy and labels, in a few lines; shares are of all visits together.
+
+    Args:
+        run: the run directory.
+        note: about the policy.
+    """
+    recipe = read_recipe(run)
+    shares = scan_labels(run).select(
+        prompts=pl.col("prompt_id").n_unique(),
+        known=pl.col("majority_is_correct").is_not_null().mean(),
+        right=LABEL_METRICS["majority/accuracy"],
+        clean=LABEL_METRICS["majority/accuracy_clean"],
+        noisy=LABEL_METRICS["majority/accuracy_noisy"],
+        differs=MAJORITY_DIFFERS.mean(),
+        none=(pl.col("majority_count") == 0).mean(),
+        answered=pl.col("answered").sum() / pl.col("rollouts").sum(),
+    )
+    found = shares.collect().row(0, named=True)
+    cut = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
+    told = [
+        ("majority differs from the label", f"{_percent(found['differs'])} of the visits with a majority"),
+        ("majority is right", _right(found)),
+        ("no majority", f"{_percent(found['none'])} of the visits"),
+        ("responses with an answer", _percent(found["answered"])),
+        ("responses cut by the length limit", _percent(cut)),
+    ]
+    visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
+    return [
+        "",
+        f"Finished {run}: {found['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
+        *(f"  {name:<34}{value}" for name, value in told),
+        *(f"Note: {each}" for each in (kind_note(run), note) if each is not None),
+        f"Next: olr audit {run}",
+    ]
+
+
+def _right(found: Mapping[str, Any]) -> str:
+    """How often the majority is right, as far as the truth is known."""
+    if found["right"] is None:
+        return "unknown: the data has no true answers"
+    shown = _percent(found["right"])
+    if found["noisy"] is not None:
+        shown += f" (clean prompts {_percent(found['clean'])}, noisy {_percent(found['noisy'])})"
+    return shown if found["known"] == 1 else f"{shown}, where the truth is known ({_percent(found['known'])})"
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"

@@ -1,0 +1,180 @@
+"""`olr rollouts` as a user types it, with a built-in policy."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import polars as pl
+import pytest
+from histories import write_history
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.engines.local.builtin import policy_path
+from olr_cli.evaluation.backends import transformers_backend
+from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
+from olr_cli.runs.checkpoints import checkpoint_path
+from olr_cli.runs.directory import read_manifest, read_recipe
+from olr_cli.runs.store import scan_labels
+
+MODEL = "builtin:addition-easier"
+SMALL = ("--limit", "12", "--visits", "2", "--samples", "4", "--prompts-per-step", "6")
+RUN = Path("runs/rollouts-arithmetic")
+
+
+def olr(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def done(*words):
+    result = olr(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*words):
+    result = olr(*words)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    """A folder in which small rollouts were made, and what the command said."""
+    folder = tmp_path_factory.mktemp("sampled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return folder, done("rollouts", MODEL, "arithmetic", *SMALL)
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    """Every command is typed in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def there(sampled, tmp_path):
+    """The small rollouts, in the folder where the command is typed."""
+    shutil.copytree(sampled[0] / "runs", tmp_path / "runs")
+    return RUN
+
+
+def test_it_ends_with_what_it_found_what_to_bear_in_mind_and_what_comes_next(sampled):
+    _, result = sampled
+    table, summary = result.stdout.split("\n\n")
+    assert max(map(len, table.splitlines())) <= 80
+    assert [line.split()[0] for line in table.splitlines()[2:]] == ["1", "2"]
+    assert f"Finished {RUN}: 12 prompts x 2 visits x 4 rollouts of {MODEL}" in summary
+    assert "the policy was the same at every visit, so slopes are chance" in summary
+    assert "systematic by construction" in summary
+    assert summary.splitlines()[-1] == f"Next: olr audit {RUN}"
+
+
+def test_a_second_run_lies_beside_the_first(there):
+    done("rollouts", MODEL, "arithmetic", *SMALL, "--seed", "1")
+    assert sorted(Path("runs").iterdir()) == [RUN, Path(f"{RUN}-2")]
+
+
+def test_a_run_directory_means_its_last_checkpoint(tmp_path):
+    run = write_history(tmp_path / "mine", steps=4)
+    shutil.copytree(policy_path("addition-easier"), checkpoint_path(run, 4))
+    result = done("rollouts", run, "arithmetic", *SMALL)
+    recipe = read_recipe(RUN)
+    assert recipe.model.path == str(checkpoint_path(run, 4))
+    assert "systematic by construction" in result.stdout  # as the policy that the run started from
+    assert recipe.engine.threads == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_asked_to_stop_it_stores_the_step_and_goes_on_with_resume(sampled, monkeypatch, number, status):
+    class Stopped(TransformersBackend):
+        def generate(self, *words):
+            os.kill(os.getpid(), number)
+            return super().generate(*words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers_backend, "TransformersBackend", Stopped)
+        result = olr("rollouts", MODEL, "arithmetic", *SMALL)
+    assert result.exit_code == status
+    assert "Stopping when the step in progress is stored; Ctrl-C again stops at once." in result.stdout
+    assert f"the same command with --resume --run-dir {RUN} goes on." in result.stderr
+    assert read_manifest(RUN)["status"] == "interrupted"
+    again = done("rollouts", MODEL, "arithmetic", *SMALL, "--resume")
+    assert f"Continuing {RUN} after step 1." in again.stdout
+    assert scan_labels(RUN).collect().equals(scan_labels(sampled[0] / RUN).collect())
+
+
+def test_json_is_an_object_a_line():
+    result = done("rollouts", MODEL, "arithmetic", *SMALL, "--json")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
+
+
+def test_a_dry_run_shows_a_prompt_and_writes_nothing(somewhere):
+    result = done("rollouts", MODEL, "arithmetic", *SMALL, "--dry-run")
+    assert "4 steps, 96 rollouts" in result.stdout
+    assert "backend transformers, device cpu" in result.stdout
+    assert "as the policy sees it:" in result.stdout
+    assert list(somewhere.iterdir()) == []
+
+
+def test_what_is_finished_is_not_resumed(there):
+    result = done("rollouts", MODEL, "arithmetic", *SMALL, "--resume", "--run-dir", there)
+    assert result.stdout == f"{there} is finished; nothing to resume.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("no/such/model", "arithmetic"), "there is no model folder no/such/model"),
+        (("builtin:adition-easier", "arithmetic"), "did you mean 'addition-easier'?"),
+        ((MODEL, "arithmetics"), "no data set 'arithmetics' (did you mean 'arithmetic'?)"),
+        ((MODEL, "nowhere.jsonl"), "no file nowhere.jsonl"),
+        ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
+        ((MODEL, "unlabelled.jsonl"), "has no column of labels"),
+        ((MODEL, "arithmetic", "--extractor", "boxd"), "did you mean 'boxed'?"),
+        ((MODEL, "arithmetic", "--backend", "vlm"), "--backend vlm (did you mean 'vllm'?)"),
+        ((MODEL, "arithmetic", "--temperature", "0"), "temperature is 0.0: input should be greater than 0"),
+        ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
+        ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_a_sentence(somewhere, words, message):
+    (somewhere / "empty.jsonl").write_text("")
+    (somewhere / "unlabelled.jsonl").write_text('{"question": "1+1="}\n')
+    assert message in refused("rollouts", *words)
+    assert not Path("runs").exists()
+
+
+def test_vllm_where_it_is_not_installed_is_refused(monkeypatch):
+    monkeypatch.setattr("olr_cli.evaluation.backends._vllm_made_for", lambda: None)
+    assert "vLLM is not installed" in refused("rollouts", MODEL, "arithmetic", "--backend", "vllm")
+
+
+def test_other_commands_know_rollouts_from_training(there):
+    train = ("train", there / "recipe.yaml", "--resume", "--run-dir", there)
+    assert "holds rollouts without training; `olr rollouts` with --resume" in refused(*train)
+    assert f"name the model that was sampled, {MODEL}, instead" in refused("evaluate", there)
+    assert "holds a run already (finished); choose another --run-dir" in refused(
+        "rollouts", MODEL, "arithmetic", *SMALL, "--run-dir", there
+    )
+
+
+def test_rollouts_are_analysed_and_replayed_with_a_note(there):
+    analysed = done("analyze", there, "--figure", "coherence", "--figure", "composition")
+    assert "slopes are chance" in analysed.stderr
+    assert (there / "figures" / "coherence.png").stat().st_size > 10_000
+    curves = pl.read_csv(there / "figures" / "coherence.csv")
+    assert curves["arm"].unique().to_list() == ["rollouts"]
+    replayed = done(
+        "replay", there, "--set", "method.warmup_epochs=1", "--set", "method.criteria=[consistency]"
+    )
+    assert "Replayed 24 visits of 12 prompts under olr_without_slope" in replayed.stdout
+    assert "slopes are chance" in replayed.stdout

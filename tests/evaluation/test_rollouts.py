@@ -1,0 +1,309 @@
+"""Rollouts without training: the records of a training run, by a policy that stays as it is."""
+
+import io
+import json
+import shutil
+from functools import partial
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from olr_cli.data.noise import inject
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.writers import write_prompts
+from olr_cli.engines.launch import launch, unfinished_run
+from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.local.loop import LocalEngine
+from olr_cli.errors import UserError
+from olr_cli.evaluation import rollouts
+from olr_cli.evaluation.rollouts import RolloutEngine, backend_of, rollouts_recipe, rollouts_summary
+from olr_cli.recipe_files import validate
+from olr_cli.runs.directory import read_manifest, write_manifest
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.progress import ROLLOUTS, LineProgress
+from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
+
+MODEL = "builtin:addition-easier"
+STEPS = 6  # 20 prompts in steps of 8, 8 and 4; two visits
+SETTINGS = {
+    "visits": 2,
+    "samples": 4,
+    "temperature": 1.0,
+    "max_new_tokens": 5,
+    "prompts_per_step": 8,
+    "limit": 20,
+    "seed": 3,
+    "extractor": None,
+    "device": "cpu",
+    "trust_remote_code": False,
+}
+
+
+def recipe(data="arithmetic", model=MODEL, **changes):
+    return rollouts_recipe(model, str(data), **SETTINGS | changes)
+
+
+def sample(path, a_recipe=None, *, resume=False):
+    """Sample; returns what was shown."""
+    shown = io.StringIO()
+    launch(
+        a_recipe or recipe(),
+        path,
+        partial(RolloutEngine, backend="transformers"),
+        LineProgress(shown, ROLLOUTS),
+        kind="rollouts",
+        resume=resume,
+    )
+    return shown.getvalue()
+
+
+def tables(path):
+    order = ["step", "prompt_id"]
+    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort([*order, "sample"]).collect()
+
+
+def untimed(path):
+    return [
+        {name: value for name, value in line.items() if not name.startswith("time/")}
+        for line in read_metrics(path)
+    ]
+
+
+def files(path):
+    return {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Rollouts that nobody interrupted."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    sample(path)
+    return path
+
+
+def test_every_prompt_is_visited_as_often_as_asked_and_trains_never(whole):
+    labels, records = tables(whole)
+    assert labels.group_by("visit").agg(pl.col("prompt_id").n_unique()).sort("visit").rows() == [
+        (1, 20),
+        (2, 20),
+    ]
+    assert records.group_by("prompt_id", "visit").len()["len"].to_list() == [4] * 40
+    assert not labels["trains"].any()
+    assert set(labels["label_source"]) == {"given"}
+    manifest = read_manifest(whole)
+    assert (manifest["kind"], manifest["status"], manifest["engine"]) == (
+        "rollouts",
+        "finished",
+        "transformers",
+    )
+    assert not (whole / "checkpoints").exists()
+
+
+def test_visits_of_a_prompt_are_drawn_anew(whole):
+    _, records = tables(whole)
+    first, second = (
+        records.filter(pl.col("visit") == visit).sort("prompt_id", "sample")["response"] for visit in (1, 2)
+    )
+    assert 0.2 < (first != second).mean() < 1
+
+
+def test_up_to_its_first_update_a_training_run_samples_the_same(whole, tmp_path):
+    train = {"epochs": 1, "prompts_per_step": 8, "rollouts_per_prompt": 4, "max_new_tokens": 5}
+    tree = {"seed": 3, "data": {"limit": 20}, "train": train, "method": {"name": "grpo"}}
+    trained = validate(tree | {"engine": {"device": "cpu", "threads": 1}}, "test")
+    launch(trained, tmp_path / "trained", LocalEngine, LineProgress(io.StringIO()))
+    for ours, theirs in zip(tables(whole), tables(tmp_path / "trained"), strict=True):
+        ours, theirs = (table.filter(pl.col("step") == 1) for table in (ours, theirs))
+        assert ours.height > 0
+        kept = [name for name in ours.columns if name != "trains"]
+        assert_frame_equal(ours[kept], theirs[kept], check_exact=False, rel_tol=1e-5)
+
+
+def test_metrics_tell_every_step(whole):
+    lines = read_metrics(whole)
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    labels, records = tables(whole)
+    for line in lines:
+        own = labels.filter(pl.col("step") == line["step"])
+        assert line["majority/accuracy"] == pytest.approx(own["majority_is_correct"].mean())
+        voted = [
+            (row["majority_answer"], row["given_label"])
+            for row in own.iter_rows(named=True)
+            if row["majority_answer"] is not None
+        ]  # answers of the arithmetic task have one spelling
+        differs = sum(int(majority) != int(label) for majority, label in voted) / len(voted)
+        assert line["majority/differs_from_label"] == pytest.approx(differs)
+    assert 0 < records["is_correct"].mean() < 1
+
+
+class Killed(BaseException):
+    """Ends a test's run as a kill would, at a place of our choice."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "done"),
+    [
+        (rollouts, "append_metrics", 4, 3),  # stored, but without its line of metrics
+        (rollouts, "sync_metrics", 4, 4),
+        (RunStore, "_write", 8, 3),  # rollouts without labels
+        (RunStore, "_write", 1, 0),
+    ],
+)
+def test_killed_anywhere_and_resumed_it_ends_as_uninterrupted(
+    whole, tmp_path, monkeypatch, owner, name, call, done
+):
+    original, calls = getattr(owner, name), []
+
+    def dies(*args, **kwargs):
+        calls.append(name)
+        if len(calls) == call:
+            raise Killed
+        return original(*args, **kwargs)
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, dies)
+        with pytest.raises(Killed):
+            sample(run)
+    assert f"Continuing {run} after step {done}" in sample(run, resume=True)
+    for ours, theirs in zip(tables(run), tables(whole), strict=True):
+        assert_frame_equal(ours, theirs)
+    assert untimed(run) == untimed(whole)
+
+
+def test_a_resume_with_other_settings_names_them_and_touches_nothing(whole):
+    before = files(whole)
+    changed = r"seed: 3 -> 4; train.epochs: 2 -> 7; train.temperature: 1.0 -> 0.7\); ask as before"
+    with pytest.raises(UserError, match=changed):
+        sample(whole, recipe(seed=4, visits=7, temperature=0.7), resume=True)
+    assert files(whole) == before
+
+
+def test_a_run_goes_on_with_its_own_backend(whole):
+    assert backend_of(whole, None) == backend_of(whole, "transformers") == "transformers"
+    with pytest.raises(UserError, match="was sampled by transformers, and vllm draws otherwise"):
+        backend_of(whole, "vllm")
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("metrics.jsonl", "holds step 6, but its metrics.jsonl ends with step 0; restore the file"),
+        ("labels/step-000002.parquet", "holds step 6 but no shards of step 2; restore them"),
+    ],
+)
+def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, message):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    write_manifest(run, read_manifest(run) | {"status": "interrupted"})
+    (run / lost).unlink()
+    before = files(run)
+    with pytest.raises(UserError, match=message):
+        sample(run, resume=True)
+    assert files(run) == before
+
+
+def test_rollouts_and_training_do_not_continue_each_other(whole, tmp_path):
+    with pytest.raises(UserError, match="holds rollouts without training; `olr rollouts` with --resume"):
+        launch(recipe(), whole, LocalEngine, LineProgress(io.StringIO()), resume=True)
+    trained = tmp_path / "runs" / "trained"
+    shutil.copytree(whole, trained)
+    manifest = read_manifest(trained) | {"status": "interrupted"}
+    del manifest["kind"]  # a run from before there were kinds is of training
+    write_manifest(trained, manifest)
+    with pytest.raises(UserError, match="is a training run, which `olr train` with --resume continues"):
+        sample(trained, resume=True)
+    assert unfinished_run(recipe(), tmp_path / "runs") == trained
+    with pytest.raises(UserError, match="no unfinished run"):
+        unfinished_run(recipe(), tmp_path / "runs", kind="rollouts")
+
+
+def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
+    noisy = inject(read_prompts("arithmetic", limit=20), type="active", ratio="0.5", seed=0)
+    write_prompts(noisy, tmp_path / "noisy.parquet")
+    sample(tmp_path / "run", recipe(tmp_path / "noisy.parquet", limit=None))
+    labels, _ = tables(tmp_path / "run")
+    marked = labels.filter(pl.col("noise_type") == "active")
+    assert marked.height == 20  # half of the prompts, two visits
+    assert set(marked["given_label"]) == {SENTINEL}
+    drawn = marked.filter(pl.col("noisy_label") != SENTINEL)
+    assert drawn.height > 10
+    assert (drawn["noisy_label_count"] > 0).all()
+    assert (drawn["noisy_label"] != drawn["true_answer"]).all()
+    assert any("noisy" in line for line in rollouts_summary(tmp_path / "run", None))
+
+
+def rows(file, count=6, **columns):
+    rows = [{"question": f"{100 + n}+{205 + n}=", "answer": "1", **columns} for n in range(count)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_the_summary_says_what_is_unknown(tmp_path):
+    data = rows(tmp_path / "mine.jsonl")
+    shown = sample(tmp_path / "run", recipe(data, extractor="reversed_digits"))
+    last_row = shown.splitlines()[-1]
+    lines = "\n".join(rollouts_summary(tmp_path / "run", "a note"))
+    assert last_row.split()[:3] == [
+        "2",
+        "100%",
+        "0%",
+    ]  # differs, then agree: the shares of right ones are blank
+    assert "majority is right                 unknown" in lines
+    assert "majority differs from the label   100.0%" in lines
+    assert "6 prompts x 2 visits x 4 rollouts of builtin:addition-easier" in lines
+    assert "slopes are chance" in lines
+    assert lines.splitlines()[-2:] == ["Note: a note", f"Next: olr audit {tmp_path / 'run'}"]
+
+
+def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
+    shown = sample(tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl")))  # asks for \boxed{}
+    assert "Warning: 100% of the responses have no answer" in shown
+    assert "--extractor (boxed" in shown
+
+
+def test_a_prompt_too_long_is_refused_before_anything_is_written(tmp_path):
+    data = rows(tmp_path / "mine.jsonl", count=2, question="1+" * 500)
+    with pytest.raises(UserError, match="2 of 2 prompts leave no room for a response"):
+        sample(tmp_path / "run", recipe(data))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_a_chat_template_is_warned_of(tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(policy_path("addition-easier"), model)
+    (model / "chat_template.jinja").unlink()
+    assert "has no chat template: prompts are given to it as plain text" in sample(
+        tmp_path / "run", recipe(model=str(model))
+    )
+
+
+def test_other_weights_are_refused_in_a_resume(whole, tmp_path):
+    run, model = tmp_path / "run", tmp_path / "model"
+    shutil.copytree(policy_path("addition-easier"), model)
+    sample(run, recipe(model=str(model)))
+    shutil.copy(policy_path("addition-harder") / "model.safetensors", model)
+    with pytest.raises(UserError, match=f"the weights of {model} have changed"):
+        sample(run, recipe(model=str(model)), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ("arithmetic:subtraction", "rollouts-arithmetic-subtraction"),
+        ("data/dapo_800_noise_0.5.parquet", "rollouts-dapo_800_noise_0.5"),
+        ("someone/maths-v1.5:train", "rollouts-maths-v1.5-train"),
+        ("Übungen/*.jsonl", "rollouts"),
+        ("x" * 200, "rollouts-" + "x" * 91),
+    ],
+)
+def test_a_run_is_named_after_its_data(data, name):
+    assert recipe(data).name == name
+
+
+def test_a_built_in_policy_gets_one_thread_and_others_torchs_choice(tmp_path):
+    shutil.copytree(policy_path("addition-easier"), tmp_path / "model")
+    assert recipe().engine.threads == 1
+    assert recipe(model=str(tmp_path / "model")).engine.threads is None
