@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli import analyze, evaluate, inject_noise, make_policy, recipes, replay, train
+from olr_cli.cli import analyze, audit, evaluate, inject_noise, make_policy, recipes, replay, rollouts, train
 from olr_cli.cli.errors import ends_well
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.command("inject-noise")(ends_well(inject_noise.inject_noise))
 app.command("train")(ends_well(train.train))
 app.command("evaluate")(ends_well(evaluate.evaluate))
 app.command("analyze")(ends_well(analyze.analyze))
+app.command("rollouts")(ends_well(rollouts.rollouts))
+app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
 app.command("make-policy")(ends_well(make_policy.make_policy))

@@ -1,0 +1,298 @@
+"""How many labels are wrong, and which: a mixture model of labels given what the rollouts said, fitted by EM.
+
+    votes     n(c) = sum over visits v of decay^(last - v) count(c, v)               for every answer c of a prompt
+    truth     prior(c) ~ n(c)^sharpness,  prior(nobody gave it) ~ 1
+    label L   the truth with 1 - rho; else an answer nobody gave with 1 - alpha; else a wrong answer of the rollouts,
+              drawn by share(c) ~ n(c)^draw:
+                right(L) = prior(L)
+                wrong(L) = sum over c != L of prior(c) share(L) / (1 - share(c))
+                (an L that nobody gave: right = prior(nobody gave it), wrong = 1)
+    EM        P(L wrong) = rho a wrong(L) / [rho a wrong(L) + (1 - rho) right(L)],
+              a = alpha if L was given, else 1 - alpha
+              rho = mean of P(L wrong);  alpha = share of that mass on labels that were given
+    draw      that of `DRAWS` under which the labels are likeliest: 0 takes all wrong answers alike, 1 a random wrong
+              rollout
+
+It sees neither the truth nor the marks of injected noise. `sharpness` must exceed 1: at 1, and draw 1, a label that is
+the truth and one that is a random wrong rollout are equally likely, and nothing can be learned. The labels hardly tell
+it, so it is an assumption: 3 for a policy in training, whose errors fade from visit to visit, 2 for one that stays as
+it is, whose systematic errors do not (docs/audit.md has the measurements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olr_cli import seeding
+from olr_cli.analysis.audit.tally import MISSING, Tally
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+DRAWS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""How much wrong labels may favour answers that are given often."""
+
+_SMALL, _FLOOR, _TINY = 1e-9, 1e-12, 1e-300
+_MOST_ROUNDS = 500
+_REPLICATES = 200
+_RESOLUTION = 0.01  # of log-likelihood ratios, within which prompts are one to the bootstrap
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the model takes for granted of a policy; the values were chosen on seeds 101 to 103 (docs/audit.md).
+
+    Attributes:
+        decay: weight of a visit's votes against those of the next.
+        sharpness: how much likelier an answer with more votes is the truth.
+        sharpnesses: those that the interval of the noise ratio spans.
+    """
+
+    decay: float
+    sharpness: float
+    sharpnesses: tuple[float, ...]
+
+
+IN_TRAINING = Assumptions(0.8, 3.0, (2.0, 3.0, 4.0))
+UNTRAINED = Assumptions(1.0, 2.0, (1.5, 2.0, 3.0))
+"""The visits of a policy that stays as it is are worth the same."""
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The pooled votes of P prompts over A answers.
+
+    Attributes:
+        prompts: (A,) the prompt of each answer.
+        counts: (A,) n(c).
+        totals: (P,) their sum.
+    """
+
+    prompts: NDArray[np.int64]
+    counts: Floats
+    totals: Floats
+
+    def summed(self, values: Floats) -> Floats:
+        """(A,) -> (P,): the sum over each prompt's answers."""
+        return np.asarray(np.bincount(self.prompts, values, len(self.totals)), dtype=float)
+
+
+@dataclass(frozen=True)
+class Likelihoods:
+    """What a label's right and wrong ways to come about are worth, before rho and alpha.
+
+    Attributes:
+        priors: (A,) prior(c).
+        shares: (A,) share(c).
+        right: (P,) right(L); not a number where nothing can be said: no label, or no answer at all.
+        wrong: (P,) wrong(L).
+        is_seen: (P,) whether some rollout gave the label.
+    """
+
+    priors: Floats
+    shares: Floats
+    right: Floats
+    wrong: Floats
+    is_seen: Bools
+
+    @property
+    def is_known(self) -> Bools:
+        """(P,) whether something can be said of the label."""
+        return ~np.isnan(self.right)
+
+    @property
+    def log_ratio(self) -> Floats:
+        """(P,) log wrong(L) / right(L)."""
+        return np.asarray(np.log(np.maximum(self.wrong, _FLOOR)) - np.log(np.maximum(self.right, _FLOOR)))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How labels come to be wrong.
+
+    Attributes:
+        ratio: rho, the share of wrong labels.
+        seen_share: alpha, the share of the wrong labels that some rollout gave.
+        draw: how much the wrong labels that were given favour frequent answers.
+    """
+
+    ratio: float
+    seen_share: float
+    draw: float
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether labels are more often right than wrong and given by rollouts: 1 - rho > rho alpha.
+
+        Beyond it, agreement of the labels with the leading answer no longer shows how often that answer is right.
+        """
+        return 1 - self.ratio > self.ratio * self.seen_share
+
+
+def pooled_votes(tally: Tally, decay: float) -> Votes:
+    """The votes of every prompt, its last visit counting full."""
+    visits = tally.visits["visit"].to_numpy()
+    last = np.zeros(len(tally), dtype=np.int64)
+    np.maximum.at(last, tally.visits["prompt"].to_numpy(), visits)
+    prompts = tally.answers["prompt"].to_numpy().astype(np.int64)
+    age = last[tally.counts["prompt"].to_numpy()] - tally.counts["visit"].to_numpy()
+    counts = np.bincount(
+        tally.counts["answer"].to_numpy(),
+        weights=tally.counts["count"].to_numpy() * decay**age,
+        minlength=len(prompts),
+    )
+    totals = np.bincount(prompts, weights=counts, minlength=len(tally))
+    return Votes(prompts, np.asarray(counts, dtype=float), np.asarray(totals, dtype=float))
+
+
+def likelihoods(votes: Votes, label_answers: NDArray[np.int64], sharpness: float, draw: float) -> Likelihoods:
+    """right(L) and wrong(L) of every prompt.
+
+    Args:
+        votes: of P prompts over A answers.
+        label_answers: (P,) as in `Tally`.
+        sharpness: of the prior.
+        draw: of wrong labels.
+    """
+    powers = votes.counts**sharpness
+    normaliser = votes.summed(powers) + 1
+    priors, unseen = powers / normaliser[votes.prompts], 1 / normaliser
+    share = _shares(votes, draw)
+    # Where the rollouts gave nothing else, no wrong answer is left to become a label.
+    per_wrong = np.where(share < 1 - _SMALL, priors / np.maximum(1 - share, _SMALL), 0.0)
+    others = votes.summed(per_wrong) + unseen
+    is_seen = label_answers >= 0
+    right, wrong = unseen.copy(), np.ones(len(unseen))
+    own = label_answers[is_seen]
+    right[is_seen] = priors[own]
+    wrong[is_seen] = share[own] * (others[is_seen] - per_wrong[own])
+    right[(label_answers == MISSING) | (votes.totals == 0)] = np.nan
+    return Likelihoods(priors, share, right, wrong, is_seen)
+
+
+def _shares(votes: Votes, draw: float) -> Floats:
+    """(A,) share(c)."""
+    weights = votes.counts**draw
+    return weights / votes.summed(weights)[votes.prompts]
+
+
+def fit(
+    votes: Votes, label_answers: NDArray[np.int64], sharpness: float, known_wrong: Floats | None = None
+) -> tuple[Likelihoods, Noise]:
+    """The noise under which the labels are likeliest, and the likelihoods under its draw.
+
+    Args:
+        votes: of P prompts over A answers.
+        label_answers: (P,) as in `Tally`; prompts of which nothing can be said do not count.
+        sharpness: of the prior.
+        known_wrong: (P,) 1 and 0 where it is known whether the label is wrong, else not a number.
+
+    Raises:
+        ValueError: nothing can be said of any prompt.
+    """
+    best: tuple[float, Likelihoods, Noise] | None = None
+    for draw in DRAWS:
+        found = likelihoods(votes, label_answers, sharpness, draw)
+        used = found.is_known
+        if not used.any():
+            raise ValueError("no label can be judged")
+        known = np.full(used.sum(), np.nan) if known_wrong is None else known_wrong[used]
+        rho, alpha = _em(found.log_ratio[used], found.is_seen[used], np.ones((1, used.sum())), known)
+        noise = Noise(float(rho[0]), float(alpha[0]), draw)
+        likelihood = log_likelihood(found, noise)
+        if best is None or likelihood > best[0]:
+            best = likelihood, found, noise
+    assert best is not None
+    return best[1:]
+
+
+def log_likelihood(found: Likelihoods, noise: Noise) -> float:
+    """Of all given labels of which something can be said."""
+    used = found.is_known
+    kind = np.where(found.is_seen, noise.seen_share, 1 - noise.seen_share)
+    chance = (1 - noise.ratio) * found.right + noise.ratio * kind * found.wrong
+    return float(np.log(np.maximum(chance[used], _TINY)).sum())
+
+
+def wrong_log_odds(found: Likelihoods, noise: Noise) -> Floats:
+    """(P,) log odds that the given label is wrong, as the model has it; not a number where nothing can be said."""
+    prior = _log_prior_odds(np.array([noise.ratio]), np.array([noise.seen_share]), found.is_seen)
+    return np.asarray(found.log_ratio + prior[0])
+
+
+def answer_chances(
+    votes: Votes, found: Likelihoods, label_answers: NDArray[np.int64], noise: Noise
+) -> Floats:
+    """(A,) the chance that each answer is the truth, given the label; without a label its prior."""
+    weight = noise.ratio * np.where(found.is_seen, noise.seen_share, 1 - noise.seen_share)
+    total = np.maximum(weight * found.wrong + (1 - noise.ratio) * found.right, _TINY)
+    is_seen = label_answers >= 0
+    label_share = np.ones(len(label_answers))
+    label_share[is_seen] = found.shares[label_answers[is_seen]]
+    # P(L | the truth is c): of a label that was given, its share among the answers that are wrong then.
+    drawn = label_share[votes.prompts] / np.maximum(1 - found.shares, _SMALL)
+    drawn = np.where(is_seen[votes.prompts], drawn, 1.0)
+    chances = found.priors * (weight / total)[votes.prompts] * drawn
+    own = label_answers[is_seen]
+    chances[own] = (1 - noise.ratio) * found.priors[own] / total[is_seen]
+    return np.where(np.isnan(found.right)[votes.prompts], found.priors, chances)
+
+
+def ratio_interval(
+    votes: Votes,
+    label_answers: NDArray[np.int64],
+    sharpnesses: Sequence[float],
+    *,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """An interval for rho: bootstrap over prompts of the EM, at every one of `sharpnesses`; their hull.
+
+    The bootstrap is about the choice of the prompts; the hull about what the model assumes and the labels do not tell.
+    Neither contains what fails the model as such, such as a policy that is mostly wrong in a systematic way.
+    """
+    rng = np.random.default_rng(seeding.key("audit bootstrap", len(votes.totals)))
+    tails = [50 * (1 - level), 50 * (1 + level)]
+    ends = []
+    for sharpness in sharpnesses:
+        found, _ = fit(votes, label_answers, sharpness)
+        used = found.is_known
+        rounded = np.round(found.log_ratio[used] / _RESOLUTION) * _RESOLUTION
+        kinds, counts = np.unique(np.stack([rounded, found.is_seen[used]]), axis=1, return_counts=True)
+        weights = rng.multinomial(counts.sum(), counts / counts.sum(), size=_REPLICATES).astype(float)
+        rho, _ = _em(kinds[0], kinds[1] > 0, weights, np.full(len(counts), np.nan))
+        ends.append(np.percentile(rho, tails))
+    low, high = float(min(low for low, _ in ends)), float(max(high for _, high in ends))
+    return (low if low * used.sum() >= 1 else 0.0), high  # less than one label is none
+
+
+def _em(log_ratio: Floats, is_seen: Bools, weights: Floats, known_wrong: Floats) -> tuple[Floats, Floats]:
+    """The rho and alpha (B,) of B weightings (B, N) of N prompts.
+
+    Half a prompt of each kind keeps both inside (0, 1).
+    """
+    total = weights.sum(axis=1)
+    rho, alpha = np.full(len(weights), 0.3), np.full(len(weights), 0.5)
+    is_known = ~np.isnan(known_wrong)
+    for _ in range(_MOST_ROUNDS):
+        odds = log_ratio + _log_prior_odds(rho, alpha, is_seen)
+        chance = np.where(is_known, known_wrong, _logistic(odds)) * weights
+        mass = chance.sum(axis=1)
+        before, rho = rho, (mass + 0.5) / (total + 1)
+        alpha = (chance[:, is_seen].sum(axis=1) + 0.5) / (mass + 1)
+        if np.abs(rho - before).max() < 1e-6:
+            break
+    return rho, alpha
+
+
+def _log_prior_odds(rho: Floats, alpha: Floats, is_seen: Bools) -> Floats:
+    """(B, N) log rho a / (1 - rho)."""
+    kind = np.where(is_seen, np.log(alpha)[:, None], np.log1p(-alpha)[:, None])
+    return np.asarray(kind + (np.log(rho) - np.log1p(-rho))[:, None])
+
+
+def _logistic(odds: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(odds, -700, 700))))

@@ -1,0 +1,223 @@
+"""The data set with the labels that an audit leaves it: every row as it was, with what was done and why.
+
+In ``extra_info``:
+
+audit_change        changed | added | kept | undecided
+audit_confidence    that the given label is wrong; of an added one: that it is right; null where undecided
+audit_given_label   the label that was audited; null without one
+audit_evidence      one sentence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from olr_cli.analysis.audit.audit import Audit
+from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.answers import Judge
+from olr_cli.data.files import read_table
+from olr_cli.data.interchange import PROMPT_COLUMNS, read_rows, with_fields
+from olr_cli.data.prompt_set import PromptSet
+from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt
+from olr_cli.data.training import training_prompts
+from olr_cli.data.writers import write_prompts
+from olr_cli.errors import UserError
+from olr_cli.runs.directory import read_manifest
+
+Row = Mapping[str, Any]
+
+UNVISITED = "no rollout of this prompt is in the history"
+
+
+def require_exportable(target: Path) -> None:
+    """Refuse what `export` could not write, before an audit takes its time.
+
+    Raises:
+        UserError: the name has another ending than .parquet or .jsonl.
+    """
+    if target.suffix not in (".parquet", ".jsonl"):
+        raise UserError(
+            f"--export {target}: a data set is written as .parquet or .jsonl; give it one of these endings"
+        )
+
+
+def data_of(history: RolloutHistory) -> PromptSet:
+    """The data set that a history's rollouts were made on, as far as the history tells.
+
+    Of a run that its recipe names; of a table its own column of prompts.
+
+    Raises:
+        UserError: it can't be had, or is not what it was; `--data` is the remedy.
+    """
+    if not history.is_run:
+        return _of_table(history)
+    try:
+        prompts = training_prompts(history.recipe)
+    except UserError as error:
+        raise UserError(f"the run's data set can't be read ({error}); name it with --data") from None
+    made_on = read_manifest(history.source).get("data", {}).get("train", {}).get("digest")
+    if made_on not in (None, prompts.digest):
+        raise UserError(
+            f"{history.recipe.data.train} is not what it was when {history.source} was made (another digest); name the"
+            " data set with --data"
+        )
+    return prompts
+
+
+def _of_table(history: RolloutHistory) -> PromptSet:
+    import pyarrow as pa
+
+    file = history.source
+    table = read_table([file], {"prompt_id", "data_source", *PROMPT_COLUMNS})
+    column = next((name for name in PROMPT_COLUMNS if name in table.column_names), None)
+    if column is None:
+        raise UserError(
+            f"{file} has no column of prompts ({', '.join(PROMPT_COLUMNS)}), so there is nothing to export the labels"
+            " with; name the data set with --data"
+        )
+    ids = [str(prompt_id) for prompt_id in table.column("prompt_id").to_pylist()]
+    first = {prompt_id: row for row, prompt_id in reversed(list(enumerate(ids)))}
+    rows = table.take(sorted(first.values()))
+    own = [ids[row] for row in sorted(first.values())]
+    rows = rows.drop_columns(["prompt_id"]).append_column(
+        "extra_info", pa.StructArray.from_arrays([pa.array(own)], ["index"])
+    )
+    read = read_rows(
+        rows,
+        place=str(file),
+        data_source=f"local/{file.stem}",
+        split="train",
+        noise_type_of_sentinel="inactive",
+    )
+    known = [history.prompts[prompt.prompt_id] for prompt in read.prompts]
+    labelled = [
+        replace(p, given_label=k.given_label, true_answer=k.true_answer, noise_type=k.noise_type)
+        for p, k in zip(read.prompts, known, strict=True)
+    ]
+    return PromptSet(tuple(labelled), read.table, file.name)
+
+
+def export(found: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
+    """Write the repaired data set in the interchange format.
+
+    A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
+    file holds the one that was audited, for good (R4).
+
+    Args:
+        found: the audit.
+        data: what it was about.
+        target: a .parquet or .jsonl file.
+        judge: tells whether a new label means the true answer, where that is stored.
+
+    Returns:
+        False if the file was there already with the same bytes.
+
+    Raises:
+        UserError: another file has that name, or the disk doesn't take it.
+    """
+    if target.exists() and not target.is_file():
+        raise UserError(f"--export {target} is a folder; name a file")
+    rows = {row["prompt_id"]: row for row in found.prompts.iter_rows(named=True)}
+    own = [rows.get(prompt.prompt_id) for prompt in data.prompts]
+    new = [
+        prompt if row is None else _relabelled(prompt, row)
+        for prompt, row in zip(data.prompts, own, strict=True)
+    ]
+    repaired = replace(data, table=_with_columns(data, own)).with_prompts(
+        _marked(new, data.prompts, judge), _facts(found)
+    )
+    try:
+        return write_prompts(repaired, target)
+    except UserError as error:
+        raise UserError(str(error).replace("--out", "--export")) from None
+
+
+def evidence(row: Row) -> str:
+    """Why a label was changed, or not, in a sentence."""
+    if row["is_trusted"]:
+        return "the true answer is trusted"
+    visits = f"{row['visits']} visit{'s' * (row['visits'] != 1)}"
+    if row["status"] == "undecided":
+        return f"{visits}: no answer leads that two rollouts of a visit agree on"
+    leader = "the given label" if row["proposed_label"] is None else f"the answer {row['proposed_label']}"
+    text = (
+        f"{visits}: {leader} has {row['pass_rate']:.0%} of the last visit's rollouts and the majority in"
+        f" {row['consistency']:.0%} of the visits"
+    )
+    if row["proposed_label"] is not None and row["given_pass_rate"] is not None:
+        text += f"; the given label has {row['given_pass_rate']:.0%} of the last visit's rollouts"
+    return text
+
+
+def _relabelled(prompt: Prompt, row: Row) -> Prompt:
+    """The prompt with the label that the audit leaves it, marks yet to be mended."""
+    label = row["proposed_label"] if row["change"] in ("changed", "added") else row["given_label"]
+    if label is None:
+        # There is nothing to draw the label of a marked prompt from any more.
+        return replace(prompt, noise_type="inactive") if prompt.given_label == SENTINEL else prompt
+    return replace(prompt, given_label=label)
+
+
+def _marked(new: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
+    """Prompts with other labels than before: clean where the label means the stored truth, else frozen noise (R4)."""
+    changed = [
+        row
+        for row, (after, before) in enumerate(zip(new, old, strict=True))
+        if after.given_label != before.given_label and after.true_answer is not None
+    ]
+    pairs = [[str(new[row].given_label), str(new[row].true_answer)] for row in changed]
+    marked = list(new)
+    for row, pair, classes in zip(changed, pairs, judge.classify(pairs), strict=True):
+        noise_type: NoiseType = "clean" if classes.same(*pair) else "active_frozen"
+        marked[row] = replace(new[row], noise_type=noise_type)
+    return marked
+
+
+def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
+    """The table of the data set with the audit's columns in ``extra_info``."""
+    import pyarrow as pa
+
+    def values(name: str, kind: Any) -> Any:
+        return pa.array([None if row is None else row[name] for row in rows], kind)
+
+    confidences = [None if row is None else _confidence(row) for row in rows]
+    fields = {
+        "audit_change": pa.array(
+            ["undecided" if row is None else row["change"] for row in rows], pa.string()
+        ),
+        "audit_confidence": pa.array(confidences, pa.float64()),
+        "audit_given_label": values("given_label", pa.string()),
+        "audit_evidence": pa.array(
+            [UNVISITED if row is None else evidence(row) for row in rows], pa.string()
+        ),
+    }
+    column = with_fields(data.table.column("extra_info"), fields, replace=True)
+    return data.table.set_column(data.table.schema.get_field_index("extra_info"), "extra_info", column)
+
+
+def _confidence(row: Row) -> float | None:
+    value = row["proposal_confidence"] if row["change"] == "added" else row["confidence"]
+    return None if value is None else round(float(value), 6)
+
+
+def _facts(found: Audit) -> dict[str, str]:
+    counts = dict(found.prompts.group_by("change").len().iter_rows())
+    return {
+        "audit.history": found.source.name,
+        "audit.threshold": f"{found.threshold:g}",
+        "audit.trusted": str(
+            0 if found.trusted is None else sum(a is not None for a in found.trusted.answers)
+        ),
+        **{f"audit.{name}": str(counts.get(name, 0)) for name in ("changed", "added")},
+    }
+
+
+def changes(found: Audit) -> dict[str, int]:
+    """How many labels are changed, added, kept and undecided."""
+    counted = found.prompts.group_by("change").agg(pl.len())
+    return {str(name): int(count) for name, count in counted.iter_rows()}

@@ -1,0 +1,131 @@
+"""`olr audit`: which labels look wrong, why, and how sure; the repaired data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from olr_cli.analysis.audit.audit import Audit
+
+
+def audit(
+    history: Annotated[
+        Path,
+        typer.Argument(
+            help="A run directory (of `olr train` or `olr rollouts`), or a Parquet/JSON table with prompt_id, visit,"
+            " response and, where known, given_label."
+        ),
+    ],
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export", metavar="FILE", help="Write the repaired data set: a new .parquet or .jsonl file."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="SOURCE",
+            help="The data set that a table's rollouts were made on: labels that the table lacks, and the rows to"
+            " export. A run names its own.",
+        ),
+    ] = None,
+    trusted: Annotated[
+        Path | None,
+        typer.Option(
+            "--trusted",
+            metavar="FILE",
+            help="Verified labels of some prompts, drawn at random: a table with prompt_id and true_answer, or a data"
+            " set. They recalibrate the confidence, and tell how good it is.",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--threshold",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            help="Change a label from this confidence on, if the proposal is likelier right. By default 0.5; 0.9 where"
+            " the confidence itself is doubtful.",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top", metavar="N", min=0, help="Show so many prompts; by default 15, with --json all."
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How answers are read: data.extractor=NAME."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Where the table of all prompts goes: a new Parquet file."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Rank prompts by how sure the history is that their given label is wrong, and repair the data set."""
+    from olr_cli.analysis.audit import export as repair
+    from olr_cli.analysis.audit.audit import audit as examine
+    from olr_cli.analysis.audit.files import audit_history, require_new, write_table
+    from olr_cli.answers import Judge
+    from olr_cli.data.readers import read_prompts
+
+    require_new(out, json)
+    if export is not None:
+        repair.require_exportable(export)
+    source = audit_history(history, set_ or [])
+    named = None if data is None else read_prompts(data)
+    rows = repair.data_of(source) if export is not None and named is None else named
+    with Judge() as judge:
+        found = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
+        is_new = export is not None and rows is not None and repair.export(found, rows, export, judge)
+    if json:
+        import json as json_module
+
+        from olr_cli.analysis.audit.report import plain
+
+        typer.echo(json_module.dumps(plain(found, top), ensure_ascii=False))
+        return
+    _show(found, 15 if top is None else top, write_table(found, out), export, data, is_new=is_new)
+
+
+def _show(
+    found: Audit, top: int, table: Path, export: Path | None, data: str | None, *, is_new: bool
+) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from olr_cli.analysis.audit import report
+
+    console = Console(highlight=False)
+    width = min(console.width, 120)
+
+    def line(head: str, text: str) -> None:
+        # Text, not markup: prompts and labels are data.
+        style = "yellow" if head == "Warning" else ""
+        console.print(Text.assemble((head.ljust(report.HEAD), "bold"), (report.hanging(text, width), style)))
+
+    for head, text in report.told(found):
+        line(head, text)
+    if top and not report.ranked(found, top).is_empty():
+        console.print()
+        console.print(report.table(found, top))
+        console.print(Text(report.hanging(report.legend(found), width, indent=0), "dim"))
+    for note in report.notes(found):
+        console.print(Text(report.hanging(note, width, indent=0)))
+    console.print()
+    for head, text in report.truth_lines(found, is_exported=export is not None):
+        line(head, text)
+    for head, text in report.ending(found, table, export, data, is_new=is_new):
+        # Not wrapped: a path must stay in one piece.
+        console.print(Text.assemble((head.ljust(report.HEAD), "bold"), text), soft_wrap=True)

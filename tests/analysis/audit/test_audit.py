@@ -1,0 +1,273 @@
+"""An audit from a history to a ranked table of prompts."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from audit_tables import many, rollouts, write
+from histories import write_history
+
+from olr_cli.analysis.audit import estimator
+from olr_cli.analysis.audit.audit import audit
+from olr_cli.analysis.histories import read_history
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.readers import read_prompts
+from olr_cli.errors import UserError
+from olr_cli.supervision.criteria import slope
+from olr_cli.supervision.history import Visit
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(workers=1) as own:
+        yield own
+
+
+def examined(file, judge, **options):
+    return audit(read_history(file), judge, **options)
+
+
+def row(found, prompt_id):
+    return found.prompts.row(by_predicate=pl.col("prompt_id") == prompt_id, named=True)
+
+
+def test_wrong_labels_come_first_and_with_the_right_proposal(tmp_path, judge):
+    wrong = {3, 8, 11}
+    found = examined(write(tmp_path / "log.jsonl", many(30, wrong=wrong)), judge)
+    assert set(found.prompts["prompt_id"].head(3)) == {f"p{number}" for number in wrong}
+    doubted = found.prompts.filter(pl.col("status") == "doubted")
+    assert set(doubted["prompt_id"]) == {f"p{number}" for number in wrong}
+    assert set(doubted["proposed_label"]) == {"7"}
+    assert set(doubted["change"]) == {"changed"}
+    assert set(found.prompts.filter(pl.col("status") == "fine")["change"]) == {"kept"}
+    assert found.prompts["confidence"].is_sorted(descending=True)
+    assert found.ratio == pytest.approx(0.1, abs=0.05)
+
+
+def test_prompts_that_nobody_solved_are_undecided_and_not_wrong(tmp_path, judge):
+    rows = [
+        *many(20),
+        *rollouts("silent", [[None] * 4] * 3, given_label="1"),
+        *rollouts("scattered", [["2", "3", "4", "5"], ["6", "2", "9", "11"]], given_label="1"),
+        *rollouts("tied", [["2", "2", "3", "3"]] * 3, given_label="1"),
+        *rollouts("solved", [["2", "2", "3", "4"]] * 3, given_label="1"),
+    ]
+    found = examined(write(tmp_path / "log.jsonl", rows), judge)
+    for prompt_id in ("silent", "scattered", "tied"):
+        own = row(found, prompt_id)
+        assert (own["status"], own["change"]) == ("undecided", "undecided")
+        assert (own["confidence"], own["proposed_label"]) == (None, None)
+    assert row(found, "solved")["status"] == "doubted"
+
+
+def test_with_one_rollout_a_visit_two_visits_agree_like_two_rollouts(tmp_path, judge):
+    rows = [
+        *rollouts("agreed", [["2"], ["2"], ["3"]], given_label="1"),
+        *rollouts("scattered", [["2"], ["3"], ["4"]], given_label="1"),
+    ]
+    found = examined(write(tmp_path / "log.jsonl", rows), judge)
+    assert row(found, "agreed")["proposed_label"] == "2"
+    assert row(found, "scattered")["status"] == "undecided"
+
+
+def test_a_prompt_without_label_gets_a_proposal_and_no_confidence_that_it_is_wrong(tmp_path, judge):
+    rows = [
+        *many(20),
+        *rollouts("none", [["2", "2", "2", "3"]] * 3, given_label=None),
+        *rollouts("sentinel", [["2", "2", "2", "3"]] * 3, given_label=SENTINEL),
+    ]
+    found = examined(write(tmp_path / "log.jsonl", rows), judge)
+    for prompt_id in ("none", "sentinel"):
+        own = row(found, prompt_id)
+        assert (own["status"], own["change"], own["proposed_label"]) == ("missing", "added", "2")
+        assert own["confidence"] is None and own["given_label"] is None
+        assert 0.5 < own["proposal_confidence"] < 1
+
+
+def test_a_history_without_any_label_still_has_proposals(tmp_path, judge):
+    found = examined(write(tmp_path / "log.jsonl", rollouts("a", [["2", "2", "3"]] * 2)), judge)
+    assert (found.noise, found.ratio, found.interval) == (None, None, None)
+    assert row(found, "a")["proposed_label"] == "2"
+
+
+def test_evidence_is_that_of_the_proposal(tmp_path, judge):
+    visits = [["1", "1", "2", "3"], ["2", "2", "1", "3"], ["2", "2", "2", "1"]]
+    rows = many(20) + rollouts("a", visits, given_label="1")
+    own = row(examined(write(tmp_path / "log.jsonl", rows), judge), "a")
+    assert (own["proposed_label"], own["visits"], own["rollouts"]) == ("2", 3, 4)
+    assert (own["pass_rate"], own["given_pass_rate"]) == (0.75, 0.25)
+    assert own["consistency"] == pytest.approx(2 / 3)
+    assert own["slope"] == pytest.approx(float(slope([Visit("2", n, 4) for n in (1, 2, 3)])))
+
+
+def test_without_a_change_evidence_is_that_of_the_given_label(tmp_path, judge):
+    own = row(examined(write(tmp_path / "log.jsonl", many(20)), judge), "p0")
+    assert own["proposed_label"] is None
+    assert own["pass_rate"] == own["given_pass_rate"] == 5 / 8
+
+
+def test_the_truth_takes_no_part(tmp_path, judge):
+    rows = many(30, wrong={1, 2, 3})
+    told = [{**one, "true_answer": "5", "noise_type": "clean"} for one in rows]
+    without, with_truth = (
+        examined(write(tmp_path / name, own), judge) for name, own in (("a.jsonl", rows), ("b.jsonl", told))
+    )
+    assert without.prompts.equals(with_truth.prompts)
+    assert without.truth is None
+    assert with_truth.truth.quality.wrong == 30
+
+
+def test_where_the_truth_is_stored_the_quality_is_told(tmp_path, judge):
+    rows = [{**one, "true_answer": "7"} for one in many(30, wrong={1, 2, 3})]
+    found = examined(write(tmp_path / "log.jsonl", rows), judge)
+    quality = found.truth.quality
+    assert (quality.labels, quality.wrong, quality.precision, quality.recall, quality.auroc) == (
+        30,
+        3,
+        1,
+        1,
+        1,
+    )
+    assert (found.truth.right_before, found.truth.right_after) == (0.9, 1.0)
+
+
+def test_a_higher_threshold_changes_fewer_labels(tmp_path, judge):
+    run = write_history(tmp_path / "run", prompts=60, epochs=4, prompts_per_step=60)
+    sure, unsure = (examined(run, judge, threshold=t).prompts for t in (0.9, 0.5))
+    changed = [set(own.filter(pl.col("change") == "changed")["prompt_id"]) for own in (sure, unsure)]
+    assert changed[0] < changed[1]
+    assert sure.filter(pl.col("change") == "changed")["confidence"].min() >= 0.9
+
+
+def test_a_doubtful_confidence_changes_only_what_is_nearly_sure(tmp_path, judge):
+    several = write(tmp_path / "several.jsonl", many(20))
+    assert examined(several, judge).threshold == 0.5
+    assert examined(write(tmp_path / "one.jsonl", many(20, visits=1)), judge).threshold == 0.9
+    beyond = write(tmp_path / "beyond.jsonl", misleading()[0])
+    assert examined(beyond, judge).threshold == 0.9
+    truths = [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(12)]
+    trusted = write(tmp_path / "trusted.jsonl", truths)
+    assert examined(beyond, judge, trusted=trusted).threshold == 0.5
+
+
+def test_a_run_of_rollouts_alone_was_not_training(tmp_path, judge):
+    run = write_history(tmp_path / "run", noise=None, prompts=20, epochs=2)
+    assert examined(run, judge).was_training is True
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "kind": "rollouts"}))
+    assert examined(run, judge).was_training is False
+    assert examined(write(tmp_path / "log.jsonl", many(5)), judge).was_training is None
+
+
+def test_labels_of_the_data_set_fill_in_what_a_table_lacks(tmp_path, judge):
+    rows = [{name: value for name, value in one.items() if name != "given_label"} for one in many(20)]
+    log = write(tmp_path / "log.jsonl", rows)
+    data = write(
+        tmp_path / "data.jsonl",
+        [
+            {"question": "?", "answer": "8" if n == 4 else "7", "extra_info": {"index": f"p{n}"}}
+            for n in range(20)
+        ],
+    )
+    found = examined(log, judge, data=read_prompts(data))
+    assert found.prompts["prompt_id"][0] == "p4"
+    assert row(found, "p4")["given_label"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"), [(("8", "p0"), "has the label 7 in"), (("7", "q"), "has no prompt of")]
+)
+def test_a_data_set_that_does_not_fit_is_refused(tmp_path, judge, labels, complaint):
+    answer, prompt_id = labels
+    log = write(tmp_path / "log.jsonl", many(3))
+    data = write(
+        tmp_path / "data.jsonl", [{"question": "?", "answer": answer, "extra_info": {"index": prompt_id}}]
+    )
+    with pytest.raises(UserError, match=complaint):
+        examined(log, judge, data=read_prompts(data))
+
+
+# --- trusted labels
+
+
+def misleading(size=120, seed=0):
+    """A history whose leading answer is right for one prompt in four, labels for two in five: beyond the guard."""
+    rng = np.random.default_rng(seed)
+    rows, truths = [], {}
+    for number in range(size):
+        truth = "7" if rng.random() < 0.75 else "9"
+        label = truth if rng.random() < 0.4 else str(rng.choice([c for c in "975" if c != truth]))
+        visits = rng.choice(["9", "7", "5"], (4, 8), p=[0.6, 0.25, 0.15]).tolist()
+        rows += rollouts(f"p{number}", visits, given_label=label)
+        truths[f"p{number}"] = truth
+    return rows, truths
+
+
+def test_trusted_labels_mend_a_confidence_that_is_confidently_wrong(tmp_path, judge):
+    rows, truths = misleading()
+    log = write(tmp_path / "log.jsonl", rows)
+    trusted = write(
+        tmp_path / "trusted.jsonl",
+        [{"prompt_id": f"p{n}", "true_answer": truths[f"p{n}"]} for n in range(50)],
+    )
+    alone, mended = examined(log, judge), examined(log, judge, trusted=trusted)
+
+    def error(found):
+        own = found.prompts.filter(~pl.col("prompt_id").is_in([f"p{n}" for n in range(50)]))
+        wrong = [given != truths[p] for p, given in own.select("prompt_id", "given_label").iter_rows()]
+        return float(np.nanmean((own["confidence"].fill_null(np.nan).to_numpy() - np.array(wrong)) ** 2))
+
+    assert error(mended) < error(alone) - 0.1
+    assert mended.cross_validation.labels == 50
+    assert mended.cross_validation.brier < mended.cross_validation.brier_built_in
+    low, high = mended.interval
+    assert low < 0.6 < high and abs(mended.ratio - 0.6) < 0.12
+
+
+def test_what_is_trusted_is_taken_as_it_is(tmp_path, judge):
+    log = write(tmp_path / "log.jsonl", many(20, wrong={1}))
+    answers = {"p0": "5", "p1": "7", "p2": "7.0"}
+    trusted = write(tmp_path / "t.jsonl", [{"prompt_id": p, "true_answer": a} for p, a in answers.items()])
+    found = examined(log, judge, trusted=trusted)
+    for prompt_id, expected in (
+        ("p0", (1, "5", "changed")),
+        ("p1", (1, "7", "changed")),
+        ("p2", (0, None, "kept")),
+    ):
+        own = row(found, prompt_id)
+        assert (own["confidence"], own["proposed_label"], own["change"]) == expected
+        assert own["is_trusted"]
+    assert (found.trusted.labels, found.trusted.wrong) == (3, 2)
+    assert found.cross_validation is None
+
+
+def test_a_verified_data_set_can_be_trusted(tmp_path, judge):
+    log = write(tmp_path / "log.jsonl", many(20))
+    rows = [{"question": "?", "answer": "7", "extra_info": {"index": f"p{n}"}} for n in range(3)]
+    assert examined(log, judge, trusted=write(tmp_path / "t.jsonl", rows)).trusted.labels == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ([{"prompt_id": "stranger", "true_answer": "1"}], "none of its prompts is in the history"),
+        ([{"prompt_id": "p0", "true_answer": a} for a in "12"], "several true answers"),
+        ([{"prompt_id": "p0", "answer": "1"}], "no column of prompts"),
+    ],
+)
+def test_trusted_labels_that_do_not_fit_are_refused(tmp_path, judge, rows, complaint):
+    log = write(tmp_path / "log.jsonl", many(3))
+    with pytest.raises(UserError, match=complaint):
+        examined(log, judge, trusted=write(tmp_path / "t.jsonl", rows))
+
+
+def test_a_missing_file_of_trusted_labels_is_named(tmp_path, judge):
+    with pytest.raises(UserError, match="nowhere"):
+        examined(write(tmp_path / "log.jsonl", many(3)), judge, trusted=tmp_path / "nowhere.jsonl")
+
+
+def test_a_policy_that_stays_as_it_is_is_judged_by_all_visits_alike():
+    assert estimator.UNTRAINED.decay == 1
+    assert 1 < estimator.UNTRAINED.sharpness < estimator.IN_TRAINING.sharpness

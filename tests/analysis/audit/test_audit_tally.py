@@ -1,0 +1,97 @@
+"""What an audit counts, and which label it judges."""
+
+import numpy as np
+import polars as pl
+import pytest
+from audit_tables import rollouts, write
+from histories import write_history
+
+from olr_cli.analysis.audit.tally import MISSING, UNSEEN, tally
+from olr_cli.analysis.histories import read_history
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(workers=1) as own:
+        yield own
+
+
+def counted(file, judge, **options):
+    return tally(read_history(file), judge, **options)
+
+
+def test_answers_that_mean_the_same_are_one(tmp_path, judge):
+    rows = rollouts(
+        "a", [["1/2", "0.5", "0.5", "3"], ["\\frac{1}{2}", None, "0.5", "0.5"]], given_label="50\\%"
+    )
+    found = counted(write(tmp_path / "log.jsonl", rows), judge)
+    assert found.answers.to_dicts() == [{"prompt": 0, "spelling": "0.5"}, {"prompt": 0, "spelling": "3"}]
+    assert found.counts.rows() == [(0, 1, 0, 3), (0, 1, 1, 1), (0, 2, 0, 3)]
+    assert found.visits.rows() == [(0, 1, 4, 4), (0, 2, 4, 3)]
+    assert found.labels == ("50\\%",)
+    assert found.label_answers.tolist() == [0]
+
+
+def test_a_label_is_one_of_the_answers_or_nobodys_or_missing(tmp_path, judge):
+    rows = [
+        *rollouts("seen", [["1", "2"]], given_label="2"),
+        *rollouts("unseen", [["1", "2"]], given_label="3"),
+        *rollouts("sentinel", [["1", "2"]], given_label=SENTINEL),
+        *rollouts("none", [["1", "2"]], given_label=None),
+        *rollouts("silent", [[None, None]], given_label="2"),
+    ]
+    found = counted(write(tmp_path / "log.jsonl", rows), judge)
+    assert found.prompt_ids == ("seen", "unseen", "sentinel", "none", "silent")
+    assert found.label_answers.tolist() == [1, UNSEEN, MISSING, MISSING, UNSEEN]
+    assert found.labels == ("2", "3", None, None, "2")
+
+
+def test_the_answers_of_one_prompt_lie_together(tmp_path, judge):
+    rows = [*rollouts("b", [["5", "6"]]), *rollouts("a", [["7"], ["5"]])]
+    found = counted(write(tmp_path / "log.jsonl", rows), judge)
+    assert found.answers["prompt"].is_sorted()
+    assert found.answers["spelling"].to_list() == ["5", "6", "5", "7"]
+
+
+def test_later_visits_can_be_left_out(tmp_path, judge):
+    file = write(tmp_path / "log.jsonl", rollouts("a", [["1"], ["2"], ["3"]]))
+    assert counted(file, judge, until=2).visits["visit"].to_list() == [1, 2]
+
+
+def test_only_the_original_wording_counts(tmp_path, judge):
+    rows = rollouts("a", [["1", "1"]], view="original") + rollouts("a", [["2", "2", "2"]], view="rephrased")
+    assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [(0, 1, 0, 2)]
+
+
+def test_a_history_of_nothing_else_is_refused(tmp_path, judge):
+    file = write(tmp_path / "log.jsonl", rollouts("a", [["1"]], view="rephrased"))
+    with pytest.raises(UserError, match="original wording"):
+        counted(file, judge)
+
+
+def test_of_a_run_with_active_noise_the_label_of_the_last_visit_is_judged(tmp_path, judge):
+    run = write_history(tmp_path / "run", noise="active", prompts=20, epochs=5)
+    labels = pl.read_parquet(run / "labels" / "*.parquet")
+    for until in (2, 5):
+        found = counted(run, judge, until=until)
+        last = dict(labels.filter(pl.col("visit") == until).select("prompt_id", "noisy_label").iter_rows())
+        for prompt_id, label in zip(found.prompt_ids, found.labels, strict=True):
+            expected = last[prompt_id] or "10"
+            assert label == (None if expected == SENTINEL else expected)
+
+
+def test_a_runs_counts_are_those_of_its_labels_table(tmp_path, judge):
+    run = write_history(tmp_path / "run", prompts=20, epochs=3)
+    found = counted(run, judge)
+    stored = pl.read_parquet(run / "labels" / "*.parquet").select(
+        "prompt_id", "visit", "rollouts", "answered"
+    )
+    own = found.visits.with_columns(prompt_id=pl.Series(found.prompt_ids).gather(found.visits["prompt"]))
+    joined = own.join(stored, on=["prompt_id", "visit"])
+    assert len(joined) == len(stored) == 60
+    assert (joined["rollouts"] == joined["rollouts_right"]).all()
+    assert (joined["answered"] == joined["answered_right"]).all()
+    assert np.array_equal(found.counts["count"].sum(), stored["answered"].sum())

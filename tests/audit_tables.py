@@ -1,0 +1,31 @@
+"""Tables of rollouts for the tests of the audit."""
+
+import json
+
+
+def rollouts(prompt_id, visits, **labels):
+    """Rows of one prompt: for each visit a list of answers, None for a response without one."""
+    return [
+        {
+            "prompt_id": prompt_id,
+            "visit": visit,
+            "response": "I give up" if answer is None else f"\\boxed{{{answer}}}",
+            **labels,
+        }
+        for visit, answers in enumerate(visits, start=1)
+        for answer in answers
+    ]
+
+
+def write(file, rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def many(size, *, wrong=(), visits=4):
+    """`size` prompts whose rollouts mostly give 7; those in `wrong` are labelled 8, the others 7."""
+    rows = []
+    for number in range(size):
+        answers = [["7", "7", "7", "8" if number % 2 else "9", "7", "7.0", "5", None]] * visits
+        rows += rollouts(f"p{number}", answers, given_label="8" if number in wrong else "7")
+    return rows

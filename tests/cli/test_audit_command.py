@@ -1,0 +1,234 @@
+"""`olr audit` from the outside: what it says, writes and refuses."""
+
+import json
+
+import polars as pl
+import pytest
+from audit_tables import many, rollouts, write
+from histories import write_history
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.training import training_prompts
+from olr_cli.recipe_files import validate
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def log(here):
+    rows = [{**row, "question": f"What is {row['prompt_id']}?"} for row in many(30, wrong={3, 8})]
+    return write(here / "log.jsonl", rows)
+
+
+def audit(*arguments):
+    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+
+
+def told(*arguments):
+    done = audit(*arguments)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+def refused(*arguments):
+    done = audit(*arguments)
+    assert done.exit_code == 2, done.output
+    assert "Traceback" not in done.output
+    return " ".join(done.output.split())
+
+
+def test_a_table_of_rollouts_is_enough(here, log):
+    said = told(log)
+    assert "30 prompts, 4 visits of each, 8 rollouts a visit" in said
+    assert "2 doubted, 0 undecided (nobody solved the prompt), 28 fine" in said
+    assert "from the built-in calibration" in said and "--trusted FILE" in said
+    assert "The slope counts only if" in said
+    assert "2 labels replaced by the proposal: from confidence 0.5 on" in said
+    assert "p3 8 7 4" in said and "p8 8 7 4" in said
+    [table] = here.glob("log-audit-*.parquet")
+    assert f"Wrote {log.with_name(table.name)} (a row for each prompt)" in said
+    assert said.endswith("--export repaired.parquet")
+    rows = pl.read_parquet(table)
+    assert rows["prompt_id"].head(2).sort().to_list() == ["p3", "p8"]
+    assert {
+        "given_label",
+        "proposed_label",
+        "confidence",
+        "visits",
+        "pass_rate",
+        "slope",
+        "consistency",
+    } < set(rows.columns)
+
+
+def test_json_has_everything_and_writes_nothing(here, log):
+    before = sorted(here.iterdir())
+    found = json.loads(audit(log, "--json").output)
+    assert sorted(here.iterdir()) == before
+    assert found["labels"] == {"doubted": 2, "undecided": 0, "fine": 28, "missing": 0}
+    assert found["changes"] == {"changed": 2, "added": 0, "kept": 28, "undecided": 0}
+    assert found["calibration"]["source"] == "built-in"
+    low, high = found["noise_ratio_interval"]
+    assert low <= found["noise_ratio"] <= high
+    assert [row["prompt_id"] for row in found["ranked"][:2]] in (["p3", "p8"], ["p8", "p3"])
+    assert len(found["ranked"]) == 30
+    assert len(json.loads(audit(log, "--json", "--top", "4").output)["ranked"]) == 4
+
+
+def test_the_export_is_a_data_set_that_says_what_was_changed_and_why(here, log):
+    said = told(log, "--export", "fixed/repaired.parquet")
+    assert "Wrote fixed/repaired.parquet (2 changed, 28 kept, 0 undecided)" in said
+    assert "olr train own-data --set model.path=MODEL --set data.train=fixed/repaired.parquet" in said
+    rows = {
+        row["extra_info"]["index"]: row
+        for row in pl.read_parquet(here / "fixed" / "repaired.parquet").to_dicts()
+    }
+    changed, kept = rows["p3"], rows["p0"]
+    assert changed["reward_model"]["ground_truth"] == "7"
+    assert changed["prompt"][-1] == {"role": "user", "content": "What is p3?"}
+    extra = changed["extra_info"]
+    assert (extra["audit_change"], extra["audit_given_label"]) == ("changed", "8")
+    assert extra["audit_confidence"] > 0.5
+    assert "the answer 7 has 62% of the last visit's rollouts" in extra["audit_evidence"]
+    assert (kept["reward_model"]["ground_truth"], kept["extra_info"]["audit_change"]) == ("7", "kept")
+    assert [p.given_label for p in read_prompts("fixed/repaired.parquet").prompts] == ["7"] * 30
+
+
+def test_the_same_export_twice_is_already_there_and_another_is_refused(here, log):
+    told(log, "--export", "out.jsonl")
+    before = (here / "out.jsonl").read_bytes()
+    assert "Unchanged out.jsonl" in told(log, "--export", "out.jsonl")
+    assert "choose another name with --export" in refused(log, "--export", "out.jsonl", "--threshold", "1")
+    assert (here / "out.jsonl").read_bytes() == before
+
+
+def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
+    write(here / "bare.jsonl", many(20, wrong={3}))
+    rows = [
+        {
+            "question": f"q{n}",
+            "answer": "8" if n == 3 else "7",
+            "level": n,
+            "extra_info": {"index": f"p{n}", "note": "x"},
+        }
+        for n in range(21)
+    ]
+    write(here / "data.jsonl", rows)
+    assert "name the data set with --data" in refused("bare.jsonl", "--export", "out.jsonl")
+    told("bare.jsonl", "--data", "data.jsonl", "--export", "out.jsonl")
+    written = [json.loads(line) for line in (here / "out.jsonl").read_text().splitlines()]
+    assert [row["level"] for row in written] == list(range(21))
+    assert written[3]["reward_model"]["ground_truth"] == "7" and written[3]["extra_info"]["note"] == "x"
+    unvisited = written[20]["extra_info"]
+    assert (unvisited["audit_change"], unvisited["audit_confidence"]) == ("undecided", None)
+    assert "no rollout" in unvisited["audit_evidence"]
+
+
+@pytest.fixture
+def run(here):
+    """A run with active noise whose data set is a file, as its recipe says."""
+    run = write_history(here / "run", noise="active", prompts=40, epochs=6, method={"name": "grpo"})
+    write(
+        here / "clean.jsonl",
+        [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(40)],
+    )
+    yaml = YAML()
+    recipe = yaml.load((run / "recipe.yaml").read_text())
+    recipe["data"]["train"] = str(here / "clean.jsonl")
+    with (run / "recipe.yaml").open("w") as file:
+        yaml.dump(recipe, file)
+    return run
+
+
+def test_a_runs_export_holds_the_labels_that_were_audited_and_can_be_trained_on(here, run):
+    said = told(run, "--export", "repaired.parquet")
+    assert "those of the last visit are audited" in said
+    assert "Known truth (stored, and not used above)" in said
+    assert "olr train" in said and "--set noise=null --set data.train=repaired.parquet" in said
+    table = pl.read_parquet(next((run / "audit").glob("*.parquet"))).to_dicts()
+    audited = {row["prompt_id"]: row for row in table}
+    recipe = validate({"name": "again", "data": {"train": str(here / "repaired.parquet")}}, "test")
+    for prompt in training_prompts(recipe).prompts:
+        row = audited[prompt.prompt_id]
+        is_new = row["change"] in ("changed", "added")
+        label = row["proposed_label"] if is_new else row["given_label"]
+        assert prompt.given_label == (label or SENTINEL)
+        assert prompt.true_answer == "10"
+        expected = "clean" if label == "10" else "inactive" if label is None else "active_frozen"
+        assert prompt.noise_type == expected
+
+
+def test_a_changed_data_set_is_not_taken_for_the_runs(here, run):
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["data"] = {"train": {"digest": "of another file"}}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert "not what it was" in refused(run, "--export", "repaired.parquet")
+    (here / "clean.jsonl").unlink()
+    assert "--data" in refused(run, "--export", "repaired.parquet")
+
+
+def test_a_run_of_rollouts_alone_has_no_slopes(run):
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "kind": "rollouts"}))
+    said = told(run)
+    assert "a slope means nothing and is left out" in said
+    assert "keeps its systematic errors" in said
+    assert "from confidence 0.9 on" in said
+    assert "slope" not in json.loads(audit(run, "--json").output)["ranked"][0]
+
+
+def test_trusted_labels_say_so(here, log):
+    rows = [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(12)] + [
+        {"prompt_id": "x", "true_answer": "1"}
+    ]
+    write(here / "trusted.jsonl", rows)
+    said = told(log, "--trusted", "trusted.jsonl")
+    assert "moved by 12 trusted labels (2 of them wrong); 1 more are of other prompts" in said
+    assert "cross-validated on 12 trusted labels (2 of them wrong), AUROC 1.00" in said
+    assert "95 % interval 0.05 to 0.45: of the trusted labels alone" in said
+    assert "--trusted trusted.jsonl --export" in said
+
+
+@pytest.mark.parametrize(
+    ("visits", "warning"),
+    [
+        ([["7"] * 8], "after a single visit"),
+        ([["7", "7"]] * 4, "fewer than 4 rollouts"),
+        ([[None] * 7 + ["7"]] * 20 + [[None] * 8] * 20, "of the responses have no answer"),
+    ],
+)
+def test_what_makes_the_numbers_doubtful_is_said(here, visits, warning):
+    rows = [row for n in range(12) for row in rollouts(f"p{n}", visits, given_label="7")]
+    assert warning in told(write(here / "few.jsonl", rows))
+
+
+def test_labels_are_data(here):
+    rows = many(20) + rollouts("[red]x[/red]", [["2"] * 6 + ["4"]] * 3, given_label="[bold]\x1b[31m1")
+    write(here / "odd.jsonl", rows)
+    said = told("odd.jsonl", "--top", "1")
+    assert "[red]x[/red]" in said and "[bold]\ufffd[31m1" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("nowhere",), "nowhere does not exist"),
+        (("log.jsonl", "--export", "out.csv"), "give it one of these endings"),
+        (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
+        (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
+        (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
+        (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
+        (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("log.jsonl", "--threshold", "2"), "--threshold"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(log, arguments, complaint):
+    assert complaint in refused(*arguments)
