@@ -3,8 +3,9 @@
 import polars as pl
 import pytest
 
-from olr_cli.analysis import phase, style
-from olr_cli.analysis.theory_simulation import Setting
+from olr_cli.analysis import style
+from olr_cli.analysis.theory import phase
+from olr_cli.analysis.theory.simulation import Setting
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from olr_cli.analysis import theory
-from olr_cli.analysis.theory_simulation import Refinement, Setting, simulate
+from olr_cli.analysis.theory import formulas
+from olr_cli.analysis.theory.simulation import Refinement, Setting, simulate
 
 RATIOS = np.linspace(0, 1, 6)[:, None]
 COUPLINGS = np.array([0.0, 0.4, 1.0])
@@ -17,7 +17,7 @@ COUPLINGS = np.array([0.0, 0.4, 1.0])
 def test_with_many_rollouts_one_step_is_the_papers_drift(normalised, true, noisy):
     setting = Setting(true, noisy, steps=1, normalised=normalised)
     moved = simulate(setting, RATIOS, COUPLINGS, 10**7, seed=1).log_ratio - setting.reference
-    expected = setting.learning_rate * theory.drift(RATIOS, COUPLINGS, *setting.magnitudes())
+    expected = setting.learning_rate * formulas.drift(RATIOS, COUPLINGS, *setting.magnitudes())
     assert moved.shape == (6, 3)
     assert moved == pytest.approx(expected, abs=1e-3)
 
@@ -28,7 +28,7 @@ def test_with_few_rollouts_the_mean_step_is_the_drift_of_the_expected_magnitudes
     setting = Setting(steps=1, runs=20_000, normalised=normalised)
     ratio = np.array([0.0, 0.3, 1.0])
     moved = simulate(setting, ratio, 0.5, rollouts, seed=2).log_ratio - setting.reference
-    expected = setting.learning_rate * theory.drift(ratio, 0.5, *setting.magnitudes(rollouts))
+    expected = setting.learning_rate * formulas.drift(ratio, 0.5, *setting.magnitudes(rollouts))
     assert moved == pytest.approx(expected, abs=3e-3)
 
 
@@ -42,7 +42,7 @@ def test_a_policy_on_which_nothing_pushes_stays_the_reference_whatever_kl_is():
 def test_kl_holds_the_log_ratio_where_the_corrected_drift_is_zero():
     setting = Setting(beta=2.0, steps=200, learning_rate=0.1)
     end = simulate(setting, RATIOS, 0.5, 10**7, seed=4).log_ratio
-    free = theory.drift(RATIOS, 0.5, *setting.magnitudes())
+    free = formulas.drift(RATIOS, 0.5, *setting.magnitudes())
     # Strong KL keeps the policies, and with them the magnitudes, near the start.
     assert end == pytest.approx(setting.reference + free / setting.beta, abs=0.05)
 
@@ -60,14 +60,14 @@ def test_below_the_critical_ratio_the_true_answer_gains_at_first_and_above_it_lo
     ratio = (np.arange(20) + 0.5)[:, None] / 20
     coupling = np.array([0.2, 0.5, 0.8, 1.0])
     rises = simulate(setting, ratio, coupling, 64, seed=7).rises
-    below = ratio < theory.critical_ratio(coupling, *setting.magnitudes())
+    below = ratio < formulas.critical_ratio(coupling, *setting.magnitudes())
     assert ((rises >= 0.5) == below).mean() >= 0.95
 
 
 def test_without_kl_noisy_labels_win_late_where_the_true_answer_gained_early():
     setting = Setting()
     outcome = simulate(setting, 0.25, 0.5, 64, seed=8)
-    assert theory.critical_ratio(0.5, *setting.magnitudes()) > 0.3
+    assert formulas.critical_ratio(0.5, *setting.magnitudes()) > 0.3
     assert outcome.rises == 1
     assert outcome.coherent == 0
     assert simulate(replace(setting, beta=0.2), 0.25, 0.5, 64, seed=8).coherent == 1

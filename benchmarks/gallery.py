@@ -1,0 +1,253 @@
+"""The gallery: every figure and table, made from laptop runs by one command.
+
+    make gallery        (or: python benchmarks/gallery.py; runs that are there already are not made again)
+
+Trains the sweep ``laptop/gallery``, runs each command of `ENTRIES` in a shell exactly as the page prints it, and
+writes docs/gallery.md and the images beside it in docs/gallery/. The page says how long its making took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+SWEEP = "olr train laptop/gallery --sweep --jobs {jobs}"
+
+RUNS = "runs/gallery"
+STUDY = RUNS + "/{clean,inactive,inactive+olr,active,active+olr}_seed-*"
+BOTH_NOISES = RUNS + "/{active,inactive}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing to look at.
+
+    Attributes:
+        title: of the section.
+        text: what a reader should see in it.
+        command: as a user types it; ``{out}`` is a folder for figures.
+        images: what it draws, in the order in which they are shown, without ``.png``; none for what it prints.
+        is_table: what it prints is Markdown; else plain text.
+    """
+
+    title: str
+    text: str
+    command: str
+    images: tuple[str, ...] = ()
+    is_table: bool = False
+
+
+def _figure(title: str, text: str, runs: str, name: str, *images: str) -> Entry:
+    return Entry(title, text, f"olr analyze {runs} --figure {name} --out {{out}}", images or (name,))
+
+
+def _table(title: str, text: str, runs: str, name: str, *, published: bool = True) -> Entry:
+    compare = " --compare paper" if published else ""
+    command = f"olr analyze {runs} --table {name}{compare} --format markdown"
+    return Entry(title, text, command, is_table=True)
+
+
+ENTRIES = (
+    _figure(
+        "Early Correctness Coherence",
+        "Majority accuracy on clean and on noisy prompts, by epoch.",
+        STUDY,
+        "coherence",
+    ),
+    _figure(
+        "Training dynamics, active noise",
+        "What OLR sees and does.",
+        f"{RUNS}/active+olr_seed-*",
+        "dynamics",
+    ),
+    _figure(
+        "Training dynamics, inactive noise",
+        "The same under wrong labels that the policy never produces.",
+        f"{RUNS}/inactive+olr_seed-*",
+        "dynamics",
+    ),
+    _figure(
+        "Where the rewards come from",
+        "What the majority of a noisy prompt is, with and without OLR.",
+        f"{RUNS}/{{active,active+olr}}_seed-*",
+        "composition",
+    ),
+    _table(
+        "Noise ratios", "The paper's main table.", f"{BOTH_NOISES}{{,-0.?}}{{,+olr}}_seed-*", "noise_ratios"
+    ),
+    _table(
+        "Baselines",
+        "Every method under 50 % noise.",
+        f"{RUNS}/{{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}}_seed-*"
+        f" {BOTH_NOISES}{{,+confidence_penalty,+label_smoothing,+small_loss_selection,+random_selection,+olr}}_seed-*",
+        "baselines",
+    ),
+    _table(
+        "More prompts",
+        "Ten times as many, in as many epochs.",
+        f"{BOTH_NOISES}_4k{{,+olr}}_seed-*",
+        "scale_4k",
+    ),
+    _table(
+        "Another policy",
+        "In the place of the paper's larger model: the harder built-in policy.",
+        f"{RUNS}/harder-{{active,inactive}}{{,+olr}}_seed-*",
+        "qwen3_8b",
+    ),
+    _table(
+        "Another task",
+        "In the place of the paper's other family of models: subtraction, on which no setting was tuned.",
+        f"{RUNS}/subtraction-{{active,inactive}}{{,+olr}}_seed-*",
+        "llama_8b",
+    ),
+    _figure(
+        "Ablation",
+        "What each criterion selects, how often, and where the policy ends.",
+        f"{BOTH_NOISES}{{,+olr,+consistency,+slope,+every_majority}}_seed-*",
+        "ablation",
+    ),
+    _table(
+        "Ablation, as a table",
+        "Held-out accuracy at the end.",
+        f"{BOTH_NOISES}{{+olr,+consistency,+slope,+every_majority}}_seed-*",
+        "ablation",
+    ),
+    _figure(
+        "Sensitivity",
+        "The score against the slope threshold and against the warm-up.",
+        f"{BOTH_NOISES}{{,+olr,+olr_*}}_seed-*",
+        "sensitivity",
+    ),
+    _table(
+        "Slope threshold",
+        "The left half of the figure.",
+        f"{BOTH_NOISES}{{,+olr,+olr_delta-*}}_seed-*",
+        "slope_sensitivity",
+    ),
+    _table("Warm-up", "The right half.", f"{BOTH_NOISES}{{,+olr,+olr_T-*}}_seed-*", "warmup_sensitivity"),
+    _figure("Cost of a step", "Median seconds of its parts.", STUDY, "cost"),
+    _table("Cost of a step, as a table", "What OLR adds to it.", STUDY, "cost", published=False),
+    _figure("Phase diagram", "The theory's regions, simulated; needs no run.", "", "phase"),
+    _table(
+        "Theory, measured",
+        "The assumptions and bounds of the theory, counted in runs ([more](theory.md)).",
+        f"{RUNS}/active{{,-0.?}}{{,+olr}}_seed-*",
+        "theory",
+        published=False,
+    ),
+    Entry(
+        "A grid of replays",
+        "Which settings would have selected what, from one stored run, without training.",
+        f"olr replay {RUNS}/active+olr_seed-1 --grid default --out {{out}}",
+        ("replay_grid",),
+    ),
+    Entry(
+        "An audit",
+        "Which labels look wrong, from the rollouts of a run that never saw a repaired label ([more](audit.md)).",
+        f"olr audit {RUNS}/active_seed-1",
+    ),
+)
+
+
+def main() -> None:
+    """Train, draw, write."""
+    arguments = _arguments()
+    here = Path(__file__).resolve().parent.parent
+    images = here / "docs" / "gallery"
+    images.mkdir(exist_ok=True)
+    before = _runs(here)
+    began = time.perf_counter()
+    _shell(SWEEP.format(jobs=arguments.jobs), here, shown=True)
+    trained = time.perf_counter() - began
+    sections = [_section(entry, here, images) for entry in ENTRIES]
+    whole = time.perf_counter() - began
+    runs = _runs(here)
+    page = [*_head(arguments.jobs, runs, len(runs) - len(before), trained, whole), *sections]
+    (here / "docs" / "gallery.md").write_text("\n\n".join(page) + "\n", encoding="utf-8")
+    print(f"Wrote {here / 'docs' / 'gallery.md'}")
+
+
+def _runs(folder: Path) -> list[Path]:
+    return list((folder / RUNS).glob("*/manifest.json"))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    return parser.parse_args()
+
+
+def _shell(command: str, folder: Path, *, shown: bool = False) -> str:
+    """What a command prints, in bash, with the `olr` of this Python."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "COLUMNS": "100"},
+        stdout=None if shown else subprocess.PIPE,
+        stderr=None if shown else subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{command}\n{done.stderr or ''}exit status {done.returncode}")
+    return done.stdout or ""
+
+
+def _head(jobs: int, runs: list[Path], new: int, trained: float, whole: float) -> list[str]:
+    hours = sum(map(_seconds, runs)) / 3600
+    made = "all runs" if new == len(runs) else f"{new} of the runs"
+    return [
+        "# Gallery",
+        "Every figure and table, from runs of the built-in policies on arithmetic: 400 prompts (4,000 in one table),"
+        " K = 8, 10 epochs, 50 % noise where nothing else is said, three seeds. `make gallery` makes this page. Here,"
+        f" on a 2-core x86-64 virtual machine without a GPU, it took {whole / 60:.0f} minutes: {trained / 60:.0f} for"
+        f" {made} with `--jobs {jobs}`, {(whole - trained) / 60:.1f} for the commands below. The {len(runs)} runs took"
+        f" {hours:.1f} hours of one core each by their manifests.",
+        "The policies are toys, and made to err systematically; what holds of the paper's findings and what does not"
+        " is in the [README](../README.md#what-it-shows-on-a-laptop) and in"
+        " [recipes/laptop](../recipes/laptop/README.md).",
+    ]
+
+
+def _seconds(manifest: Path) -> float:
+    """How long a run took, in all its attempts."""
+    attempts = json.loads(manifest.read_text(encoding="utf-8"))["attempts"]
+    return sum(
+        (datetime.fromisoformat(each["ended"]) - datetime.fromisoformat(each["started"])).total_seconds()
+        for each in attempts
+        if "ended" in each
+    )
+
+
+def _section(entry: Entry, folder: Path, images: Path) -> str:
+    with tempfile.TemporaryDirectory() as out:
+        began = time.perf_counter()
+        printed = _shell(entry.command.replace("{out}", out), folder).rstrip()
+        seconds = time.perf_counter() - began
+        made = [Path(out) / f"{name}.png" for name in entry.images]
+        shown = "\n\n".join(_image(entry, file, images) for file in made)
+    print(f"{entry.title}: {seconds:.1f} s")
+    if not entry.images:
+        shown = printed if entry.is_table else f"```text\n{printed}\n```"
+    command = entry.command.replace("{out}", "figures")
+    return f"## {entry.title}\n\n{entry.text} ({seconds:.0f} s)\n\n    {command}\n\n{shown}"
+
+
+def _image(entry: Entry, file: Path, images: Path) -> str:
+    name = "-".join(entry.title.lower().replace(",", "").split()) + ".png"
+    shutil.copyfile(file, images / name)
+    return f"![{entry.title}]({images.name}/{name})"
+
+
+if __name__ == "__main__":
+    main()
