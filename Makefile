@@ -9,12 +9,16 @@ OPENRLHF_VENV ?= .venv-openrlhf
 OPENRLHF_BIN  := $(OPENRLHF_VENV)/bin
 OPENRLHF_PIP   = $(OPENRLHF_BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test test-openrlhf install clean no-gpu
+.PHONY: quickstart gallery test test-openrlhf install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
 	|| { status=$$?; [ $$status != 2 ] || echo "For a new run: make quickstart RUN=$(RUN)-2"; exit $$status; }
 	$(BIN)/olr analyze $(RUN) --figure dynamics
+
+# Every figure and table from some 190 laptop runs: docs/gallery.md says how long it took.
+gallery: $(VENV)/.installed
+	$(BIN)/python benchmarks/gallery.py
 
 install: $(VENV)/.installed-dev
 

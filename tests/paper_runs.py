@@ -48,7 +48,7 @@ def write_grid(folder):
 
 
 def table_of(*places, models=()):
-    return build(LAYOUT, group(find_runs(places)), models)
+    return build(LAYOUT, group(find_runs(places)), models, with_published=True)
 
 
 def row(table, label, block=None):

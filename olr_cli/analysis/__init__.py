@@ -13,12 +13,14 @@ FIGURES: Mapping[str, str] = {
     "composition": "olr_cli.analysis.composition",
     "ablation": "olr_cli.analysis.ablation",
     "sensitivity": "olr_cli.analysis.sensitivity",
-    "phase": "olr_cli.analysis.phase",
+    "cost": "olr_cli.analysis.cost",
+    "theory": "olr_cli.analysis.theory.figure",
+    "phase": "olr_cli.analysis.theory.phase",
 }
 """Figure -> the module that draws it."""
 
-COMPARING = ("ablation", "sensitivity")
-"""Figures that need certain runs beside each other: their modules also have ``lacking(arms) -> str | None``."""
+NEEDING = ("ablation", "sensitivity", "cost", "theory")
+"""Figures that not all runs can show: their modules also have ``lacking(arms) -> str | None``."""
 
 OF_NO_RUN = ("phase",)
 """Figures of the theory alone: they need no run, and ``all`` leaves them out."""
@@ -35,5 +37,8 @@ PAPER_TABLES = (
 )
 """Tables of the paper, named as in the published scores; each has its line in `olr_cli.analysis.layouts.LAYOUTS`."""
 
-TABLES = ("arms", *PAPER_TABLES)
-"""What `olr analyze --table` knows; arms compared are `olr_cli.analysis.arms_table`."""
+PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
+"""Tables that ``--compare paper`` is for: the paper prints them too."""
+
+TABLES = ("arms", *PUBLISHED_TABLES, "theory")
+"""What `olr analyze --table` knows; `arms` is `olr_cli.analysis.arms_table`, `cost` `olr_cli.analysis.cost_table`."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
@@ -40,6 +41,9 @@ STACKS = {
 }
 """Prompts -> the areas of their panel, from the bottom up."""
 
+_LEGEND = {"right": GREEN, "the noisy label": VERMILION, "wrong (clean prompts), neither (noisy)": SKY}
+"""The areas of all panels, for where there are too many of them to name each at its side."""
+
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:
     """One chart, two panels an arm; several runs of an arm are averaged."""
@@ -49,7 +53,7 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _draw(arms: Sequence[Arm], rows: pl.DataFrame) -> Figure:
-    alone = len(arms) == 1
+    alone, many = len(arms) == 1, len(arms) > 2
     columns = 2 if alone else 4
     width, height = (4.0, 2.1) if alone else (style.TEXT_WIDTH, 1.75)
     sheet = style.Sheet(2 * len(arms), columns, width=width, panel_height=height)
@@ -57,13 +61,13 @@ def _draw(arms: Sequence[Arm], rows: pl.DataFrame) -> Figure:
     for number, axes in enumerate(sheet.panels):
         arm, (prompts, parts) = arms[number // 2], list(STACKS.items())[number % 2]
         name = style.arm_title(number // 2, arms, 2 * width / columns) if number % 2 == 0 else ""
-        axes.set_title(f"{name}\n{prompts} prompts")
+        axes.set_title(f"{name}\n{prompts} prompts", pad=12)
         own = rows.filter(pl.col("arm") == arm.name)
         remark = _remark(arm, prompts, own)
         if remark is not None:
             style.remark(axes, remark)
             continue
-        _stack(sheet, axes, parts, own)
+        _stack(sheet, axes, parts, own, named=not many)
         style.epoch_axis(axes, arm.epochs, most=4, margin=0)
         style.percent_axis(axes, (0.0, 1.0))
         if arm.olr is not None:
@@ -72,6 +76,11 @@ def _draw(arms: Sequence[Arm], rows: pl.DataFrame) -> Figure:
             axes.set_ylabel("share of prompts")
         else:
             axes.tick_params(labelleft=False)
+    if many:
+        handles = [Patch(color=colour, label=label) for label, colour in _LEGEND.items()]
+        sheet.figure.legend(
+            handles=handles, loc="outside upper left", ncols=3, frameon=False, handlelength=0.8
+        )
     return sheet.finish()
 
 
@@ -85,7 +94,7 @@ def _remark(arm: Arm, prompts: str, rows: pl.DataFrame) -> str | None:
     return "needs a\nsecond epoch" if arm.epochs < 2 else None
 
 
-def _stack(sheet: style.Sheet, axes: Axes, parts: Sequence[Part], rows: pl.DataFrame) -> None:
+def _stack(sheet: style.Sheet, axes: Axes, parts: Sequence[Part], rows: pl.DataFrame, *, named: bool) -> None:
     shares = [rows.filter(pl.col("metric") == part.metric) for part in parts]
     axes.stackplot(
         shares[0]["epoch"].to_numpy(),
@@ -97,7 +106,7 @@ def _stack(sheet: style.Sheet, axes: Axes, parts: Sequence[Part], rows: pl.DataF
     below = 0.0
     for part, share in zip(parts, shares, strict=True):
         last = float(share["mean"][-1])
-        if share["mean"].max():
+        if named and share["mean"].max():
             sheet.label(axes, below + last / 2, part.label, part.colour)
         below += last
     axes.grid(visible=False)

@@ -165,7 +165,8 @@ class _History:
         panel, warmup = PANELS[letter], self.settings.warmup_epochs
         if panel.needs_truth and not self.knows_truth:
             return style.NEEDS_TRUTH
-        method = f"(method {compose(self.arm.recipe.method).name})"
+        # In a line of its own each part of a mixed method: a panel is no wider than one.
+        method = f"(method {compose(self.arm.recipe.method).name})".replace("+", "\n+ ")
         if panel.is_selection and self.arm.olr is None:
             what = "every majority\nis the label" if self._selects() else "nothing was selected"
             return f"{what}\n{method}"

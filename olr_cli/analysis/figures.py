@@ -7,13 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli.analysis import COMPARING, FIGURES, OF_NO_RUN, PAPER_TABLES
+from olr_cli.analysis import FIGURES, NEEDING, OF_NO_RUN, PAPER_TABLES, PUBLISHED_TABLES
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.arms_table import Table
-    from olr_cli.analysis.paper_table import PaperTable
+    from olr_cli.analysis.printing import AnyTable
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
@@ -39,7 +38,7 @@ def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
     for name in known("figure", names, FIGURES):
         if name in OF_NO_RUN and name not in names:
             continue
-        lacking = import_module(FIGURES[name]).lacking(arms) if name in COMPARING else None
+        lacking = import_module(FIGURES[name]).lacking(arms) if name in NEEDING else None
         if lacking is not None and name in names:
             raise UserError(f"--figure {name} needs {lacking}")
         if lacking is None:
@@ -70,15 +69,21 @@ def _require_folder(folder: Path) -> None:
 
 
 def count(
-    name: str, arms: Sequence[Arm], baseline: str | None, models: Sequence[Path] = ()
-) -> Table | PaperTable:
+    name: str,
+    arms: Sequence[Arm],
+    baseline: str | None,
+    models: Sequence[Path] = (),
+    *,
+    with_published: bool = False,
+) -> AnyTable:
     """A table of some arms.
 
     Args:
         name: of the table.
         arms: at least one.
         baseline: of ``arms``: the arm that others are compared to; by default the first.
-        models: of the paper's tables: evaluations of policies before training.
+        models: of the paper's tables of scores: evaluations of policies before training.
+        with_published: show the paper's numbers too; see `wants_published`.
 
     Raises:
         UserError: there is no such arm, the table takes no baseline, a run has no labels, a file is damaged.
@@ -88,14 +93,48 @@ def count(
         from olr_cli.analysis.paper_table import build
 
         layout = LAYOUTS[name]
-        if baseline is not None:
-            raise UserError(
-                f"--baseline {baseline} is for --table arms; --table {name} compares with {layout.reference_in_words}"
-            )
-        return build(layout, arms, models)
+        _refuse_baseline(baseline, name, layout.reference_in_words)
+        return build(layout, arms, models, with_published=with_published)
+    if name == "cost":
+        from olr_cli.analysis.cost_table import cost_table
+
+        _refuse_baseline(baseline, name, "GRPO under the same settings")
+        return cost_table(arms, with_published=with_published)
+    if name == "theory":
+        from olr_cli.analysis.theory.table import theory_table
+
+        _refuse_baseline(baseline, name, "what the theory predicts")
+        return theory_table(arms)
     from olr_cli.analysis.arms_table import table
 
     return table(arms, baseline)
+
+
+def _refuse_baseline(baseline: str | None, table: str, reference: str) -> None:
+    if baseline is not None:
+        raise UserError(
+            f"--baseline {baseline} is for --table arms; --table {table} compares with {reference}"
+        )
+
+
+def wants_published(compare: str | None, tables: Iterable[str]) -> bool:
+    """Whether ``--compare`` asks for the paper's numbers.
+
+    Raises:
+        UserError: it names something else, or no table is printed that the paper has too.
+    """
+    if compare is None:
+        return False
+    if compare != "paper":
+        raise UserError(
+            f"--compare {compare}: tables can be compared with the published numbers alone: --compare paper"
+        )
+    if set(PUBLISHED_TABLES).isdisjoint(tables):
+        raise UserError(
+            "--compare paper is for the paper's tables; name one with --table"
+            f" ({', '.join(PUBLISHED_TABLES)})"
+        )
+    return True
 
 
 def runs_and_models(places: Sequence[Path]) -> tuple[list[Path], list[Path]]:

@@ -1,4 +1,4 @@
-"""The paper's tables of scores, ours beside the published: rows as the paper has them, then those it doesn't have.
+"""The paper's tables of scores: rows as the paper has them, then those it doesn't have; on request its own numbers.
 
 A table is a `Layout`: which rows of the published scores it prints, what of a run's setting makes it belong to a row,
 and how rows are called and grouped.
@@ -30,7 +30,7 @@ class Layout:
 
     Attributes:
         name: of the table in the published scores, and of ours.
-        published: a sentence on the published scores.
+        published: what to know of the published scores, for when they are shown.
         key: what of a setting makes a row; runs and published rows with the same key stand together.
         block: the title of the rows that stand together; empty for a row above all others.
         label: what a row is called within its block.
@@ -75,7 +75,7 @@ class PaperRow:
         setting: method and noise, as the published scores call them.
         arm: the name of our arm; None if there is no run.
         cells: column -> ours; a column without a value has a row without values.
-        published: column -> the paper's score.
+        published: column -> the paper's score; empty unless it was asked for.
         below_start: how many runs ended below their own held-out accuracy before training, of how many; None for
             benchmark scores.
     """
@@ -112,7 +112,7 @@ class PaperTable:
     Attributes:
         layout: of the table.
         columns: what is measured of each run.
-        published_columns: the columns of the published scores.
+        published_columns: the columns of the published scores; none unless they were asked for.
         rows: all of them.
         notes: what a reader should know.
     """
@@ -124,25 +124,29 @@ class PaperTable:
     notes: Sequence[str]
 
     @property
-    def is_beside(self) -> bool:
-        """Whether the published scores are of other columns than ours, so that they stand beside, not below."""
-        return self.columns != self.published_columns
+    def is_held_out(self) -> bool:
+        """Whether ours are held-out accuracy; the published scores, of other columns, stand beside then, not below."""
+        return tuple(self.columns) == HeldOut.columns
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Flat values, one line a row and column; shares from 0 to 1."""
         for row in self.rows:
             for name in dict.fromkeys(column.name for column in (*self.columns, *self.published_columns)):
-                yield _line(row, name, self.layout.tells)
+                yield _line(row, name, self.layout.tells, with_published=bool(self.published_columns))
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         return {"rows": list(self.lines()), "notes": list(self.notes)}
 
 
-def _line(row: PaperRow, column: str, tells: Sequence[str]) -> dict[str, Any]:
+def _line(row: PaperRow, column: str, tells: Sequence[str], *, with_published: bool) -> dict[str, Any]:
     cell = row.cells.get(column, Row(column, row.arm or "", {}, None))
     below, of = row.below_start or (None, None)
     published = row.published.get(column)
+    papers = {
+        "published": published.share if published else None,
+        "published_difference": published.difference if published else None,
+    }
     return {
         "block": row.block,
         "method": row.setting.method,
@@ -151,8 +155,7 @@ def _line(row: PaperRow, column: str, tells: Sequence[str]) -> dict[str, Any]:
         **{name: _plain(getattr(row.setting, name)) for name in tells},
         "column": column,
         **{name: value for name, value in cell.plain().items() if name not in ("metric", "arm")},
-        "published": published.share if published else None,
-        "published_difference": published.difference if published else None,
+        **(papers if with_published else {}),
         "below_start": below if column == HELD_OUT.name else None,
         "below_start_of": of if column == HELD_OUT.name else None,
     }
@@ -163,30 +166,43 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def build(layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = ()) -> PaperTable:
+def build(
+    layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = (), *, with_published: bool = False
+) -> PaperTable:
     """One of the paper's tables.
 
     Args:
         layout: which.
         arms: ours.
         models: evaluations of policies before training, as `olr evaluate MODEL` leaves them.
+        with_published: show the published scores too.
 
     Raises:
         UserError: a run has no labels yet, or its files are damaged.
     """
     source = source_of(arms, models)
-    maker = _Maker(layout, arms, source)
+    shown = source.published if with_published else ()
+    maker = _Maker(layout, arms, source, shown)
     rows = [*maker.rows_of_the_paper(), *maker.other_rows()]
-    notes = [*source.notes(), layout.published, *maker.unlike_the_paper(), *_notes(layout, rows, source)]
-    notes += [*maker.unpaired(), *(note for arm in arms for note in arm.notes()), *layout.departures(arms)]
-    return PaperTable(layout, source.columns, source.published, rows, tuple(notes))
+    notes = [*source.notes()]
+    if with_published:
+        notes += [layout.published, *maker.unlike_the_paper()]
+    notes += [
+        *_notes(layout, rows, source),
+        *maker.unpaired(),
+        *(note for arm in arms for note in arm.notes()),
+        *layout.departures(arms),
+    ]
+    return PaperTable(layout, source.columns, shown, rows, tuple(notes))
 
 
 class _Maker:
-    """Makes the rows of one table."""
+    """Makes the rows of one table; `published_columns` are those of the published scores that are shown."""
 
-    def __init__(self, layout: Layout, arms: Sequence[Arm], source: Source) -> None:
-        self.layout, self.source = layout, source
+    def __init__(
+        self, layout: Layout, arms: Sequence[Arm], source: Source, published_columns: Sequence[Column]
+    ) -> None:
+        self.layout, self.source, self.published_columns = layout, source, published_columns
         self.arms = {arm.name: arm for arm in arms}
         self.settings = {arm.name: setting_of(arm.runs[0].path) for arm in arms}
         self.by_key: defaultdict[Hashable, list[Arm]] = defaultdict(list)
@@ -298,10 +314,16 @@ class _Maker:
         return PaperRow(block, label, start.detail, setting, label, cells, published)
 
     def unlike_the_paper(self) -> Iterator[str]:
-        """A sentence if our benchmark scores are of another policy than the paper's, or of more or fewer prompts."""
+        """A sentence if ours are of another task or policy than the paper's, or of more or fewer prompts."""
+        if isinstance(self.source, HeldOut):
+            yield (
+                "The level of held-out accuracy does not compare with the published scores, of another policy on other"
+                " benchmarks; orders and signs of differences do."
+            )
+            return
         theirs = {(each.setting.model, each.setting.train_prompts) for each in self.printed}
         ours = {(each.model, each.train_prompts) for each in self.settings.values()} - theirs
-        if ours and not isinstance(self.source, HeldOut):
+        if ours:
             named = "; ".join(f"{model}, {prompts:,} prompts" for model, prompts in sorted(ours))
             yield (
                 f"Ours are of {named}: levels do not compare with the published ones, orders and signs of differences"
@@ -316,7 +338,7 @@ class _Maker:
             column.name: Published(
                 shares[column.name], shares[column.name] - others[column.name] if others else None
             )
-            for column in self.source.published
+            for column in self.published_columns
         }
 
 

@@ -1,6 +1,6 @@
 """One of the paper's tables as text: for a terminal, Markdown, LaTeX, CSV.
 
-Where the published scores are of other columns than ours they stand beside ours, else on a line below.
+Published scores, where they are shown, stand beside ours if ours are of another column, else on a line below.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class Line:
 
 
 def terminal(table: PaperTable) -> RenderableType:
-    """In 80 columns where the published scores stand beside ours; with nine benchmarks wider, and without sd."""
-    style = _NARROW if table.is_beside else _MEANS
+    """Held-out accuracy in 80 columns; with nine benchmarks wider, and without sd."""
+    style = _NARROW if table.is_held_out else _MEANS
     heads, lines = _heads(table, style), list(_lines(table, style))
     widths = [
         max(len(part) for cell in (head, *(line.cells[place] for line in lines if line.kind != "block"))
             for part in cell.split("\n"))
         for place, head in enumerate(heads)
     ]  # fmt: skip
-    room = _WIDTH - sum(widths[1:]) - len(widths) if table.is_beside else _LONGEST_NAME
+    room = _WIDTH - sum(widths[1:]) - len(widths) if table.is_held_out else _LONGEST_NAME
     widths[0] = min(widths[0], room)
     parts: list[RenderableType] = [_block(table, heads, widths, ())]
     for is_title, group in groupby(lines, lambda line: line.kind == "block"):
@@ -70,7 +70,7 @@ def _block(
     table: PaperTable, heads: Sequence[str] | None, widths: Sequence[int], lines: Sequence[Line]
 ) -> RichTable:
     block = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=heads is not None)
-    ours = len(widths) - 2 * len(table.published_columns) if table.is_beside else len(widths)
+    ours = len(widths) - 2 * len(table.published_columns) if table.is_held_out else len(widths)
     for place, width in enumerate(widths):
         block.add_column(
             Text(heads[place] if heads else ""),
@@ -126,15 +126,15 @@ def comma_separated(table: PaperTable) -> str:
 def footnotes(table: PaperTable) -> Iterator[str]:
     """What the reader of a table should know."""
     yield from table.notes
-    if not table.is_beside:
+    if not table.is_held_out:
         yield "For sd and intervals: --format markdown, latex or csv."
 
 
 def _heads(table: PaperTable, style: _Style) -> list[str]:
     """The columns' names, in two lines at most."""
     reference = table.layout.reference_name
-    heads = ["" if table.is_beside else "scores, %", "n"]
-    if not table.is_beside:
+    heads = ["" if table.is_held_out else "scores, %", "n"]
+    if not table.is_held_out:
         for column in table.columns:
             heads += [f"{column.title}\nmean", f"to\n{reference}"] if column.is_average else [column.title]
         return heads
@@ -151,7 +151,7 @@ def _lines(table: PaperTable, style: _Style) -> Iterator[Line]:
             yield Line("block", (title,))
         for row in rows:
             yield Line("ours", tuple(_ours(table, row, style)))
-            if not table.is_beside and row.published:
+            if not table.is_held_out and row.published:
                 yield Line("paper", tuple(_paper(table, row)))
 
 
@@ -162,9 +162,9 @@ def _ours(table: PaperTable, row: PaperRow, style: _Style) -> Iterator[str]:
         cell = row.cells.get(column.name)
         change = cell.difference if cell else None
         yield style.mean(cell) if cell and cell.values else ""
-        if column.is_average or table.is_beside:
+        if column.is_average or table.is_held_out:
             yield style.difference(change) if change else ""
-    if table.is_beside:
+    if table.is_held_out:
         below, of = row.below_start or (0, 0)
         yield f"{below}/{of}" if of else ""
         for column in table.published_columns:

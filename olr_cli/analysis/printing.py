@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from rich.console import Console, RenderableType
 
-from olr_cli.analysis import paper_text, table_text
+from olr_cli.analysis import cost_text, paper_text, table_text
 from olr_cli.analysis.arms_table import Table
+from olr_cli.analysis.cost_table import CostTable
 from olr_cli.analysis.paper_table import PaperTable
+from olr_cli.analysis.theory import text as theory_text
+from olr_cli.analysis.theory.table import TheoryTable
 
-_OF_ARMS: Mapping[str, Callable[[Table], str]] = {
-    "markdown": table_text.markdown,
-    "latex": table_text.latex,
-    "csv": table_text.comma_separated,
+AnyTable: TypeAlias = Table | PaperTable | CostTable | TheoryTable
+
+
+class _Printer(Protocol):
+    """A module that prints tables of one kind."""
+
+    def terminal(self, table: Any) -> RenderableType: ...
+
+    def markdown(self, table: Any) -> str: ...
+
+    def latex(self, table: Any) -> str: ...
+
+    def comma_separated(self, table: Any) -> str: ...
+
+    def footnotes(self, table: Any) -> Iterator[str]: ...
+
+
+_PRINTERS: Mapping[type[AnyTable], _Printer] = {
+    Table: table_text,
+    PaperTable: paper_text,
+    CostTable: cost_text,
+    TheoryTable: theory_text,
 }
-_OF_THE_PAPER: Mapping[str, Callable[[PaperTable], str]] = {
-    "markdown": paper_text.markdown,
-    "latex": paper_text.latex,
-    "csv": paper_text.comma_separated,
-}
 
 
-def text(table: Table | PaperTable, shape: str) -> str:
+def text(table: AnyTable, shape: str) -> str:
     """A table as ``markdown``, ``latex`` or ``csv``."""
-    return _OF_THE_PAPER[shape](table) if isinstance(table, PaperTable) else _OF_ARMS[shape](table)
+    printer = _PRINTERS[type(table)]
+    shapes = {"markdown": printer.markdown, "latex": printer.latex, "csv": printer.comma_separated}
+    return shapes[shape](table)
 
 
-def terminal(table: Table | PaperTable) -> RenderableType:
+def terminal(table: AnyTable) -> RenderableType:
     """A table for a terminal."""
-    return paper_text.terminal(table) if isinstance(table, PaperTable) else table_text.terminal(table)
+    return _PRINTERS[type(table)].terminal(table)
 
 
 def width(shown: RenderableType) -> int:
@@ -37,6 +56,6 @@ def width(shown: RenderableType) -> int:
     return Console(width=1000).measure(shown).maximum
 
 
-def footnotes(table: Table | PaperTable) -> Iterator[str]:
+def footnotes(table: AnyTable) -> Iterator[str]:
     """What the reader of a table should know."""
-    return paper_text.footnotes(table) if isinstance(table, PaperTable) else table_text.footnotes(table)
+    return _PRINTERS[type(table)].footnotes(table)

@@ -124,10 +124,7 @@ class HeldOut:
 
     def notes(self) -> Iterator[str]:
         """What ours are."""
-        yield (
-            "Ours: held-out accuracy at the end of training, on the run's own task. Its level does not compare with the"
-            " published scores, of another policy on other benchmarks; orders and signs of differences do."
-        )
+        yield "Ours: held-out accuracy at the end of training, on the run's own task."
 
 
 class BenchmarkScores:

@@ -58,7 +58,7 @@ def lots(
         Lot(
             " ".join(filter(None, (first.runs[0].noise or "clean", detail))),
             dict(sorted(values.items())),
-            _grpo_beside(first, arms),
+            grpo_beside(first, arms),
         )
         for first, values, detail in zip(firsts, several, details, strict=True)
     ]
@@ -70,7 +70,9 @@ def _rest(arm: Arm, setting: str, *sections: str) -> dict[str, object]:
     return {key: value for key, value in arm.runs[0].settings.items() if not key.startswith(left_out)}
 
 
-def _grpo_beside(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
+def grpo_beside(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """The first arm that differs from one in nothing but the method, and is GRPO; None if there is none."""
+
     def data_and_training(other: Arm) -> dict[str, object]:
         settings = other.runs[0].settings
         return {key: value for key, value in settings.items() if not key.startswith("method.")}

@@ -25,6 +25,14 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
         except UserError as error:
             print(f"Error: {error}", file=sys.stderr)
             raise typer.Exit(2) from None
+        except FileNotFoundError as error:
+            from olr_cli.runs.store import told_of_removed_shard
+
+            sentence = told_of_removed_shard(error)
+            if sentence is None:
+                raise
+            print(f"Error: {sentence}", file=sys.stderr)
+            raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)
             raise typer.Exit(130) from None

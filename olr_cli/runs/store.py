@@ -10,7 +10,7 @@ step does not wait for the disk.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
@@ -28,6 +28,7 @@ _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
     "rollouts": RolloutRecord,
 }
 _SHARD = re.compile(r"step-(\d{6,})\.parquet")
+_SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
 
 
 class RunStore:
@@ -116,7 +117,10 @@ def newest_shard(run: Path) -> int:
 
 
 def scan_labels(run: Path) -> pl.LazyFrame:
-    """The labels table, complete steps only.
+    """The labels table: the steps that are complete now, also of a run that is being written.
+
+    Collecting it raises FileNotFoundError if the run is resumed meanwhile, which removes the steps after the checkpoint
+    (`told_of_removed_shard`).
 
     Raises:
         UserError: there is none yet, or a shard is torn, foreign or of a newer version; the shard is named.
@@ -129,12 +133,21 @@ def scan_rollouts(run: Path) -> pl.LazyFrame:
     return _scan(run, "rollouts")
 
 
-def read_rollout_steps(run: Path, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The rollouts of one complete step after the other, in the order they were made; errors as for `scan_labels`."""
+def read_rollout_steps(
+    run: Path, columns: Sequence[str], steps: Container[int] | None = None
+) -> Iterator[pl.DataFrame]:
+    """The rollouts of one complete step after the other, in the order they were made; errors as for `scan_labels`.
+
+    Args:
+        run: the run directory.
+        columns: to read.
+        steps: only these of the complete steps; by default all.
+    """
     import polars as pl
 
     for shard in _shards(run, "rollouts"):
-        yield pl.read_parquet(shard, columns=list(columns))
+        if steps is None or _step_of(shard) in steps:
+            yield pl.read_parquet(shard, columns=list(columns))
 
 
 def _scan(run: Path, table: str) -> pl.LazyFrame:
@@ -145,6 +158,14 @@ def _scan(run: Path, table: str) -> pl.LazyFrame:
 
 def _shards(run: Path, table: str) -> list[Path]:
     """The shards of the complete steps, each of them checked."""
+    try:
+        return _checked(run, table)
+    except FileNotFoundError:
+        # A resume has removed steps since they were listed; what it keeps is there to stay.
+        return _checked(run, table)
+
+
+def _checked(run: Path, table: str) -> list[Path]:
     shards = [run / table / f"step-{step:06d}.parquet" for step in stored_steps(run)]
     if not shards:
         raise UserError(f"{run} holds no complete step yet; train it for at least one step")
@@ -158,20 +179,20 @@ def check_shard(shard: Path, table: str) -> None:
 
     Raises:
         UserError: it is torn, foreign, or newer than this program.
+        FileNotFoundError: it has gone.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import polars as pl
 
     try:
-        metadata = pq.read_metadata(shard)
-    except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+        # A quarter of the time that pyarrow's takes, which counts: there is a shard a step.
+        marks = pl.read_parquet_metadata(shard)
+    except FileNotFoundError:
+        raise
+    except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(
             f"{shard} is torn or not Parquet ({first_line(error)}); restore it from a copy, or train anew in another"
             " --run-dir (of an unfinished run, --resume makes the steps after the last checkpoint again)"
         ) from None
-    marks = {
-        key.decode(): value.decode() for key, value in (metadata.metadata or {}).items() if key[:4] == b"olr."
-    }
     if marks.get("olr.table") != table:
         raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")
     version = int(marks.get("olr.schema_version", "0"))
@@ -179,6 +200,17 @@ def check_shard(shard: Path, table: str) -> None:
         raise UserError(
             f"{shard} was written by a newer olr (schema {version}, this one reads up to {SCHEMA_VERSION}); upgrade olr"
         )
+
+
+def told_of_removed_shard(error: FileNotFoundError) -> str | None:
+    """A sentence for the user if the missing file is a shard, which went after it had been found; else None."""
+    shard = _SHARD_IN_TEXT.search(str(error))
+    if shard is None:
+        return None
+    return (
+        f"{shard[0].strip()} was removed while the run was read: the run was resumed from its last checkpoint, and"
+        " makes the later steps again; repeat the command"
+    )
 
 
 def _step_of(shard: Path) -> int | None:

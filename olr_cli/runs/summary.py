@@ -13,27 +13,33 @@ from olr_cli.supervision.metrics import label_metrics
 
 
 def run_summary(run: Path) -> list[str]:
-    """Held-out accuracy before and after, accuracy of selected labels, effective noise against initial noise."""
-    import polars as pl
-
-    labels = scan_labels(run).collect()
+    """What `outcomes` tells, the signs of collapse, and what to do next."""
     lines = ["", f"Finished {run} ({read_manifest(run)['name']})"]
-    lines += _held_out(read_metrics(run))
-    selected = labels["is_selected"].sum()
-    if selected:
-        right = label_metrics(labels).get("label/selected_accuracy")
-        shown = "" if right is None else f", right in {right:.1%}"
-        lines.append(f"  labels replaced by the majority   {selected:,} times{shown}")
-    last = label_metrics(labels.filter(pl.col("visit") == labels["visit"].max()))
-    if "label/effective_noise" in last:
-        marked = last.get("label/initial_noise")
-        initially = "" if marked is None else f" (initially marked: {marked:.1%})"
-        lines.append(f"  wrong labels, last epoch          {last['label/effective_noise']:.1%}{initially}")
+    lines += [f"  {name:<34}{value}" for name, value in outcomes(run)]
     lines += [f"  sign of collapse after step {step}: {sign}" for step, sign in signs_of_collapse(run)]
     note = mixture_note(read_recipe(run).model.path)
     if note is not None:
         lines.append(f"Note: {note}")
     return [*lines, f"Next: olr analyze {run} --figure dynamics"]
+
+
+def outcomes(run: Path) -> list[tuple[str, str]]:
+    """Held-out accuracy before and after, accuracy of selected labels, effective noise against initial noise."""
+    import polars as pl
+
+    labels = scan_labels(run).collect()
+    told = _held_out(read_metrics(run))
+    selected = labels["is_selected"].sum()
+    if selected:
+        right = label_metrics(labels).get("label/selected_accuracy")
+        shown = "" if right is None else f", right in {right:.1%}"
+        told.append(("labels replaced by the majority", f"{selected:,} times{shown}"))
+    last = label_metrics(labels.filter(pl.col("visit") == labels["visit"].max()))
+    if "label/effective_noise" in last:
+        marked = last.get("label/initial_noise")
+        initially = "" if marked is None else f" (initially marked: {marked:.1%})"
+        told.append(("wrong labels, last epoch", f"{last['label/effective_noise']:.1%}{initially}"))
+    return told
 
 
 def signs_of_collapse(run: Path) -> list[tuple[int, str]]:
@@ -43,14 +49,14 @@ def signs_of_collapse(run: Path) -> list[tuple[int, str]]:
     return [(int(line["step"]), sign) for line in read_metrics(run) for sign in watch.signs(line)]
 
 
-def _held_out(lines: list[Metrics]) -> list[str]:
+def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
     measured = [line for line in lines if "eval/avg" in line]
     if len(measured) < 2:
         return []
     first, last = measured[0], measured[-1]
     return [
-        f"  held-out accuracy (avg)           {first['eval/avg']:.1%} -> {last['eval/avg']:.1%}{_interval(last)}",
-        f"  held-out accuracy (majority)      {first['eval/majority']:.1%} -> {last['eval/majority']:.1%}",
+        ("held-out accuracy (avg)", f"{first['eval/avg']:.1%} -> {last['eval/avg']:.1%}{_interval(last)}"),
+        ("held-out accuracy (majority)", f"{first['eval/majority']:.1%} -> {last['eval/majority']:.1%}"),
     ]
 
 

@@ -53,6 +53,20 @@ def test_the_end_of_warmup_is_named_once(tmp_path):
     assert ["warm-up ends" in panel for panel in found] == [False, False, True, False, False, False]
 
 
+def test_the_areas_of_many_arms_are_named_once(tmp_path):
+    for arm in ("one", "two", "three"):
+        write_history(tmp_path / arm, arm=arm, method={"name": "grpo"}, **SMALL)
+    chart = drawn(tmp_path)
+    assert texts(chart) == [[]] * 6
+    (legend,) = chart.figure.legends
+    named = {
+        text.get_text(): patch.get_facecolor()
+        for text, patch in zip(legend.texts, legend.get_patches(), strict=True)
+    }
+    colours = {area.get_facecolor()[0].tobytes() for axes in chart.figure.axes for area in axes.collections}
+    assert len(named) == 3 and len(set(named.values())) == len(colours) == 3
+
+
 def test_several_arms_are_pairs_of_panels(tmp_path):
     for noise in ("inactive", "active"):
         write_history(tmp_path / noise, noise=noise, **SMALL)

@@ -163,6 +163,13 @@ def test_a_method_without_labels_has_no_effective_noise_and_says_so(tmp_path):
     }
 
 
+def test_a_mixed_method_is_named_in_lines_that_fit_a_panel(tmp_path):
+    mixed = {"name": "small_loss_selection", "penalty_weight": 0.01}
+    chart = drawn(write_history(tmp_path / "run", method=mixed, **SMALL))
+    (text,) = (text.get_text() for text in chart.figure.axes[1].texts)
+    assert text.splitlines()[1:] == ["(method small_loss_selection", "+ confidence_penalty)"]
+
+
 def test_the_threshold_of_the_ablation_is_the_runs_own(chart):
     assert chart.figure.axes[4].get_xlabel() == "epoch (δ = 0.02)"
 

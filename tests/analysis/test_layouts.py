@@ -25,7 +25,7 @@ def olr(threshold="0.02", warmup=3, **others):
 
 
 def table_of(name, *places, models=()):
-    return build(LAYOUTS[name], group(find_runs(places)), models)
+    return build(LAYOUTS[name], group(find_runs(places)), models, with_published=True)
 
 
 def names(table, block):

@@ -86,9 +86,31 @@ def test_the_papers_baselines_are_a_table_and_nothing_else(arms):
     assert result.exit_code == 0, result.output
     assert not (arms / "figures").exists()
     assert "before training" in result.stdout and "Small-loss Selection" in result.stdout
+    assert "aper ID" not in result.stdout and "Published" not in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith(f"Next: olr analyze {arms} --table baselines --compare paper ")
+
+
+def test_the_published_numbers_stand_beside_on_request(arms):
+    result = olr(arms, "--table", "baselines", "--compare", "paper")
+    assert result.exit_code == 0, result.output
     assert "Published: Qwen3-4B-Base trained on 800 prompts" in result.stdout
     last = result.stdout.splitlines()[-1]
-    assert last.startswith(f"Next: olr analyze {arms} --table baselines --format markdown")
+    assert last.startswith(f"Next: olr analyze {arms} --table baselines --compare paper --format markdown")
+    told = json.loads(olr(arms, "--table", "baselines", "--compare", "paper", "--json").stdout)
+    assert any(line["published"] is not None for line in told["tables"]["baselines"]["rows"])
+
+
+def test_compare_takes_the_paper_and_goes_with_its_tables_alone(arms):
+    assert (
+        "--compare papr: tables can be compared with the published numbers alone: --compare paper"
+        in refused(arms, "--table", "baselines", "--compare", "papr")
+    )
+    for words in ([arms, "--table", "arms"], [arms], [arms / "olr1"], ["--figure", "phase"]):
+        assert "--compare paper is for the paper's tables; name one with --table" in refused(
+            *words, "--compare", "paper"
+        )
+    assert not (arms / "figures").exists()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +136,8 @@ def test_the_papers_baselines_as_json_are_rows_and_notes(arms):
         if (line["block"], line["method"]) == ("Active noise 0.5", "grpo") and line["n"]
     )
     assert (grpo["n"], grpo["column"]) == (2, "eval/avg")
-    assert any("Published" in note for note in told["notes"])
+    assert "published" not in grpo
+    assert not any("Published" in note for note in told["notes"])
 
 
 def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables_only(arms, tmp_path):
@@ -234,8 +257,9 @@ def test_it_needs_no_torch(run, words):
 
 
 def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path):
-    result = olr("--figure", "coherence", "--out", tmp_path / "none")
-    assert result.exit_code == 2
-    assert "name the run directories to analyse" in result.stderr
+    for words in (["--figure", "coherence"], ["--table", "arms"], ["--report"]):
+        result = olr(*words, "--out", tmp_path / "none")
+        assert result.exit_code == 2
+        assert "name the run directories to analyse" in result.stderr
     assert olr("--figure", "phase", "--out", tmp_path / "figures").exit_code == 0
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".pdf", ".csv"}

@@ -64,7 +64,16 @@ def test_help_imports_nothing_heavy():
 def test_help_and_version():
     result = olr("--help")
     assert result.exit_code == 0
-    for command in ("inject-noise", "train", "analyze", "replay", "recipes", "make-policy"):
+    for command in (
+        "inject-noise",
+        "train",
+        "analyze",
+        "rollouts",
+        "audit",
+        "replay",
+        "recipes",
+        "make-policy",
+    ):
         assert command in result.output
     assert re.fullmatch(r"olr \d+\.\d+\.\d+\n", olr("--version").output)
 
@@ -118,7 +127,12 @@ def test_the_manifest_and_metrics_tell_the_run(run):
         "label/effective_noise",
         "policy/kl",
         "rollout/reward",
+        "time/rollouts",
+        "time/verification",
+        "time/labels",
         "time/update",
+        "time/store",
+        "time/step",
     } <= set(last)
 
 

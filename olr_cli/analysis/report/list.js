@@ -1,0 +1,172 @@
+// The list of prompts and its controls. Only rows in view are in the document, so that thousands scroll like a dozen.
+
+const SPARE_ROWS = 8;  // rendered above and below those in view
+let shown = [], opened = null, rowHeight = 40, detail = null;
+const nodes = new Map();  // place among the shown -> its element
+
+const extra = () => (detail ? detail.offsetHeight : 0);
+const top = (place) => place * rowHeight + (opened !== null && place > opened ? extra() : 0);
+
+function render() {
+  const list = $("rows"), table = $("table");
+  list.style.height = `${shown.length * rowHeight + extra()}px`;
+  const above = table.scrollTop, below = above + table.clientHeight;
+  const at = (y) => Math.floor((opened !== null && y > (opened + 1) * rowHeight
+    ? Math.max(y - extra(), (opened + 1) * rowHeight) : y) / rowHeight);
+  const first = Math.max(0, at(above) - SPARE_ROWS);
+  const last = Math.min(shown.length - 1, at(below) + SPARE_ROWS);
+  for (const [place, node] of nodes) {
+    const isUsed = place === opened || node.contains(document.activeElement);
+    if ((place < first || place > last) && !isUsed) {
+      node.remove();
+      nodes.delete(place);
+    }
+  }
+  for (let place = first; place <= last; place++) {
+    if (nodes.has(place)) continue;
+    const node = row(place);
+    nodes.set(place, node);
+    // In the order of the list, for whoever reads the document and not the page.
+    const next = Math.min(...[...nodes.keys()].filter((other) => other > place));
+    list.insertBefore(node, nodes.get(next) ?? null);
+  }
+  for (const [place, node] of nodes) node.style.transform = `translateY(${top(place)}px)`;
+  if (detail) detail.style.transform = `translateY(${(opened + 1) * rowHeight}px)`;
+}
+
+function choose() {
+  shown = matching();
+  opened = detail = null;
+  nodes.clear();
+  $("rows").replaceChildren();
+  $("count").textContent = `${shown.length.toLocaleString("en")} of ${run.size.toLocaleString("en")} prompts`;
+  $("table").setAttribute("aria-rowcount", shown.length + 1);
+  $("table").scrollTop = 0;
+  render();
+}
+
+let isDue = false;
+function renderSoon() {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => { isDue = false; render(); });
+}
+
+function toggle(place) {
+  const before = opened;
+  if (before !== null) {
+    nodes.get(before)?.classList.remove("opened");
+    nodes.get(before)?.querySelector(".open").setAttribute("aria-expanded", "false");
+    detail?.remove();
+    detail = opened = null;
+  }
+  if (place !== before) {
+    opened = place;
+    const node = nodes.get(place);
+    node.classList.add("opened");
+    node.querySelector(".open").setAttribute("aria-expanded", "true");
+    detail = details(shown[place]);
+    node.after(detail);
+    new ResizeObserver(renderSoon).observe(detail);
+  }
+  render();
+}
+
+function heads() {
+  const made = columns.map(({ key, name }) => {
+    const head = make("div", `cell ${key}`);
+    head.setAttribute("role", "columnheader");
+    const button = make("button", "", name);
+    button.type = "button";
+    button.addEventListener("click", () => sortBy(key, order.key === key ? !order.ascending : true));
+    head.append(button);
+    return head;
+  });
+  $("heads").replaceChildren(...made);
+  $("sort").replaceChildren(...columns.map(({ key, name }) => new Option(name, key)));
+}
+
+function sortBy(key, ascending) {
+  Object.assign(order, { key, ascending });
+  const word = ascending ? "ascending" : "descending";
+  [...$("heads").children].forEach((head, i) => {
+    if (columns[i].key === key) head.setAttribute("aria-sort", word);
+    else head.removeAttribute("aria-sort");
+  });
+  $("sort").value = key;
+  $("direction").textContent = ascending ? "\u2191" : "\u2193";
+  $("direction").setAttribute("aria-label", `Order: ${word}`);
+  arrange();
+  choose();
+}
+
+function legend() {
+  const there = new Set(run.kind);
+  const items = [RIGHT, WRONG_LABEL, GIVEN, OTHER, NO_MAJORITY].filter((kind) => there.has(kind)).map((kind) => {
+    const { css, name } = KINDS[kind];
+    const item = make("span");
+    item.append(make("span", `swatch ${css}`), name);
+    return item;
+  });
+  $("legend").replaceChildren("Majority answer: ", ...items);
+}
+
+async function show(number) {
+  const loaded = await load(number);
+  if (Number($("run").value) !== number) return;  // another one was chosen meanwhile
+  run = loaded;
+  searched = null;
+  $("noise").replaceChildren(new Option("any", ""),
+    ...run.noiseTypes.map((name, i) => new Option(name || "unknown", i)));
+  for (const name of ["search", "changed", "majority"]) $(name).value = "";
+  legend();
+  $("prompts-note").textContent = `At most ${run.samples} responses of the first and of the last visit are in this`
+    + ` file, cut to ${run.longest.toLocaleString("en")} characters. ${run.questionsNote}`;
+  $("tools").hidden = $("table").hidden = false;
+  measure();
+  sortBy("id", true);
+  setTimeout(() => { searched ??= haystacks(); });  // so that the first letter typed finds them ready
+}
+
+function measure() {
+  rowHeight = parseFloat(getComputedStyle($("table")).getPropertyValue("--row-height"));
+}
+
+function listen() {
+  $("tools").addEventListener("submit", (event) => event.preventDefault());
+  $("search").addEventListener("input", choose);
+  for (const name of Object.keys(filters)) $(name).addEventListener("change", choose);
+  $("run").addEventListener("change", () => show(Number($("run").value)));
+  $("run").closest("label").hidden = $("run").options.length < 2;
+  $("sort").addEventListener("change", () => sortBy($("sort").value, true));
+  $("direction").addEventListener("click", () => sortBy(order.key, !order.ascending));
+  $("table").addEventListener("scroll", renderSoon, { passive: true });
+  window.addEventListener("resize", () => { measure(); renderSoon(); });
+  $("rows").addEventListener("click", (event) => {
+    const node = event.target.closest(".row");
+    // Who selects text in a row does not mean to open it.
+    const isMeant = event.target.closest(".open") || !getSelection().toString();
+    if (node && isMeant) toggle(Number(node.dataset.place));
+  });
+  $("rows").addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const node = event.target.closest(".row");
+    if (!step || !node) return;
+    event.preventDefault();
+    const place = Math.min(Math.max(Number(node.dataset.place) + step, 0), shown.length - 1);
+    const table = $("table"), head = $("heads").offsetHeight;
+    if (top(place) < table.scrollTop) table.scrollTop = top(place);
+    const end = top(place) + rowHeight + head - table.clientHeight;
+    if (end > table.scrollTop) table.scrollTop = end;
+    render();
+    nodes.get(place).querySelector(".open").focus({ preventScroll: true });
+  });
+}
+
+if (typeof DecompressionStream === "undefined") {
+  $("count").textContent = "This browser is too old to unpack the prompts; any of 2023 or later can.";
+} else {
+  heads();
+  listen();
+  show(Number($("run").value));
+}

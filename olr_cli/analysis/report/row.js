@@ -1,0 +1,130 @@
+// A prompt's row. What comes from a run is written as text: no string here ever becomes HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(tag, css, content) {
+  const made = document.createElement(tag);
+  if (css) made.className = css;
+  if (content !== undefined) made.textContent = content;
+  return made;
+}
+
+/** Text from a run, whose direction of writing ends with it. */
+const isolated = (content, css) => make("bdi", css, content);
+
+function drawn(tag, attributes, parent) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (parent) parent.append(made);
+  return made;
+}
+
+/** Runs of visits with the same value: [first, last, value], visits from 1. */
+function stretches(p, value) {
+  const found = [];
+  for (let visit = 1; visit <= run.last[p]; visit++) {
+    const now = value(p * run.visits + visit - 1);
+    const latest = found[found.length - 1];
+    if (latest && latest[2] === now) latest[1] = visit;
+    else found.push([visit, visit, now]);
+  }
+  return found;
+}
+
+const span = (first, last) => (first === last ? `visit ${first}` : `visits ${first} to ${last}`);
+
+function picture(css, width, label) {
+  return drawn("svg", {
+    class: css, viewBox: `0 0 ${width} 1`, preserveAspectRatio: "none", role: "img", "aria-label": label,
+  });
+}
+
+/** A cell a visit; kinds differ in colour and in height. */
+function strip(p) {
+  const kinds = stretches(p, (cell) => run.kind[cell]);
+  const told = kinds.map(([first, last, kind]) => `${span(first, last)}: ${KINDS[kind]?.name ?? "not visited"}`);
+  const made = picture("strip", run.visits, told.join("; "));
+  drawn("title", {}, made).textContent = told.join("\n");
+  // One path a kind: a page of rows would have thousands of rectangles.
+  const gap = run.visits > 40 ? 0 : 0.12;
+  const outlines = {};
+  for (const [first, last, kind] of kinds) {
+    if (kind === NO_VISIT) continue;
+    const { height } = KINDS[kind];
+    const width = gap ? 1 - gap : last - first + 1;
+    for (let visit = first; visit <= (gap ? last : first); visit++) {
+      const cell = `M${(visit - 1 + gap / 2).toFixed(2)} 1v${-height}h${width}v${height}z`;
+      outlines[kind] = (outlines[kind] ?? "") + cell;
+    }
+  }
+  for (const [kind, d] of Object.entries(outlines)) drawn("path", { class: KINDS[kind].css, d }, made);
+  return made;
+}
+
+function line(p) {
+  const start = p * run.visits;
+  const rates = Array.from({ length: run.last[p] }, (_, v) => passRate(start + v));
+  const shownRate = rates[rates.length - 1].toFixed(2);
+  const made = picture("line", Math.max(run.visits - 1, 1), `pass rate ${rates[0].toFixed(2)} at first, ${shownRate} now`);
+  const end = rates.length === 1 ? [rates[0]] : [];  // a single visit is a level line
+  const points = [...rates, ...end].map((rate, v) => `${v},${(1 - rate).toFixed(3)}`);
+  drawn("polyline", { points: points.join(" "), "vector-effect": "non-scaling-stroke" }, made);
+  const cell = make("span", "trend");
+  cell.append(made, make("span", "number", shownRate));
+  return cell;
+}
+
+const verdict = ["", "wrong", "right"];
+
+function label(p) {
+  const made = make("span", "label");
+  const right = verdict[run.label_right[p]];
+  made.append(isolated(text(run.label[final(p)]) || "\u2013"));
+  if (right) {
+    const mark = make("span", `mark ${right}`, right === "right" ? "\u2713" : "\u2717");
+    mark.setAttribute("role", "img");
+    mark.setAttribute("aria-label", right);
+    made.append(mark);
+  }
+  return made;
+}
+
+function replaced(p) {
+  const first = run.firstReplaced[p];
+  if (!first) return make("span", "dim", "never");
+  const now = run.source[final(p)] === run.replaced ? "" : " (not now)";
+  const made = make("span", "", `visit ${first} \u2192 `);
+  made.append(isolated(text(run.label[p * run.visits + first - 1])), now);
+  return made;
+}
+
+function cell(key, content) {
+  const made = make("div", `cell ${key}`);
+  made.setAttribute("role", "cell");
+  made.append(content);
+  return made;
+}
+
+function row(place) {
+  const p = shown[place];
+  const made = make("div", "row");
+  made.setAttribute("role", "row");
+  made.setAttribute("aria-rowindex", place + 2);
+  made.dataset.place = place;
+  const button = make("button", "open");
+  button.type = "button";
+  button.setAttribute("aria-expanded", "false");
+  button.append(isolated(run.ids[p]));
+  made.append(
+    cell("id", button),
+    cell("question", isolated(question(p).slice(0, 200))),
+    cell("noise", run.noiseTypes[run.noise[p]] || "unknown"),
+    cell("given", isolated(text(run.given[p]) || "\u2013")),
+    cell("true", isolated(text(run.true[p]) || "\u2013")),
+    cell("label", label(p)),
+    cell("strip", strip(p)),
+    cell("rate", line(p)),
+    cell("changed", replaced(p)),
+  );
+  return made;
+}

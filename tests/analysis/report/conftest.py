@@ -1,0 +1,93 @@
+"""A browser without a window, started once, and pages that remember what went wrong in them."""
+
+import os
+import shutil
+
+import pytest
+
+INSTALLED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+REMEDY = "no Chromium: apt-get install chromium, or .venv/bin/playwright install chromium"
+REMEMBER = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => violations.push(event.violatedDirective));
+"""
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Chromium as the system has it, else Playwright's own."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    found = next(filter(None, map(shutil.which, INSTALLED)), None)
+    # A browser that root starts needs to be told that it is not shut in.
+    words = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as driver:
+        if found is None and not os.path.exists(driver.chromium.executable_path):
+            pytest.skip(REMEDY)
+        browser = driver.chromium.launch(executable_path=found, args=words)
+        yield browser
+        browser.close()
+
+
+class Tab:
+    """A page in the browser.
+
+    Attributes:
+        page: Playwright's.
+        errors: on the console, and uncaught.
+        requests: addresses of whatever was loaded.
+    """
+
+    def __init__(self, page, file):
+        self.page, self.errors, self.requests = page, [], []
+        page.set_default_timeout(20_000)
+        page.add_init_script(REMEMBER)
+        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}") or dialog.dismiss())
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(file.as_uri())
+        self.rows.first.wait_for()
+
+    @property
+    def rows(self):
+        """The rows that are in the document."""
+        return self.page.locator("#rows .row")
+
+    @property
+    def count(self):
+        """What is said of the number of prompts."""
+        return self.page.locator("#count").text_content()
+
+    def ids(self):
+        """Of the prompts in the document, from the top."""
+        return [text.strip() for text in self.page.locator("#rows .cell.id").all_text_contents()]
+
+    def search(self, words):
+        self.page.locator("#search").fill(words)
+
+    def choose(self, control, value):
+        self.page.locator(f"#{control}").select_option(value)
+
+    def sort(self, name):
+        self.page.get_by_role("columnheader", name=name, exact=True).get_by_role("button").click()
+
+    def open(self, place=0):
+        self.rows.nth(place).locator(".open").click()
+        self.page.locator(".response, .responses .note").first.wait_for()
+
+    def violations(self):
+        return self.page.evaluate("violations")
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Opens a file in a tab of its own."""
+    contexts = []
+
+    def opened(file, **settings):
+        contexts.append(chromium.new_context(**settings))
+        return Tab(contexts[-1].new_page(), file)
+
+    yield opened
+    for context in contexts:
+        context.close()

@@ -1,0 +1,172 @@
+"""Reports as their readers get them: small runs to report on, and what is in a page."""
+
+import base64
+import html.parser
+import json
+import zlib
+from dataclasses import dataclass, field
+from unittest import mock
+
+import numpy as np
+
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.report.build import write_report
+from olr_cli.data.training import training_prompts
+from olr_cli.recipe_files import validate
+from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
+from olr_cli.runs.store import RunStore
+from olr_cli.supervision.records import LabelRecord, RolloutRecord
+
+VOID = {"meta", "link", "input", "br"}
+KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32}
+
+
+@dataclass
+class Page(html.parser.HTMLParser):
+    """What is in a page: elements in order, the text of each kind of element, and the data."""
+
+    source: str
+    elements: list = field(default_factory=list)
+    texts: dict = field(default_factory=dict)
+    blocks: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        super().__init__()
+        self.open = []
+        self.feed(self.source)
+        assert self.open == [], "every element is closed"
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        opened, _ = self.open.pop()
+        assert opened == tag
+
+    def handle_data(self, data):
+        for tag in {tag for tag, _ in self.open}:
+            self.texts[tag] = self.texts.get(tag, "") + data
+        if self.open and "data-kind" in self.open[-1][1]:
+            attributes = self.open[-1][1]
+            self.blocks[attributes["id"]] = unpacked(attributes["data-kind"], data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def unpacked(kind, text):
+    content = zlib.decompress(base64.b64decode(text))
+    return json.loads(content) if kind == "json" else np.frombuffer(content, KINDS[kind])
+
+
+def report(*runs, out=None, notes=(), with_figures=False):
+    """The report of some runs, written beside the first; without figures it is there in no time."""
+    arms, folder = group(find_runs(runs)), out or runs[0].parent / "report"
+    if with_figures:
+        return write_report(arms, folder, notes)
+    with without_figures():
+        return write_report(arms, folder, notes)
+
+
+def without_figures():
+    """Reports have no figures meanwhile."""
+    return mock.patch("olr_cli.analysis.report.build.drawings", lambda arms: [])
+
+
+def read(file):
+    return Page(file.read_text("utf-8"))
+
+
+def label(prompt_id, visit, step, **changes):
+    """A clean prompt's visit, with the right majority, but for some columns."""
+    columns = {
+        "prompt_id": prompt_id,
+        "visit": visit,
+        "step": step,
+        "noise_type": "clean",
+        "true_answer": "7",
+        "given_label": "7",
+        "noisy_label": None,
+        "noisy_label_count": None,
+        "true_answer_count": 2,
+        "given_label_count": 2,
+        "majority_answer": "7",
+        "majority_count": 2,
+        "rollouts": 2,
+        "answered": 2,
+        "pass_rate": 1.0,
+        "slope": 0.0,
+        "historical_majority": "7",
+        "is_consistent": True,
+        "is_selected": False,
+        "effective_label": "7",
+        "label_source": "given",
+        "majority_is_correct": True,
+        "majority_is_noisy_label": None,
+        "effective_label_is_correct": True,
+        "reward_mean": 1.0,
+        "has_zero_variance": True,
+        "trains": True,
+    }
+    return LabelRecord(**(columns | changes))
+
+
+def rollout(prompt_id, visit, step, sample, **changes):
+    columns = {
+        "prompt_id": prompt_id,
+        "visit": visit,
+        "step": step,
+        "sample": sample,
+        "view": "original",
+        "response": "seven",
+        "answer": "7",
+        "answer_class": "7",
+        "reward": 1.0,
+        "is_correct": True,
+        "tokens": 3,
+        "truncated": False,
+        "mean_logprob": None,
+        "entropy": None,
+        "self_certainty": None,
+    }
+    return RolloutRecord(**(columns | changes))
+
+
+def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
+    """A run directory with the given records.
+
+    Args:
+        run: the new directory.
+        steps: of each step the labels and the rollouts.
+        rows: of the training file; by default the data are gone.
+        arm: as in a sweep's manifest.
+        name: of the recipe.
+        settings: other keys of the recipe.
+    """
+    run.mkdir(parents=True)
+    data = run.parent / f"{run.name}-data.jsonl"
+    tree = {"name": name, "data": {"train": str(data)}, "model": {"path": "some/model"}, **(settings or {})}
+    recipe = validate(tree, str(run))
+    (run / "recipe.yaml").write_text(recipe_yaml(recipe), "utf-8")
+    digest = ""
+    if rows is not None:
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        digest = training_prompts(recipe).digest
+    store = RunStore(run)
+    for number, (labels, rollouts) in enumerate(steps, start=1):
+        store.append(number, labels, rollouts)
+    lines = [{"step": step, "epoch": step, "rollout/reward": 1.0} for step in range(1, len(steps) + 1)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    prompts = len({each.prompt_id for labels, _ in steps for each in labels})
+    manifest = {
+        "schema_version": MANIFEST_VERSION,
+        "name": name,
+        "arm": arm,
+        "status": "finished",
+        "attempts": [],
+        "data": {"train": {"prompts": prompts, "digest": digest, "source": str(data)}},
+    }
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    return run

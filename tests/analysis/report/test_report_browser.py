@@ -1,0 +1,256 @@
+"""The report in a real browser, from a file."""
+
+import pytest
+from histories import write_history
+from pages import label, report, rollout, write_run
+
+MANY = 4000
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    run = write_history(tmp_path_factory.mktemp("one") / "run", prompts=30, prompts_per_step=10, epochs=6)
+    return report(run, with_figures=True)
+
+
+@pytest.fixture(scope="module")
+def two_arms(tmp_path_factory):
+    place = tmp_path_factory.mktemp("two")
+    small = {"prompts": 12, "prompts_per_step": 6, "epochs": 3}
+    write_history(place / "a", arm="grpo", method={"name": "grpo"}, **small)
+    write_history(place / "b", arm="olr", noise="inactive", **small)
+    return report(place / "a", place / "b")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    settings = {"prompts": MANY, "prompts_per_step": 2000, "epochs": 4, "store_rollouts": False}
+    return report(write_history(tmp_path_factory.mktemp("many") / "run", **settings))
+
+
+def test_a_report_loads_from_a_file_without_error_and_asks_for_nothing_else(one, open_page):
+    tab = open_page(one)
+    assert tab.errors == [] and tab.violations() == []
+    assert [url for url in tab.requests if not url.startswith("data:")] == [one.as_uri()]
+    assert tab.count == "30 of 30 prompts"
+    assert tab.ids() == [str(number) for number in range(len(tab.ids()))]
+
+
+def test_a_search_finds_ids_and_answers_and_all_words_must_be_there(one, open_page):
+    tab = open_page(one)
+    tab.search("17")
+    assert tab.ids() == ["17"]
+    tab.search("no such thing")
+    assert tab.count == "0 of 30 prompts" and tab.ids() == []
+    tab.search("17 10")
+    assert tab.ids() == ["17"], "10 is the true answer of every prompt"
+    tab.search("")
+    assert tab.count == "30 of 30 prompts"
+
+
+def test_columns_sort_both_ways(one, open_page):
+    tab = open_page(one)
+    tab.sort("prompt")
+    assert tab.ids()[0] == "29"
+    tab.sort("pass rate")
+    rates = [float(text) for text in tab.page.locator("#rows .cell.rate .number").all_text_contents()]
+    assert rates == sorted(rates)
+    assert tab.page.locator("[aria-sort=ascending]").text_content().startswith("pass rate")
+    tab.choose("sort", "noise")
+    noises = tab.page.locator("#rows .cell.noise").all_text_contents()
+    assert noises == sorted(noises)
+    tab.page.locator("#direction").click()
+    assert tab.page.locator("#rows .cell.noise").first.text_content() == "clean"
+
+
+def test_filters_hold_together(one, open_page):
+    tab = open_page(one)
+    tab.page.locator("#noise").select_option(label="active")
+    assert tab.count == "15 of 30 prompts"
+    tab.choose("majority", "right")
+    right = int(tab.count.split()[0])
+    tab.choose("majority", "wrong")
+    wrong = int(tab.count.split()[0])
+    tab.choose("majority", "none")
+    assert right + wrong + int(tab.count.split()[0]) == 15
+    tab.choose("majority", "")
+    tab.choose("changed", "never")
+    never = int(tab.count.split()[0])
+    tab.choose("changed", "ever")
+    assert int(tab.count.split()[0]) + never == 15
+    assert all("visit" in text for text in tab.page.locator("#rows .cell.changed").all_text_contents())
+
+
+def test_an_opened_prompt_shows_its_history_and_a_few_responses(one, open_page):
+    tab = open_page(one)
+    tab.open(1)
+    detail = tab.page.locator(".detail")
+    assert detail.locator("tbody tr").count() == 6
+    assert detail.locator(".response").count() == 8
+    heads = detail.locator("h4").all_text_contents()
+    assert heads == ["visit 1: 4 of 8 responses", "visit 6: 4 of 8 responses"]
+    assert "boxed" in detail.locator(".response pre").first.text_content()
+    tab.rows.nth(1).locator(".open").click()
+    assert detail.count() == 0
+
+
+def test_the_list_can_be_used_with_a_keyboard(one, open_page):
+    tab = open_page(one)
+    tab.rows.first.locator(".open").focus()
+    for _ in range(25):
+        tab.page.keyboard.press("ArrowDown")
+    focused = tab.page.locator(".open:focus")
+    assert focused.text_content() == "25"
+    tab.page.keyboard.press("Enter")
+    assert focused.get_attribute("aria-expanded") == "true"
+    tab.page.locator(".response").first.wait_for()
+
+
+def test_a_strip_says_in_words_what_its_colours_mean(one, open_page):
+    tab = open_page(one)
+    told = tab.rows.first.locator("svg.strip").get_attribute("aria-label")
+    assert told.startswith("visit") and told.split(": ")[1].split(";")[0] in (
+        "the true answer",
+        "a wrong label",
+        "another answer",
+        "no majority",
+    )
+
+
+def test_several_runs_are_browsed_one_at_a_time(two_arms, open_page):
+    tab = open_page(two_arms)
+    options = tab.page.locator("#run option").all_text_contents()
+    assert options == ["grpo, seed 0", "olr, seed 0"]
+    assert tab.page.locator("#noise option").all_text_contents() == ["any", "active", "clean"]
+    tab.choose("run", "1")
+    tab.page.locator("#noise option", has_text="inactive").wait_for(state="attached")
+    assert tab.count == "12 of 12 prompts" and tab.errors == []
+
+
+def test_thousands_of_prompts_stay_fluid(many, open_page):
+    tab = open_page(many)
+    assert tab.count == "4,000 of 4,000 prompts"
+    assert tab.rows.count() < 60
+    tab.page.evaluate("document.getElementById('table').scrollTop = 1e9")
+    tab.page.get_by_text(str(MANY - 1), exact=True).wait_for()
+    assert tab.rows.count() < 60
+    took = tab.page.evaluate(
+        """() => {
+          const box = document.getElementById("search"), start = performance.now();
+          box.value = "3999";
+          box.dispatchEvent(new Event("input"));
+          return performance.now() - start;
+        }"""
+    )
+    assert tab.ids() == ["3999"]
+    assert took < 1000, "generous: a busy machine takes ten times what a quiet one does"
+
+
+def test_rows_stay_in_order_around_an_opened_one(many, open_page):
+    tab = open_page(many)
+    tab.open(10)
+    for top in (1e9, 50_000, 0):
+        tab.page.evaluate("top => document.getElementById('table').scrollTop = top", top)
+        tab.page.wait_for_timeout(100)
+        places = [
+            int(place) for place in tab.rows.evaluate_all("rows => rows.map((row) => row.ariaRowIndex)")
+        ]
+        assert places == sorted(places) and 12 in places, "the opened one stays"
+        edges = tab.rows.evaluate_all("rows => rows.map((row) => row.getBoundingClientRect().top)")
+        assert edges == sorted(edges) and len(set(edges)) == len(edges)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_both_colour_schemes(one, open_page, scheme):
+    tab = open_page(one, viewport={"width": 400, "height": 800}, color_scheme=scheme)
+    tab.open()
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == 400
+    ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+    sheet = tab.page.evaluate("getComputedStyle(document.querySelector('.sheet')).backgroundColor")
+    assert sheet == "rgb(255, 255, 255)", "figures are drawn for white"
+
+
+HOSTILE = {
+    "script": "<script>window.hacked = 1</script>",
+    "image": '<img src=x onerror="window.hacked = 1">',
+    "closing": "</script><script>window.hacked = 1</script>",
+    "comment": "<!-- <script> ",
+    "link": "javascript:window.hacked=1",
+    "quotes": "\"'><svg onload=window.hacked=1>",
+    "place": "{{script}} {{blocks}}",
+    "right to left": "\u202eabc\u202c \u200b\u2066x",
+    "line separators": "a\u2028b\u2029c",
+    "zero": "a\x00b\x01c\x7f",
+    "astral": "\U0001d465 \ufffe",
+    "template": "${window.hacked = 1} `",
+}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A run in which everything that anybody could have written is hostile."""
+    place = tmp_path_factory.mktemp("hostile")
+
+    def step(visit):
+        labels = [
+            label(
+                word,
+                visit,
+                visit,
+                given_label=word,
+                true_answer=word,
+                majority_answer=word,
+                effective_label=word,
+                label_source="majority",
+                is_selected=True,
+            )
+            for word in HOSTILE.values()
+        ]
+        answers = [
+            rollout(word, visit, visit, sample, response=word, answer=word)
+            for word in HOSTILE.values()
+            for sample in range(2)
+        ]
+        return labels, answers
+
+    rows = [
+        {"prompt": [{"role": "user", "content": word}], "extra_info": {"index": word}, "answer": word}
+        for word in HOSTILE.values()
+    ]
+    arm = HOSTILE["closing"] + HOSTILE["quotes"]
+    settings = {"model": {"path": HOSTILE["image"]}}
+    run = write_run(place / "<b>run", [step(1), step(2)], rows=rows, arm=arm, settings=settings)
+    return report(run, out=place, notes=[HOSTILE["image"], "half a character: \ud800"])
+
+
+def test_markup_in_what_a_run_holds_is_shown_and_never_run(hostile, open_page):
+    tab = open_page(hostile)
+    assert tab.count == f"{len(HOSTILE)} of {len(HOSTILE)} prompts"
+    shown = {}
+    for place in range(len(HOSTILE)):
+        tab.open(place)
+        name = tab.rows.nth(place).locator(".open").text_content()
+        shown[name] = tab.page.locator(".response pre").first.text_content()
+        assert tab.page.locator(".detail pre").first.text_content() == name, "the question"
+        tab.rows.nth(place).locator(".open").click()
+    assert shown == {word: word for word in HOSTILE.values()}
+    assert tab.page.evaluate("window.hacked") is None
+    assert tab.errors == [] and tab.violations() == []
+    assert [url for url in tab.requests if not url.startswith("data:")] == [hostile.as_uri()]
+    assert tab.page.locator("img, iframe, object, [onload], [onerror], a[href^=javascript]").count() == 0
+    assert tab.page.locator("script:not([type])").count() == 1, "the page's own"
+    tab.search(HOSTILE["image"])
+    assert tab.ids() == [HOSTILE["image"]]
+
+
+def test_the_policy_of_the_page_stops_what_would_be_markup(one, open_page):
+    tab = open_page(one)
+    stopped = tab.page.evaluate(
+        """() => {
+          try { document.body.innerHTML += "<img src=x onerror='window.hacked = 1'>"; } catch { return true; }
+          return false;
+        }"""
+    )
+    assert stopped
+    assert "require-trusted-types-for" in tab.violations()

@@ -1,0 +1,184 @@
+"""The whole report as a file, and the command that writes it."""
+
+import base64
+import hashlib
+import json
+import re
+
+import pytest
+from histories import write_history
+from pages import read, report, without_figures
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.runs.directory import held
+
+SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4}
+
+
+def olr(*words):
+    return CliRunner().invoke(app, ["analyze", *map(str, words)])
+
+
+def refused(*words):
+    result = olr(*words)
+    assert result.exit_code == 2
+    return result.stderr
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_history(tmp_path / "run", **SMALL)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    run = write_history(tmp_path_factory.mktemp("page") / "run", **SMALL)
+    return read(report(run, notes=["A <note>."], with_figures=True))
+
+
+def test_nothing_runs_or_looks_but_what_the_policy_names(page):
+    (policy,) = (each["content"] for each in page.all("meta") if "http-equiv" in each)
+
+    def allowed(content):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        return f"'sha256-{digest}'"
+
+    (style,) = re.findall(r"<style>(.*?)</style>", page.source, re.DOTALL)
+    (script,) = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
+    assert policy.startswith("default-src 'none'; ")
+    assert f"script-src {allowed(script)};" in policy and f"style-src {allowed(style)};" in policy
+    assert "unsafe" not in policy and "<!--" not in script
+    assert [each for each in page.all("script") if each.get("type") != "text/plain"] == [{}]
+    assert page.elements.index(("style", {})) > page.elements.index(
+        ("meta", {"http-equiv": "Content-Security-Policy", "content": policy})
+    )
+
+
+def test_the_page_needs_nothing_from_elsewhere(page):
+    addresses = [own[name] for _, own in page.elements for name in ("src", "href") if name in own]
+    assert addresses and all(address.startswith(("#", "data:,")) for address in addresses)
+    assert all(not name.startswith("on") for _, own in page.elements for name in own)
+    assert "{{" not in page.source
+
+
+def test_ids_are_there_once_and_links_lead_to_them(page):
+    ids = [own["id"] for _, own in page.elements if "id" in own]
+    assert len(ids) == len(set(ids))
+    assert {own["href"][1:] for tag, own in page.elements if tag == "a"} <= set(ids)
+
+
+def test_the_summary_tells_outcome_settings_and_notes(page):
+    shown = re.sub("<[^>]+>", " ", page.source.split('id="figures"')[0])
+    shown = " ".join(shown.split())
+    for told in (
+        "held-out accuracy (avg)",
+        "labels replaced by the majority",
+        "wrong labels, last epoch",
+        "status finished",
+        "method olr (criteria: slope and consistency; \u03b4 = 0.02, T = 3 epochs of warm-up)",
+        "noise active 0.5",
+        "4 epochs, 10 prompts a step, 8 rollouts a prompt",
+        "A &lt;note&gt;.",
+    ):
+        assert told in shown
+
+
+def test_figures_tables_and_recipe_are_there(page):
+    captions = re.findall(r"<figcaption><b><bdi>(.*?)</bdi>", page.source)
+    assert captions[:3] == ["coherence", "dynamics", "composition"]
+    assert len(page.all("svg")) == len(captions)
+    assert "Epochs" in page.texts["caption"]
+    assert "slope_threshold: 0.02" in page.texts["pre"]
+
+
+def test_the_data_of_the_list_are_in_the_page(page):
+    header = page.blocks["run0-header"]
+    assert header["ids"] == [str(number) for number in range(20)]
+    assert "not to be read" in header["questionsNote"] or "does not hold" in header["questionsNote"]
+    assert len(page.blocks["run0-kind"]) == 20 * 4
+    stored = page.blocks["run0-responses-0"]
+    assert [len(each) for each in stored] == [8] * 20
+
+
+def test_the_same_runs_give_the_same_bytes(run, tmp_path):
+    assert report(run, out=tmp_path / "a").read_bytes() == report(run, out=tmp_path / "b").read_bytes()
+
+
+@pytest.fixture
+def quick():
+    with without_figures():
+        yield
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_report_goes_where_figures_go_and_replaces_an_older_one(run):
+    result = olr(run, "--report")
+    assert result.exit_code == 0, result.output
+    file = run / "figures" / "report.html"
+    assert f"Wrote {file} (" in result.output and "MB), for any browser" in result.output
+    assert [each.name for each in file.parent.iterdir()] == ["report.html"]
+    file.write_text("old")
+    assert olr(run, "--report", "--figure", "coherence").exit_code == 0
+    assert file.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert (run / "figures" / "coherence.png").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_several_runs_make_one_page_beside_them(tmp_path):
+    for seed in (1, 2):
+        write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **SMALL)
+        write_history(tmp_path / f"b{seed}", arm="b", seed=seed, method={"name": "grpo"}, **SMALL)
+    result = olr(tmp_path, "--report", "--table", "noise_ratios", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["written"] == [str(tmp_path / "figures" / "report.html")]
+    page = read(tmp_path / "figures" / "report.html")
+    for caption in ("Runs", "Table: arms", "Table: noise_ratios"):
+        assert caption in page.texts["caption"]
+    assert len(page.all("option")) > 2 and page.texts["option"].startswith("a, seed 1b, seed 1")
+    assert {name.split("-")[0] for name in page.blocks} == {"run0", "run1"}
+    assert "first seed of each arm" in page.source
+    assert page.source.count("<details>") == 2
+
+
+def status(file):
+    return re.search(r"<dt>status</dt><dd><bdi>(.*?)</bdi>", file.read_text("utf-8"))[1]
+
+
+def test_a_run_in_training_is_reported_up_to_its_last_complete_step(tmp_path):
+    run = write_history(tmp_path / "run", steps=5, **SMALL)
+    manifest = json.loads((run / "manifest.json").read_text()) | {"status": "running"}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with held(run):
+        file = report(run)
+    assert status(file) == "running: 2 of 4 epochs"
+    page = read(file)
+    assert page.blocks["run0-last"].tolist() == [3] * 10 + [2] * 10
+    assert "3 (under way)" in page.source
+    assert status(report(run)).startswith("stopped without a word")
+
+
+def test_rollouts_without_training_are_called_so(run):
+    manifest = json.loads((run / "manifest.json").read_text()) | {"kind": "rollouts"}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    shown = report(run).read_text("utf-8")
+    assert "without training: 4 visits, 10 prompts a step, 8 rollouts a prompt" in shown
+    assert "<dt>method</dt>" not in shown and "learning rate" not in shown
+
+
+def test_labels_of_unknown_quality_are_reported_too(tmp_path):
+    run = write_history(tmp_path / "run", noise=None, knows_truth=False, knows_noise=False, **SMALL)
+    page = read(report(run))
+    assert page.blocks["run0-header"]["noiseTypes"] == [""]
+    assert not page.blocks["run0-true"].any()
+
+
+def test_a_report_needs_runs_and_whole_files(run, tmp_path):
+    assert "name the run directories" in refused("--report")
+    shard = run / "rollouts" / "step-000001.parquet"
+    shard.write_bytes(shard.read_bytes()[:100])
+    assert f"{shard} is torn" in refused(run, "--report")
+    (tmp_path / "file").write_text("")
+    other = write_history(tmp_path / "other", **SMALL)
+    assert "a file" in refused(other, "--report", "--out", tmp_path / "file")
+    assert not (run / "figures").exists()

@@ -1,0 +1,200 @@
+"""What a report holds of every prompt."""
+
+import polars as pl
+import pytest
+from histories import write_history
+from pages import label, rollout, write_run
+
+from olr_cli.analysis.arms import find_runs
+from olr_cli.analysis.report import browser, responses
+from olr_cli.analysis.report.prompt_histories import (
+    GIVEN,
+    NO_MAJORITY,
+    NO_VISIT,
+    OTHER,
+    RIGHT,
+    SOURCES,
+    WRONG_LABEL,
+    prompt_histories,
+)
+from olr_cli.analysis.report.questions import questions
+from olr_cli.runs.store import scan_labels
+
+PLENTY = 10**6
+
+
+def run_of(path):
+    (run,) = find_runs([path])
+    return run
+
+
+def answers(*labels):
+    """Two rollouts of each visit."""
+    return [rollout(each.prompt_id, each.visit, each.step, sample) for each in labels for sample in range(2)]
+
+
+def step(*labels):
+    return list(labels), answers(*labels)
+
+
+def test_histories_are_the_labels_table_prompt_by_prompt(tmp_path):
+    path = write_history(tmp_path / "run", prompts=12, prompts_per_step=5, epochs=4)
+    found = prompt_histories(run_of(path), PLENTY)
+    assert list(found.ids) == [str(number) for number in range(12)]
+    assert (found.visits, found.rollouts, found.left_out) == (4, 8, 0)
+    table = scan_labels(path).collect().with_columns(pl.col("prompt_id").cast(int)).sort("prompt_id", "visit")
+
+    def told(name):
+        return [found.strings[code] or None for code in found.by_visit[name]]
+
+    assert told("majority") == table["majority_answer"].to_list()
+    assert told("label") == table["effective_label"].to_list()
+    assert found.by_visit["votes"].tolist() == table["majority_count"].to_list()
+    assert [SOURCES[code - 1] for code in found.by_visit["source"]] == table["label_source"].to_list()
+    last = table.filter(visit=4)
+    assert [found.noise_types[code] for code in found.prompts["noise"]] == last["noise_type"].to_list()
+    assert [found.strings[code] for code in found.prompts["given"]] == last["given_label"].to_list()
+    assert (found.prompts["label_right"] == 2).tolist() == last["effective_label_is_correct"].to_list()
+    right = found.by_visit["kind"] == RIGHT
+    assert right.tolist() == table["majority_is_correct"].to_list()
+    assert (found.by_visit["kind"] == WRONG_LABEL).tolist() == table["majority_is_noisy_label"].fill_null(
+        False
+    ).to_list()
+    assert (found.by_visit["kind"] == NO_MAJORITY).tolist() == (table["majority_count"] == 0).to_list()
+
+
+UNKNOWN = {"true_answer": None, "true_answer_count": None, "majority_is_correct": None, "noise_type": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, RIGHT),
+        ({"majority_answer": None, "majority_count": 0, "majority_is_correct": False}, NO_MAJORITY),
+        ({"majority_is_correct": False, "given_label_count": 0}, OTHER),
+        (
+            {"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0},
+            WRONG_LABEL,
+        ),
+        ({"majority_is_correct": False, "given_label": "8", "noise_type": None}, WRONG_LABEL),
+        (UNKNOWN, GIVEN),
+        (UNKNOWN | {"given_label_count": 1}, OTHER),
+        (UNKNOWN | {"given_label": None, "given_label_count": None}, OTHER),
+    ],
+)
+def test_a_majority_is_told_apart_by_what_is_known(tmp_path, changes, kind):
+    path = write_run(tmp_path / "run", [step(label("a", 1, 1, **changes))])
+    assert prompt_histories(run_of(path), PLENTY).by_visit["kind"].tolist() == [kind]
+
+
+def test_a_visit_that_is_not_made_yet_is_none_and_now_is_each_prompts_own_last(tmp_path):
+    first = [label(name, 1, 1) for name in ("a", "b")]
+    second = label("b", 2, 2, effective_label="8", effective_label_is_correct=False)
+    path = write_run(tmp_path / "run", [step(*first), step(second)])
+    found = prompt_histories(run_of(path), PLENTY)
+    assert found.by_visit["kind"].tolist() == [RIGHT, NO_VISIT, RIGHT, RIGHT]
+    assert found.prompts["last"].tolist() == [1, 2]
+    assert found.prompts["label_right"].tolist() == [2, 1]
+    assert set(found.ends.rows()) == {("a", 1, 1), ("b", 1, 1), ("b", 2, 2)}
+
+
+def test_prompts_beyond_the_limit_are_left_out_and_counted(tmp_path):
+    path = write_history(tmp_path / "run", prompts=12, prompts_per_step=6, epochs=3, store_rollouts=False)
+    found = prompt_histories(run_of(path), most_visits=10)
+    assert list(found.ids) == ["0", "1", "2"] and found.left_out == 9
+    assert len(found.by_visit["kind"]) == 9
+
+
+def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_view(tmp_path):
+    def with_views(visit):
+        shown = label("a", visit, visit)
+        both = [
+            rollout("a", visit, visit, sample, view=view, response=f"{visit} {view} {sample}")
+            for view, start in (("original", 0), ("rephrased", 6))
+            for sample in reversed(range(start, start + 6))
+        ]
+        return [shown], both
+
+    path = write_run(tmp_path / "run", [with_views(visit) for visit in (1, 2, 3)])
+    run = run_of(path)
+    found = responses.read_responses(path, prompt_histories(run, PLENTY).ends)
+    assert found["head"].to_list() == [
+        f"{visit} {view} {sample}"
+        for visit in (1, 3)
+        for view, start in (("original", 0), ("rephrased", 6))
+        for sample in range(start, start + responses.SAMPLES)
+    ]
+
+
+def test_long_responses_lose_their_middle_and_say_how_much(tmp_path):
+    whole = "".join(chr(65 + place % 26) for place in range(10_000))
+    stored = [rollout("a", 1, 1, 0, response=whole), rollout("a", 1, 1, 1, response="short")]
+    path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
+    found = responses.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
+    for budget, limit in ((10**6, responses.LONGEST), (305, 300)):
+        told, cut = responses.by_prompt(found, ["a"], budget)
+        assert cut == limit
+        (long, short) = told[0]
+        head, tail, left_out = long[-3:]
+        assert whole.startswith(head) and whole.endswith(tail)
+        assert len(head) + len(tail) == limit and left_out == 10_000 - limit
+        assert short[-3:] == ["short", "", 0]
+
+
+def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
+    stored = [rollout("a", 1, 1, 0, reward=float("nan"), answer=None, is_correct=None)]
+    path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
+    found = responses.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
+    assert responses.by_prompt(found, ["a"], PLENTY)[0][0][0][3:6] == [None, "nan", None]
+
+
+ROWS = [
+    {"prompt": [{"role": "system", "content": "Sums."}, {"role": "user", "content": "3+4"}], "answer": "7"},
+]
+
+
+def with_ids(rows):
+    return [row | {"extra_info": {"index": name}} for row, name in zip(rows, "ab", strict=False)]
+
+
+def test_questions_are_read_from_the_data_the_run_was_trained_on(tmp_path):
+    path = write_run(tmp_path / "run", [step(label("a", 1, 1))], rows=with_ids(ROWS))
+    found = questions(run_of(path))
+    assert (found.texts, found.note) == ({"a": "system: Sums.\n\nuser: 3+4"}, "")
+    assert found.plain(["a", "b"], 10) == [["sys", "er: 3+4", 14], ["", "", 0]]
+
+
+def test_questions_that_are_gone_or_others_now_are_not_shown_and_it_is_said(tmp_path):
+    path = write_run(tmp_path / "run", [step(label("a", 1, 1))], rows=with_ids(ROWS))
+    data = tmp_path / "run-data.jsonl"
+    data.write_text(data.read_text().replace("3+4", "5+6"))
+    assert "does not hold the prompts of this run" in questions(run_of(path)).note
+    data.unlink()
+    found = questions(run_of(path))
+    assert not found.texts and "not to be read from here" in found.note and str(data) in found.note
+
+
+def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
+    settings = {"data": {"train": "some/dataset"}}
+    path = write_run(tmp_path / "run", [step(label("a", 1, 1))], settings=settings)
+    monkeypatch.setattr("olr_cli.data.readers.load_hub_table", lambda *_: pytest.fail("asked the hub"))
+    assert "some/dataset is not to be read from here" in questions(run_of(path)).note
+
+
+def test_with_many_visits_the_first_runs_are_browsed_and_the_others_named(tmp_path, monkeypatch):
+    from olr_cli.analysis.arms import group
+
+    small = {"prompts": 6, "prompts_per_step": 3, "epochs": 2, "store_rollouts": False}
+    for seed in (1, 2):
+        write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **small)
+    write_history(tmp_path / "b", arm="b", method={"name": "grpo"}, **small)
+    arms = group(find_runs([tmp_path]))
+    monkeypatch.setattr(browser, "MOST_VISITS", 12)
+    found = browser.browser(arms)
+    assert [choice.text for choice in found.choices] == ["a, seed 1"]
+    assert found.notes == [
+        "The list of prompts shows the first seed of each arm; of another run: olr analyze RUN --report.",
+        "To keep the page small, the list of prompts leaves out b.",
+    ]
+    monkeypatch.setattr(browser, "MOST_VISITS", 8)
+    assert "leaves out the last 2 of" in browser.browser(arms).notes[-1]

@@ -1,0 +1,230 @@
+"""Where the time of a step goes: parts, machines, differences to GRPO, the printed table and the figure."""
+
+import csv
+import io
+import json
+from itertools import pairwise
+
+import pytest
+from histories import write_history
+from rich.console import Console
+
+from olr_cli.analysis import cost, cost_text, printing
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.cost import STEP, TOGETHER, Spread, costs, percent, unit_of
+from olr_cli.analysis.cost_table import cost_table
+from olr_cli.errors import UserError
+
+TINY = {"prompts": 8, "prompts_per_step": 4, "epochs": 2, "store_rollouts": False}
+OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 1}
+GRPO = {"name": "grpo"}
+LAPTOP = {"engine": "local", "device": "cpu", "threads": 1, "host": "vm"}
+CLUSTER = {"engine": "openrlhf", "device": "8 x NVIDIA A100", "host": "node1"}
+
+
+def write_timed(path, method=OLR, *, times=None, machine=LAPTOP, **settings):
+    """A run of four steps; `times` are lists of the seconds of each part, one a step."""
+    run = write_history(path, method=method, **{**TINY, "seed": 1, **settings})
+    times = times if times is not None else parts()
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for number, line in enumerate(lines[1:]):
+        line |= {f"time/{part}": values[number] for part, values in times.items()}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["attempts"] = [machine]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    return run
+
+
+def parts(labels=0.01, evaluation=5.0, **others):
+    """Four steps of 1 second and one of 10 s; the last is evaluated too."""
+    times = {
+        "rollouts": [0.5, 0.5, 0.5, 9.5],
+        "verification": [0.02, 0.02, 0.04, 0.02],
+        "labels": [labels] * 4,
+        "update": [0.4] * 4,
+        "store": [0.01] * 4,
+    } | others
+    whole = [sum(step) + 0.05 for step in zip(*times.values(), strict=True)]
+    whole[3] += evaluation
+    return times | {"evaluation": [0.0, 0.0, 0.0, evaluation], "step": whole}
+
+
+def without_verification(times):
+    merged = [a + b for a, b in zip(times["verification"], times["labels"], strict=True)]
+    return {part: values for part, values in times.items() if part != "verification"} | {"labels": merged}
+
+
+def table_of(*places, **how):
+    return cost_table(group(find_runs(places)), **how)
+
+
+def shown(table, width=80):
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(printing.terminal(table))
+    return console.export_text()
+
+
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2):
+        write_timed(folder / f"grpo{seed}", GRPO, times=parts(0.01 + 0.001 * seed), arm="grpo", seed=seed)
+        write_timed(folder / f"olr{seed}", OLR, times=parts(0.02 + 0.002 * seed), arm="olr", seed=seed)
+    return folder
+
+
+def test_parts_and_what_is_left_add_up_to_the_step_without_evaluation(tmp_path):
+    (found,) = costs(group(find_runs([write_timed(tmp_path / "run")])))
+    assert found.parts == ("rollouts", "verification", "labels", "update", "store", "other")
+    for step, seconds in zip(found.all_steps, (0.99, 0.99, 1.01, 9.99), strict=True):
+        assert step[STEP] == pytest.approx(seconds)
+        assert sum(step[part] for part in found.parts) == pytest.approx(step[STEP])
+        assert step["other"] == pytest.approx(0.05)
+
+
+def test_medians_and_quartiles_stand_against_a_slow_step(tmp_path):
+    (found,) = costs(group(find_runs([write_timed(tmp_path / "run")])))
+    assert found.spread("rollouts") == Spread(0.5, 0.5, 2.75)
+    assert found.spread("verification", "labels").median == pytest.approx(0.03)
+    assert found.share("labels") == pytest.approx((0.01 / 0.99 + 0.01 / 1.01) / 2)
+
+
+def test_runs_from_before_verification_was_measured_show_it_together_with_the_label_update(tmp_path):
+    old = write_timed(tmp_path / "old", times=without_verification(parts()), arm="olr", seed=1)
+    new = write_timed(tmp_path / "new", arm="olr", seed=2)
+    (found,) = costs(group(find_runs([old, new])))
+    assert TOGETHER in found.parts and not {"verification", "labels"} & set(found.parts)
+    assert found.spread(TOGETHER).median == pytest.approx(0.03)
+    table = table_of(old, new)
+    assert "Runs of olr are from before verification and label update were measured apart." in table.notes
+    assert "verification and label update" in cost_text.markdown(table)
+    assert table.rows[0].phases == ()
+
+
+def test_what_a_step_takes_more_than_grpos_is_paired_by_seed(arms):
+    grpo, olr = table_of(arms).rows
+    assert (grpo.differences, grpo.relative) == ({}, None)
+    assert olr.differences["labels"].mean == pytest.approx(0.0115)
+    assert olr.differences["labels"].pairs == 2
+    assert olr.differences[STEP].mean == pytest.approx(0.0115)
+    assert olr.differences["rollouts"].mean == 0
+    assert olr.relative.mean == pytest.approx((0.011 / 1.001 + 0.012 / 1.002) / 2, rel=1e-3)
+
+
+def test_grpo_on_another_machine_is_no_reference_and_a_note_says_who_ran_where(tmp_path):
+    write_timed(tmp_path / "grpo", GRPO, arm="grpo", machine=CLUSTER)
+    write_timed(tmp_path / "olr", OLR, arm="olr")
+    table = table_of(tmp_path)
+    assert all(row.relative is None for row in table.rows)
+    (note,) = (note for note in table.notes if "machines" in note)
+    assert "grpo on openrlhf, 8 x NVIDIA A100, host node1" in note
+    assert "olr on local, cpu, 1 thread, host vm" in note
+    (chart,) = cost.charts(group(find_runs([tmp_path])))
+    names = [label.get_text().replace("\n", " ") for label in chart.figure.axes[0].get_yticklabels()]
+    assert names == ["grpo openrlhf, 8 x NVIDIA A100, host node1", "olr local, cpu, 1 thread, host vm"]
+
+
+def test_a_note_says_where_all_arms_ran(arms):
+    assert "Measured on: local, cpu, 1 thread, host vm." in table_of(arms).notes
+
+
+def test_the_sums_over_a_run_are_the_papers_phases_and_need_finished_runs(tmp_path):
+    write_timed(tmp_path / "run", arm="olr")
+    (row,) = table_of(tmp_path / "run").rows
+    assert row.phases == pytest.approx((12.98 - 0.04, 0.04, 12.98))
+    write_timed(tmp_path / "stopped", arm="stopped", steps=2, times=parts())
+    table = table_of(tmp_path / "stopped")
+    assert (table.rows[0].phases, table.rows[0].finished) == ((), 0)
+    assert "No run of stopped is finished: no sums." in table.notes
+
+
+def test_the_papers_times_stand_beside_on_request_as_printed(arms):
+    assert "3.8" not in shown(table_of(arms)) + cost_text.comma_separated(table_of(arms))
+    table = table_of(arms, with_published=True)
+    (line,) = (line for line in shown(table).splitlines() if line.startswith("paper"))
+    assert line.split() == ["paper", "~3.8", "h", "negligible", "~3.8", "h"]
+    assert "| *paper* |  | *~3.8 h* | *negligible* | *~3.8 h* |" in cost_text.markdown(table)
+    assert r"\emph{\textasciitilde{}3.8 h}" in cost_text.latex(table)
+    lines = [
+        line for line in csv.DictReader(io.StringIO(cost_text.comma_separated(table))) if line["published"]
+    ]
+    assert [(line["part"], line["published"]) for line in lines] == [
+        ("RLVR training", "~3.8 h"),
+        ("OLR update", "negligible"),
+        ("Total", "~3.8 h"),
+    ]
+
+
+def test_the_terminal_table_fits_80_columns(tmp_path, arms):
+    old = write_timed(tmp_path / "a", times=without_verification(parts()), arm="an-arm-with-a-long-name")
+    table = table_of(arms, old, with_published=True)
+    lines = shown(table).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    grpo = next(line for line in lines if line.startswith("grpo"))
+    assert grpo.split()[:4] == ["grpo", "500", "20.0", "11.5"]
+
+
+def test_markdown_has_quartiles_and_intervals(arms):
+    text = cost_text.markdown(table_of(arms))
+    assert "| grpo | 8 | 500 [500, 2,750] | 20.0 [20.0, 25.0] |" in text
+    assert "label update to GRPO, ms [95 %]" in text
+    (olr,) = (line for line in text.splitlines() if line.startswith("| olr | 8 |"))
+    assert "| +11.5 [+5.1, +17.9] | +11.5 [+5.1, +17.9] |" in olr
+
+
+def test_latex_has_two_tabulars_with_as_many_cells_as_heads(arms):
+    text = cost_text.latex(table_of(arms, with_published=True))
+    assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 2
+    assert text.count("{") == text.count("}")
+    for tabular in text.split("\n\n"):
+        assert len({line.count("&") for line in tabular.splitlines() if line.endswith(r"\\")}) == 1
+
+
+def test_csv_has_a_line_an_arm_and_part_in_seconds(arms):
+    lines = list(csv.DictReader(io.StringIO(cost_text.comma_separated(table_of(arms)))))
+    assert len(lines) == 2 * 7
+    (line,) = (line for line in lines if (line["arm"], line["part"]) == ("olr", "labels"))
+    assert (line["steps"], float(line["median"])) == ("8", pytest.approx(0.023))
+    assert float(line["run"]) == pytest.approx(4 * 0.023)
+
+
+def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
+    (chart,) = cost.charts(group(find_runs([arms])))
+    (axes,) = chart.figure.axes
+    assert [text.get_text() for text in axes.texts] == [
+        "1,002 ms, label update 1.1 %",
+        "1,013 ms, label update 2.2 %",
+    ]
+    first = [bars[0] for bars in axes.containers if hasattr(bars[0], "get_width")]
+    assert first[0].get_width() == pytest.approx(500)
+    for bar, after in pairwise(first):
+        assert after.get_x() == pytest.approx(bar.get_x() + bar.get_width())
+    assert set(chart.data["part"]) == {
+        *(part for part in cost.PARTS if part not in (TOGETHER, "weights")),
+        STEP,
+    }
+
+
+def test_steps_of_minutes_are_in_seconds_and_a_tiny_share_is_not_nothing(tmp_path):
+    slow = parts(rollouts=[200.0] * 4, weights=[2.0] * 4)
+    write_timed(tmp_path / "run", times=slow, machine=CLUSTER)
+    found = costs(group(find_runs([tmp_path])))
+    assert unit_of(found).name == "s"
+    assert [unit_of(found).text(seconds) for seconds in (202.4, 2.0, 0.01)] == ["202", "2.00", "0.0100"]
+    assert [percent(share) for share in (0.0, 0.0001, 0.0123)] == ["0.0", "<0.1", "1.2"]
+    assert "Rest: weights to vLLM, storing the records, metrics and all else." in table_of(tmp_path).notes
+
+
+def test_runs_without_times_are_named_or_refused(tmp_path):
+    write_history(tmp_path / "untimed", arm="untimed", **TINY)
+    arms = group(find_runs([tmp_path]))
+    assert "time/step" in cost.lacking(arms)
+    with pytest.raises(
+        UserError, match=r"--table cost needs runs whose metrics\.jsonl has the time of a step"
+    ):
+        cost_table(arms)
+    write_timed(tmp_path / "timed", arm="timed")
+    assert "No times of untimed." in table_of(tmp_path).notes
+    assert cost.lacking(group(find_runs([tmp_path]))) is None

@@ -1,0 +1,169 @@
+"""A run that is being written, killed or resumed can be read at any moment: whole steps, or a sentence."""
+
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from histories import write_history
+from test_store import LABEL, ROLLOUT
+from typer.testing import CliRunner
+
+from olr_cli.analysis import arms
+from olr_cli.cli import app
+from olr_cli.errors import UserError
+from olr_cli.runs import store
+from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, stored_steps
+
+APPENDS_FOREVER = """
+import itertools, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from test_reading_while_writing import append
+for step in itertools.count(1):
+    append(Path(sys.argv[1]), step)
+    print(step, flush=True)
+"""
+
+
+def append(run, step):
+    """A step of as many prompts as its number, two rollouts each."""
+    labels = [replace(LABEL, step=step, prompt_id=f"p{i}") for i in range(step)]
+    rollouts = [replace(ROLLOUT, step=step, prompt_id=f"p{i}", sample=k) for i in range(step) for k in (0, 1)]
+    RunStore(run).append(step, labels, rollouts)
+
+
+def rows_by_step(table):
+    return dict(table.group_by("step").len().sort("step").collect().iter_rows())
+
+
+def whole_steps(run):
+    """How many steps a reader sees now, each of them whole and none left out."""
+    labels, rollouts = rows_by_step(scan_labels(run)), rows_by_step(scan_rollouts(run))
+    assert labels == {step: step for step in range(1, len(labels) + 1)}
+    assert rollouts == {step: 2 * step for step in range(1, len(rollouts) + 1)}
+    return len(labels)
+
+
+def test_a_reader_sees_whole_steps_without_a_gap_while_a_writer_appends(tmp_path):
+    append(tmp_path, 1)
+    writer = threading.Thread(target=lambda: [append(tmp_path, step) for step in range(2, 41)])
+    writer.start()
+    seen = [whole_steps(tmp_path)]
+    while writer.is_alive():
+        seen.append(whole_steps(tmp_path))
+    writer.join()
+    assert seen == sorted(seen)
+    assert whole_steps(tmp_path) == 40
+
+
+def test_a_killed_writer_leaves_whole_steps_and_a_resumed_one_goes_on(tmp_path):
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", APPENDS_FOREVER, str(tmp_path), *folders]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        steps = [int(next(writer.stdout)) for _ in range(5)]
+        writer.kill()
+    assert whole_steps(tmp_path) >= steps[-1]
+    RunStore(tmp_path).drop_after(3)
+    assert whole_steps(tmp_path) == 3
+    append(tmp_path, 4)
+    assert whole_steps(tmp_path) == 4
+
+
+def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, monkeypatch):
+    for step in range(1, 6):
+        append(tmp_path, step)
+    real, calls = stored_steps, []
+
+    def resumed_after(run):
+        steps = real(run)
+        if not calls:
+            RunStore(run).drop_after(3)
+        calls.append(steps)
+        return steps
+
+    monkeypatch.setattr(store, "stored_steps", resumed_after)
+    assert rows_by_step(scan_rollouts(tmp_path)) == {1: 2, 2: 4, 3: 6}
+    assert calls == [[1, 2, 3, 4, 5], [1, 2, 3]]
+
+
+def test_a_shard_that_goes_again_and_again_is_no_endless_loop(tmp_path, monkeypatch):
+    append(tmp_path, 1)
+    monkeypatch.setattr(store, "stored_steps", lambda run: [1, 2])
+    with pytest.raises(FileNotFoundError, match=r"step-000002\.parquet"):
+        scan_labels(tmp_path)
+
+
+def test_a_resume_while_a_figure_is_drawn_is_said_in_a_sentence(tmp_path, monkeypatch):
+    run = write_history(tmp_path / "my runs" / "a", prompts=20, prompts_per_step=10, epochs=5)
+    real = arms.by_visit
+
+    def resumed_before(labels, metrics):
+        RunStore(run).drop_after(8)
+        return real(labels, metrics)
+
+    monkeypatch.setattr(arms, "by_visit", resumed_before)
+    result = CliRunner().invoke(app, ["analyze", str(run), "--figure", "coherence"])
+    assert result.exit_code == 2
+    assert "my runs/a/labels/step-000009.parquet was removed while the run was read" in result.output
+    assert not (run / "figures").exists()
+    monkeypatch.undo()
+    again = CliRunner().invoke(app, ["analyze", str(run), "--figure", "coherence"])
+    assert again.exit_code == 0
+    assert "has gone through 4 of 5 epochs" in again.output
+
+
+def test_a_resume_while_a_replay_reads_is_said_in_a_sentence(tmp_path, monkeypatch):
+    run = write_history(tmp_path / "run", prompts=20, prompts_per_step=10, epochs=5)
+    real = pl.read_parquet
+
+    def resumed_before(shard, **options):
+        RunStore(run).drop_after(4)
+        return real(shard, **options)
+
+    monkeypatch.setattr(pl, "read_parquet", resumed_before)
+    result = CliRunner().invoke(app, ["replay", str(run), "--out", str(tmp_path / "labels.parquet")])
+    assert result.exit_code == 2
+    assert "rollouts/step-000005.parquet was removed while the run was read" in result.output
+    assert not (tmp_path / "labels.parquet").exists()
+
+
+def test_another_missing_file_stays_a_bug():
+    assert store.told_of_removed_shard(FileNotFoundError(2, "No such file", "runs/a/labels.parquet")) is None
+
+
+def test_half_a_metrics_line_and_a_shard_without_its_twin_are_left_out(tmp_path):
+    run = write_history(tmp_path / "run", prompts=20, prompts_per_step=10, epochs=5)
+    (run / "labels" / "step-000010.parquet").unlink()
+    (run / "rollouts" / ".step-000011.parquet.17.tmp").write_bytes(b"PAR1 half")
+    with (run / "metrics.jsonl").open("a") as lines:
+        lines.write('{"step": 11, "epo')
+    result = CliRunner().invoke(app, ["analyze", str(run), "--figure", "coherence", "--table", "arms"])
+    assert result.exit_code == 0, result.output
+    assert "has gone through 4 of 5 epochs; epoch 5 is under way and left out" in result.output
+    assert [frame["step"][0] for frame in read_rollout_steps(run, ["step"])] == list(range(1, 10))
+
+
+def test_a_run_without_a_complete_step_is_named(tmp_path):
+    run = write_history(tmp_path / "run", prompts=20, prompts_per_step=10, epochs=5, steps=1)
+    (run / "labels" / "step-000001.parquet").unlink()
+    with pytest.raises(UserError, match="holds no complete step yet"):
+        scan_labels(run)
+
+
+def test_a_run_that_its_sweep_has_just_started_is_left_out_and_named_itself_an_error(tmp_path):
+    small = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
+    for seed in (1, 2, 3):
+        write_history(tmp_path / f"seed-{seed}", seed=seed, **small)
+    started = tmp_path / "seed-3"
+    for shard in (started / "labels").iterdir():
+        shard.unlink()
+    sweep = CliRunner().invoke(app, ["analyze", str(tmp_path), "--figure", "coherence"])
+    assert sweep.exit_code == 0, sweep.output
+    assert f"Note: {started} holds no complete step yet and is left out." in sweep.output
+    named = CliRunner().invoke(app, ["analyze", *map(str, tmp_path.glob("seed-*")), "--figure", "coherence"])
+    assert named.exit_code == 2
+    assert f"Error: {started} holds no complete step yet" in named.output
