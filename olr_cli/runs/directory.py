@@ -252,7 +252,7 @@ def _lock(path: Path, *, make: bool, option: str) -> int:
     """An open descriptor of the run's lock file, locked."""
     # Tried for a moment: `is_held` of another process takes the lock for an instant, and a holder that ends may
     # remove the very file that was opened here.
-    holder = "unknown"
+    holder = None
     for attempt in range(_LOCK_ATTEMPTS):
         time.sleep(_LOCK_PAUSE if attempt else 0)
         try:
@@ -268,8 +268,10 @@ def _lock(path: Path, *, make: bool, option: str) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(lock).st_ino == (path / ".lock").stat().st_ino:
                 return lock
-        holder = os.read(lock, 64).decode(errors="replace").strip() or holder
+        holder = os.read(lock, 64).decode(errors="replace").strip() or "unknown"
         os.close(lock)
+    if holder is None:
+        raise UserError(f"{path} can't be made there; choose another {option}")
     raise UserError(f"{path} is in use by process {holder}; wait for it, or choose another {option}")
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -269,3 +270,8 @@ def test_a_metrics_line_cut_off_by_a_kill_is_left_out(tmp_path):
     drop_metrics_after(tmp_path, 2)
     text = (tmp_path / "metrics.jsonl").read_text()
     assert [json.loads(line)["step"] for line in text.splitlines()] == [1, 2]
+
+
+def test_a_place_where_no_folder_can_be_made_is_not_called_in_use():
+    with pytest.raises(UserError, match="can't be made"), held(Path("/proc/olr-run"), make=True):
+        pass
