@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 SWEEP = "olr train laptop/gallery --sweep --jobs {jobs}"
 
@@ -35,25 +36,23 @@ class Entry:
         title: of the section.
         text: what a reader should see in it.
         command: as a user types it; ``{out}`` is a folder for figures.
-        images: what it draws, in the order in which they are shown, without ``.png``; none for what it prints.
-        is_table: what it prints is Markdown; else plain text.
+        shows: the one figure that it draws into ``{out}``, or what it prints: a table in Markdown, or plain text.
     """
 
     title: str
     text: str
     command: str
-    images: tuple[str, ...] = ()
-    is_table: bool = False
+    shows: Literal["figure", "table", "text"]
 
 
-def _figure(title: str, text: str, runs: str, name: str, *images: str) -> Entry:
-    return Entry(title, text, f"olr analyze {runs} --figure {name} --out {{out}}", images or (name,))
+def _figure(title: str, text: str, runs: str, name: str) -> Entry:
+    return Entry(title, text, f"olr analyze{runs and f' {runs}'} --figure {name} --out {{out}}", "figure")
 
 
 def _table(title: str, text: str, runs: str, name: str, *, published: bool = True) -> Entry:
     compare = " --compare paper" if published else ""
     command = f"olr analyze {runs} --table {name}{compare} --format markdown"
-    return Entry(title, text, command, is_table=True)
+    return Entry(title, text, command, "table")
 
 
 ENTRIES = (
@@ -137,9 +136,15 @@ ENTRIES = (
     _figure("Cost of a step", "Median seconds of its parts.", STUDY, "cost"),
     _table("Cost of a step, as a table", "What OLR adds to it.", STUDY, "cost", published=False),
     _figure("Phase diagram", "The theory's regions, simulated; needs no run.", "", "phase"),
-    _table(
+    _figure(
         "Theory, measured",
-        "The assumptions and bounds of the theory, counted in runs ([more](theory.md)).",
+        "Log-ratio by epoch, effective noise and wrong majorities at several noise ratios ([more](theory.md)).",
+        f"{RUNS}/active{{,-0.?}}{{,+olr}}_seed-*",
+        "theory",
+    ),
+    _table(
+        "Theory, measured, as a table",
+        "Its assumptions and bounds, counted in the same runs.",
         f"{RUNS}/active{{,-0.?}}{{,+olr}}_seed-*",
         "theory",
         published=False,
@@ -148,12 +153,13 @@ ENTRIES = (
         "A grid of replays",
         "Which settings would have selected what, from one stored run, without training.",
         f"olr replay {RUNS}/active+olr_seed-1 --grid default --out {{out}}",
-        ("replay_grid",),
+        "figure",
     ),
     Entry(
         "An audit",
         "Which labels look wrong, from the rollouts of a run that never saw a repaired label ([more](audit.md)).",
         f"olr audit {RUNS}/active_seed-1",
+        "text",
     ),
 )
 
@@ -234,16 +240,18 @@ def _section(entry: Entry, folder: Path, images: Path) -> str:
         began = time.perf_counter()
         printed = _shell(entry.command.replace("{out}", out), folder).rstrip()
         seconds = time.perf_counter() - began
-        made = [Path(out) / f"{name}.png" for name in entry.images]
-        shown = "\n\n".join(_image(entry, file, images) for file in made)
+        if entry.shows == "figure":
+            (file,) = Path(out).glob("*.png")
+            shown = _image(entry, file, images)
+        else:
+            shown = printed if entry.shows == "table" else f"```text\n{printed}\n```"
     print(f"{entry.title}: {seconds:.1f} s")
-    if not entry.images:
-        shown = printed if entry.is_table else f"```text\n{printed}\n```"
     command = entry.command.replace("{out}", "figures")
     return f"## {entry.title}\n\n{entry.text} ({seconds:.0f} s)\n\n    {command}\n\n{shown}"
 
 
 def _image(entry: Entry, file: Path, images: Path) -> str:
+    """Copied under the section's name, which stays the same when the page is made again."""
     name = "-".join(entry.title.lower().replace(",", "").split()) + ".png"
     shutil.copyfile(file, images / name)
     return f"![{entry.title}]({images.name}/{name})"

@@ -173,16 +173,22 @@ class Arm:
         return ordered.select(pl.lit(self.name).alias("arm"), pl.all())
 
 
+_BESIDE_RUNS = ("figures", "logs")
+"""Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""
+
+
 def find_runs(places: Iterable[Path]) -> list[Run]:
     """The runs at the given places, each once: a run directory, or a folder with runs below it, oldest first.
+
+    Folders of figures and logs are passed over where other places hold runs.
 
     Raises:
         UserError: a place is neither.
     """
     runs: dict[Path, Run] = {}
-    for place in places:
-        found = [place] if _is_run(place) else list(_runs_below(place))
-        if not found:
+    found_at = {place: [place] if _is_run(place) else list(_runs_below(place)) for place in places}
+    for place, found in found_at.items():
+        if not found and not (place.name in _BESIDE_RUNS and any(found_at.values())):
             _refuse(place)
         for run in sorted(map(_read, found), key=lambda run: (run.created, str(run.path))):
             runs.setdefault(run.path.resolve(), run)

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, as metrics.jsonl tells it part by part; and the figure of it.
+"""Where the time of a step goes, part by part, as metrics.jsonl tells it.
 
 Held-out evaluation and checkpoints are no parts of a step, and are left out. Single steps are slow for reasons of the
 machine's, so everything here is a median with quartiles over the steps of all runs of an arm.

@@ -113,7 +113,12 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> CostTabl
 
 
 def _row(cost: Cost, found: Sequence[Cost]) -> CostRow:
-    same_machine = {each.arm.name: each for each in found if each.machine == cost.machine}
+    kind = cost.arm.runs[0].kind
+    same_machine = {
+        each.arm.name: each
+        for each in found
+        if each.machine == cost.machine and each.arm.runs[0].kind == kind
+    }
     reference = grpo_beside(cost.arm, [each.arm for each in same_machine.values()])
     differences: dict[str, Difference] = {}
     relative = None
@@ -148,8 +153,8 @@ def _notes(rows: Sequence[CostRow], untimed: Sequence[str], *, with_published: b
         named = "; ".join(f"{', '.join(arms)} on {machine}" for machine, arms in machines.items())
         yield f"Times of different machines do not compare: {named}."
     yield (
-        "The label update is vote, history, criteria, labels, rewards and records. Every method keeps vote and history,"
-        " GRPO too, so what OLR adds to a step is at most the label update."
+        "The label update (over a run: OLR update) is vote, history, criteria, labels, rewards and records. Every"
+        " method keeps vote and history, GRPO too, so what OLR adds to a step is at most the label update."
     )
     if any(row.relative for row in rows):
         yield (

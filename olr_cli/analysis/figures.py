@@ -16,16 +16,26 @@ if TYPE_CHECKING:
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
-    """The names, each once, in the registry's order; ``all`` stands for all of them.
+    """The names, each once, in the registry's order.
 
     Raises:
         UserError: a name is not in the registry.
     """
     registered, wanted = list(registry), set(names)
-    for name in sorted(wanted - {*registered, "all"}):
+    for name in sorted(wanted.difference(registered)):
         there = ", ".join(registered)
         raise UserError(f"there is no {kind} '{name}'{did_you_mean(name, registered)} (there are: {there})")
-    return [name for name in registered if name in wanted or "all" in wanted]
+    return [name for name in registered if name in wanted]
+
+
+def known_figures(names: Sequence[str]) -> list[str]:
+    """The figures of these names, in the order of `FIGURES`; ``all`` stands for all of them.
+
+    Raises:
+        UserError: there is no such figure.
+    """
+    named = known("figure", (name for name in names if name != "all"), FIGURES)
+    return list(FIGURES) if "all" in names else named
 
 
 def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
@@ -35,7 +45,7 @@ def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
         UserError: there is no such figure, or one that is named needs other runs.
     """
     wanted = []
-    for name in known("figure", names, FIGURES):
+    for name in known_figures(names):
         if name in OF_NO_RUN and name not in names:
             continue
         lacking = import_module(FIGURES[name]).lacking(arms) if name in NEEDING else None
@@ -86,7 +96,8 @@ def count(
         with_published: show the paper's numbers too; see `wants_published`.
 
     Raises:
-        UserError: there is no such arm, the table takes no baseline, a run has no labels, a file is damaged.
+        UserError: there is no such arm, the table takes no baseline or needs other runs, a run has no labels, a file
+            is damaged.
     """
     if name in PAPER_TABLES:
         from olr_cli.analysis.layouts import LAYOUTS
@@ -94,7 +105,7 @@ def count(
 
         layout = LAYOUTS[name]
         _refuse_baseline(baseline, name, layout.reference_in_words)
-        return build(layout, arms, models, with_published=with_published)
+        return build(layout, _trained(arms, name), models, with_published=with_published)
     if name == "cost":
         from olr_cli.analysis.cost_table import cost_table
 
@@ -108,6 +119,16 @@ def count(
     from olr_cli.analysis.arms_table import table
 
     return table(arms, baseline)
+
+
+def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:
+    """The arms without those of rollouts alone, whose recipe's method nothing was trained with."""
+    found = [arm for arm in arms if arm.runs[0].kind == "training"]
+    if not found:
+        raise UserError(
+            f"--table {table} needs training runs; {arms[0].runs[0].path} holds rollouts without training"
+        )
+    return found
 
 
 def _refuse_baseline(baseline: str | None, table: str, reference: str) -> None:

@@ -96,4 +96,8 @@ def _name(history: RolloutHistory, settings: Grid, *, is_below_run: bool) -> str
     """One for each setting; outside the run, where maps of several histories may lie, for each history too."""
     place = "" if is_below_run else str(history.source.resolve())
     digest = hashlib.sha256(repr((settings, history.recipe.digest(), place)).encode()).hexdigest()[:8]
-    return f"grid-{digest}" if is_below_run else f"{history.source.resolve().stem}-grid-{digest}"
+    if is_below_run:
+        return f"grid-{digest}"
+    source = history.source.resolve()
+    # What follows the last point of a run's name is no suffix: active-0.5.
+    return f"{source.name if history.is_run else source.stem}-grid-{digest}"

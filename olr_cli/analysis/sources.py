@@ -86,6 +86,11 @@ def _of_a_model(place: Path) -> RunScores:
     scores = read(place)
     if scores.step is not None:
         raise UserError(f"{place} is the evaluation of a run's checkpoint; name the run itself")
+    if scores.benchmarks.keys().isdisjoint(PAPER):
+        raise UserError(
+            f"{place} has scores on none of the paper's benchmarks ({', '.join(PAPER)}); leave it out: the runs have"
+            " their own held-out accuracy before training"
+        )
     return scores
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from olr_cli.analysis.audit.audit import Audit
 
 
@@ -75,6 +78,7 @@ def audit(
 ) -> None:
     """Rank prompts by how sure the history is that their given label is wrong, and repair the data set."""
     from olr_cli.analysis.audit import export as repair
+    from olr_cli.analysis.audit import report
     from olr_cli.analysis.audit.audit import audit as examine
     from olr_cli.analysis.audit.files import audit_history, require_new, write_table
     from olr_cli.answers import Judge
@@ -92,40 +96,48 @@ def audit(
     if json:
         import json as json_module
 
-        from olr_cli.analysis.audit.report import plain
-
-        typer.echo(json_module.dumps(plain(found, top), ensure_ascii=False))
+        typer.echo(json_module.dumps(report.plain(found, top), ensure_ascii=False))
         return
-    _show(found, 15 if top is None else top, write_table(found, out), export, data, is_new=is_new)
+    # What was found is shown even where the table cannot be written.
+    _show(found, 15 if top is None else top, is_exported=export is not None)
+    table = write_table(found, out, data, set_ or [])
+    given = (("--data", data), ("--trusted", trusted), ("--threshold", threshold))
+    options = [word for name, value in given if value is not None for word in (name, str(value))]
+    for line in report.ending(found, table, export, options, set_ or [], is_new=is_new):
+        # Not wrapped: a path must stay in one piece.
+        _console().print(_styled(*line), soft_wrap=True)
 
 
-def _show(
-    found: Audit, top: int, table: Path, export: Path | None, data: str | None, *, is_new: bool
-) -> None:
-    from rich.console import Console
+def _show(found: Audit, top: int, *, is_exported: bool) -> None:
     from rich.text import Text
 
     from olr_cli.analysis.audit import report
 
-    console = Console(highlight=False)
+    console = _console()
     width = min(console.width, 120)
-
-    def line(head: str, text: str) -> None:
-        # Text, not markup: prompts and labels are data.
-        style = "yellow" if head == "Warning" else ""
-        console.print(Text.assemble((head.ljust(report.HEAD), "bold"), (report.hanging(text, width), style)))
-
     for head, text in report.told(found):
-        line(head, text)
+        console.print(_styled(head, report.hanging(text, width)))
     if top and not report.ranked(found, top).is_empty():
         console.print()
-        console.print(report.table(found, top))
+        console.print(report.table(found, top, console.width))
         console.print(Text(report.hanging(report.legend(found), width, indent=0), "dim"))
     for note in report.notes(found):
         console.print(Text(report.hanging(note, width, indent=0)))
     console.print()
-    for head, text in report.truth_lines(found, is_exported=export is not None):
-        line(head, text)
-    for head, text in report.ending(found, table, export, data, is_new=is_new):
-        # Not wrapped: a path must stay in one piece.
-        console.print(Text.assemble((head.ljust(report.HEAD), "bold"), text), soft_wrap=True)
+    for head, text in report.truth_lines(found, is_exported=is_exported):
+        console.print(_styled(head, report.hanging(text, width)))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _styled(head: str, text: str) -> Text:
+    """Text, not markup: prompts and labels are data."""
+    from rich.text import Text
+
+    from olr_cli.analysis.audit.report import HEAD
+
+    return Text.assemble((head.ljust(HEAD), "bold"), (text, "yellow" if head == "Warning" else ""))

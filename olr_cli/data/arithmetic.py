@@ -55,7 +55,7 @@ def mixture_note(model_path: str) -> str | None:
         return None
     return (
         f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are "
-        "systematic by construction"
+        "systematic by construction."
     )
 
 

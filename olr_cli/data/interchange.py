@@ -74,7 +74,7 @@ def read_rows(
     sources = [source or data_source for source in _values(raw, "data_source", place)]
     messages = _messages(raw.column(prompt_column).to_pylist(), sources, prompt_column, place)
     rephrased = _rephrasings(raw, messages, place)
-    prompt_ids = _prompt_ids(_values(raw, "extra_info.index", place), messages)
+    prompt_ids = _prompt_ids(raw, messages, place)
     marks = _marks(raw, labels, noise_type_of_sentinel, place)
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
@@ -313,10 +313,12 @@ def _is_turn(turn: object) -> bool:
     return isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
 
 
-def _prompt_ids(indices: Sequence[str | None], messages: Sequence[tuple[Message, ...]]) -> list[str]:
-    present = [index for index in indices if index is not None]
-    if len(set(present)) == len(messages):
-        return present
+def _prompt_ids(raw: pa.Table, messages: Sequence[tuple[Message, ...]], place: str) -> list[str]:
+    """Every row's own number or name where these are unique, else row number and digest."""
+    for column in ("extra_info.index", "prompt_id"):
+        present = [name for name in _values(raw, column, place) if name is not None]
+        if len(set(present)) == len(messages):
+            return present
     return [f"{row}-{_digest(turns)}" for row, turns in enumerate(messages)]
 
 

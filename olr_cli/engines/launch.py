@@ -91,8 +91,8 @@ class Run:
     progress: Progress
 
 
-def load_data(recipe: Recipe) -> DataSets:
-    """The recipe's data sets, with noise on the training labels.
+def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
+    """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
 
     Raises:
         UserError: they cannot be read or do not serve the recipe's method.
@@ -104,7 +104,7 @@ def load_data(recipe: Recipe) -> DataSets:
         )
     train = training_prompts(recipe)
     method = compose(recipe.method)
-    if method.needs_labels:
+    if method.needs_labels and kind == "training":
         train.require_labels(f"method '{recipe.method.name}'")
     if "rephrased" in method.views:
         train.require_rephrasings(f"method '{recipe.method.name}'")
@@ -245,7 +245,7 @@ def launch(
         check_same_recipe(path, recipe, kind)
     else:
         require_free(path)
-    data = load_data(recipe)
+    data = load_data(recipe, kind)
     engine = make_engine(recipe, data)
     for warning in [*warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
@@ -290,7 +290,7 @@ def rehearse(
     recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine], *, kind: Kind = "training"
 ) -> list[str]:
     """What a run of this recipe would do, and one prompt exactly as the policy sees it; nothing is written."""
-    data = load_data(recipe)
+    data = load_data(recipe, kind)
     engine = make_engine(recipe, data)
     prompts = data.train.prompts
     steps = recipe.train.epochs * steps_per_epoch(recipe, len(prompts))

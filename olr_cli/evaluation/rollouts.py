@@ -275,11 +275,11 @@ def rollouts_summary(run: Path, note: str | None) -> list[str]:
     found = shares.collect().row(0, named=True)
     cut = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
     told = [
-        ("majority differs from the label", f"{_percent(found['differs'])} of the visits with a majority"),
+        ("majority differs from the label", _differing(found["differs"])),
         ("majority is right", _right(found)),
-        ("no majority", f"{_percent(found['none'])} of the visits"),
-        ("responses with an answer", _percent(found["answered"])),
-        ("responses cut by the length limit", _percent(cut)),
+        ("no majority", f"{found['none']:.1%} of the visits"),
+        ("responses with an answer", f"{found['answered']:.1%}"),
+        ("responses cut by the length limit", f"{cut:.1%}"),
     ]
     visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
     return [
@@ -289,6 +289,14 @@ def rollouts_summary(run: Path, note: str | None) -> list[str]:
         *(f"Note: {each}" for each in (kind_note(run), note) if each is not None),
         f"Next: olr audit {run}",
     ]
+
+
+def _differing(share: float | None) -> str:
+    return (
+        "unknown: no visit has a majority and a label"
+        if share is None
+        else f"{share:.1%} of the visits that have both"
+    )
 
 
 def _right(found: Mapping[str, Any]) -> str:

@@ -170,3 +170,13 @@ def test_an_arm_trained_on_a_marked_file_is_named_after_its_marks(tmp_path):
     (path / "recipe.yaml").write_text(recipe[:start] + recipe[end:])
     (arm,) = group(find_runs([path]))
     assert re.fullmatch(r"(inactive|active) 0\.\d+ \w+", arm.name)
+
+
+def test_folders_that_olr_makes_beside_runs_are_passed_over_and_others_are_not(tmp_path):
+    run, figures, others = write(tmp_path / "run"), tmp_path / "figures", tmp_path / "others"
+    figures.mkdir()
+    others.mkdir()
+    assert [found.path for found in find_runs([figures, run])] == [run]
+    for places in ([figures], [run, others]):
+        with pytest.raises(UserError, match="neither a run directory nor a folder of runs"):
+            find_runs(places)

@@ -272,3 +272,12 @@ def test_damaged_scores_and_a_runs_own_evaluation_in_place_of_a_model_are_refuse
     (folder / "scores.json").unlink()
     with pytest.raises(UserError, match="has no scores yet"):
         table_of(run, models=[folder])
+
+
+def test_a_model_that_was_scored_on_its_own_task_alone_is_refused(tmp_path):
+    run = write_run(tmp_path / "run")
+    model = write_evaluated(tmp_path / "model", {"arithmetic": 0.5})
+    with pytest.raises(
+        UserError, match=r"has scores on none of the paper's benchmarks \(aime24, .*leave it out"
+    ):
+        table_of(run, models=[model])

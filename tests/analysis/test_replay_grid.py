@@ -282,10 +282,10 @@ def test_figures_of_other_settings_have_other_names_and_equal_ones_the_same_byte
 
 
 def test_maps_of_several_runs_lie_side_by_side_in_one_folder(tmp_path):
-    runs = [write_history(tmp_path / place / "run", prompts=6, epochs=2) for place in ("a", "b")]
+    runs = [write_history(tmp_path / place / "active-0.5", prompts=6, epochs=2) for place in ("a", "b")]
     made = [report(run, ["default"], out=tmp_path / "maps").written for run in runs]
     assert len({file for files in made for file in files}) == 6
-    assert all(file.name.startswith("run-grid-") for files in made for file in files)
+    assert all(file.name.startswith("active-0.5-grid-") for files in made for file in files)
 
 
 def test_the_table_fits_eighty_columns_and_has_every_warm_up_once_a_block(tmp_path, judge):

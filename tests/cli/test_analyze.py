@@ -43,7 +43,9 @@ def test_a_figure_of_one_run_goes_into_the_run(run):
     assert names(run / "figures") == ["dynamics.csv", "dynamics.pdf", "dynamics.png"]
     assert all(file.stat().st_size > 1000 for file in (run / "figures").iterdir())
     assert f"Wrote {run / 'figures' / 'dynamics.png'}, .pdf and .csv" in result.output
-    assert result.output.splitlines()[-1].startswith(f"Next: olr replay {run}")
+    after, last = result.output.splitlines()[-2:]
+    assert after.startswith(f"Next: olr replay {run} --grid default ")
+    assert last.startswith(f"  or: olr analyze {run} --report ")
 
 
 def test_figures_can_be_asked_for_several_times_and_all_is_the_default(run, tmp_path):
@@ -200,6 +202,15 @@ def test_an_unfinished_run_is_noted(tmp_path):
     assert "has gone through 2 of 5 epochs" in result.stderr
 
 
+def test_a_note_that_stands_below_a_table_is_not_said_again(tmp_path):
+    run = write_history(tmp_path / "run", steps=5, **SMALL)
+    note = "has gone through 2 of 5 epochs"
+    shown = olr(run, "--table", "noise_ratios")
+    assert note in " ".join(shown.stdout.split()) and note not in shown.stderr
+    piped = olr(run, "--table", "noise_ratios", "--format", "csv")
+    assert note not in piped.stdout and note in piped.stderr
+
+
 def refused(*words):
     result = olr(*words)
     assert result.exit_code == 2, result.output
@@ -213,7 +224,11 @@ def test_mistakes_are_one_sentence_and_status_2(run, arms, tmp_path):
     assert "no table 'arm' (did you mean 'arms'?" in refused(run, "--table", "arm")
     assert "no table 'baseline' (did you mean 'baselines'?" in refused(run, "--table", "baseline")
     assert "--baseline grpo is for --table arms" in refused(run, "--table", "baselines", "--baseline", "grpo")
+    assert "no figure 'dynamic'" in refused(run, "--figure", "all", "--figure", "dynamic")
+    assert "no table 'all'" in refused(run, "--table", "all")
+    assert "no format 'all'" in refused(run, "--format", "all")
     assert "no format 'cvs' (did you mean 'csv'?" in refused(run, "--format", "cvs")
+    assert "--json and --format csv contradict each other" in refused(run, "--json", "--format", "csv")
     assert "--baseline gpro: no such arm (did you mean 'grpo'?" in refused(
         arms / "grpo1", arms / "olr1", "--baseline", "gpro"
     )

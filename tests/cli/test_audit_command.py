@@ -51,7 +51,7 @@ def test_a_table_of_rollouts_is_enough(here, log):
     assert "2 doubted, 0 undecided (nobody solved the prompt), 28 fine" in said
     assert "from the built-in calibration" in said and "--trusted FILE" in said
     assert "The slope counts only if" in said
-    assert "2 labels replaced by the proposal: from confidence 0.5 on" in said
+    assert "2 labels to replace by the proposal: from confidence 0.5 on" in said
     assert "p3 8 7 4" in said and "p8 8 7 4" in said
     [table] = here.glob("log-audit-*.parquet")
     assert f"Wrote {log.with_name(table.name)} (a row for each prompt)" in said
@@ -67,6 +67,36 @@ def test_a_table_of_rollouts_is_enough(here, log):
         "slope",
         "consistency",
     } < set(rows.columns)
+
+
+def test_the_next_command_asks_the_same(here, log):
+    options = ["--threshold", "0.7", "--set", "data.extractor=text"]
+    assert told(log, *options).endswith(f"olr audit {log} {' '.join(options)} --export repaired.parquet")
+    said = told(log, *options, "--export", "repaired.parquet")
+    assert said.endswith("--set data.train=repaired.parquet --set data.extractor=text")
+
+
+def test_every_way_of_asking_has_its_own_table_of_prompts(here, log):
+    for options in ([], ["--threshold", "0.7"], ["--set", "data.extractor=text"], []):
+        told(log, *options)
+    assert len(list(here.glob("log-audit-*.parquet"))) == 3
+
+
+def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
+    rows = [
+        row for n in range(3) for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label="7", question="?")
+    ]
+    said = told(write(here / "log.jsonl", rows), "--export", "out.jsonl")
+    assert "100% of the responses have no answer; another --set data.extractor (boxed, " in said
+    assert "no label can be judged" in said
+    assert "Wrote out.jsonl (0 changed, 0 kept, 3 undecided)" in said
+    assert [prompt.given_label for prompt in read_prompts("out.jsonl").prompts] == ["7"] * 3
+
+
+def test_labels_without_a_wrong_one_have_no_kinds_of_wrong_ones(here, log):
+    assert "of the wrong ones" in told(log)
+    said = told(write(here / "clean.jsonl", many(30)))
+    assert "Noise ratio 0.0" in said and "of the wrong ones" not in said
 
 
 def test_json_has_everything_and_writes_nothing(here, log):
@@ -185,6 +215,27 @@ def test_a_run_of_rollouts_alone_has_no_slopes(run):
     assert "slope" not in json.loads(audit(run, "--json").output)["ranked"][0]
 
 
+def test_training_after_rollouts_reads_answers_as_they_did(here):
+    run = write_history(here / "run", noise=None, prompts=20, epochs=2)
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "kind": "rollouts"}))
+    yaml = YAML()
+    recipe = yaml.load((run / "recipe.yaml").read_text())
+    recipe["data"]["extractor"] = "text"
+    with (run / "recipe.yaml").open("w") as file:
+        yaml.dump(recipe, file)
+    rows = [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(20)]
+    data = write(here / "data.jsonl", rows)
+    said = told(run, "--data", data, "--export", "repaired.parquet")
+    assert said.endswith("--set data.train=repaired.parquet --set data.extractor=text")
+
+
+def test_what_was_found_is_shown_where_the_table_cannot_be_written(here, log):
+    (here / "file").write_text("")
+    said = refused(log, "--out", "file/table.parquet")
+    assert "2 doubted" in said and "file/table.parquet could not be written" in said and "--out FILE" in said
+
+
 def test_trusted_labels_say_so(here, log):
     rows = [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(12)] + [
         {"prompt_id": "x", "true_answer": "1"}
@@ -195,6 +246,14 @@ def test_trusted_labels_say_so(here, log):
     assert "cross-validated on 12 trusted labels (2 of them wrong), AUROC 1.00" in said
     assert "95 % interval 0.05 to 0.45: of the trusted labels alone" in said
     assert "--trusted trusted.jsonl --export" in said
+
+
+def test_trusted_answers_of_prompts_without_a_label_say_so(here):
+    rows = many(12) + rollouts("bare", [["7"] * 4] * 4)
+    log = write(here / "log.jsonl", rows)
+    trusted = write(here / "trusted.jsonl", [{"prompt_id": p, "true_answer": "7"} for p in ("p0", "bare")])
+    expected = "1 trusted label (0 of them wrong) and 1 true answer of prompts without a label"
+    assert f"moved by {expected}" in told(log, "--trusted", trusted)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +267,22 @@ def test_trusted_labels_say_so(here, log):
 def test_what_makes_the_numbers_doubtful_is_said(here, visits, warning):
     rows = [row for n in range(12) for row in rollouts(f"p{n}", visits, given_label="7")]
     assert warning in told(write(here / "few.jsonl", rows))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_long_texts_give_way_to_the_numbers(here, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [
+        row
+        for n in range(12)
+        for row in rollouts(f"a/long/way/to/train/{n:06d}", [["x" * 50] * 4] * 3, given_label="東京" * 20)
+    ]
+    lines = audit(write(here / "log.jsonl", rows), "--top", "2").output.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("prompt"))
+    assert lines[head].split()[-5:] == ["visits", "passes", "slope", "consistent", "wrong"]
+    for line, number in zip(lines[head + 1 : head + 3], range(2), strict=True):
+        assert line.split()[0].endswith(f"0{number}")
+        assert line.split()[-5:-1] == ["3", "100%", "+0.00", "100%"]
 
 
 def test_labels_are_data(here):

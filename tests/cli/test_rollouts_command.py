@@ -138,7 +138,6 @@ def test_what_is_finished_is_not_resumed(there):
         ((MODEL, "arithmetics"), "no data set 'arithmetics' (did you mean 'arithmetic'?)"),
         ((MODEL, "nowhere.jsonl"), "no file nowhere.jsonl"),
         ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
-        ((MODEL, "unlabelled.jsonl"), "has no column of labels"),
         ((MODEL, "arithmetic", "--extractor", "boxd"), "did you mean 'boxed'?"),
         ((MODEL, "arithmetic", "--backend", "vlm"), "--backend vlm (did you mean 'vllm'?)"),
         ((MODEL, "arithmetic", "--temperature", "0"), "temperature is 0.0: input should be greater than 0"),
@@ -148,9 +147,23 @@ def test_what_is_finished_is_not_resumed(there):
 )
 def test_what_cannot_work_is_refused_in_a_sentence(somewhere, words, message):
     (somewhere / "empty.jsonl").write_text("")
-    (somewhere / "unlabelled.jsonl").write_text('{"question": "1+1="}\n')
     assert message in refused("rollouts", *words)
     assert not Path("runs").exists()
+
+
+def test_data_without_labels_can_be_sampled_and_audited(somewhere):
+    rows = [
+        {"prompt_id": "a", "question": "123+459="},
+        {"prompt_id": "b", "question": "223+459=", "answer": "682"},
+    ]
+    (somewhere / "half.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = somewhere / "run"
+    short = ("--max-new-tokens", "5", "--extractor", "reversed_digits", "--visits", "2")
+    done("rollouts", MODEL, "half.jsonl", *short, "--run-dir", run)
+    labels = scan_labels(run).collect()
+    assert dict(labels.select("prompt_id", "given_label").iter_rows()) == {"a": None, "b": "682"}
+    audited = json.loads(done("audit", run, "--json").stdout)
+    assert audited["labels"]["missing"] == 1
 
 
 def test_vllm_where_it_is_not_installed_is_refused(monkeypatch):

@@ -262,6 +262,9 @@ def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
     shown = sample(tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl")))  # asks for \boxed{}
     assert "Warning: 100% of the responses have no answer" in shown
     assert "--extractor (boxed" in shown
+    lines = "\n".join(rollouts_summary(tmp_path / "run", None))
+    assert "majority differs from the label   unknown: no visit has a majority" in lines
+    assert "no majority                       100.0% of the visits" in lines
 
 
 def test_a_prompt_too_long_is_refused_before_anything_is_written(tmp_path):

@@ -40,12 +40,12 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import kind_of, read_manifest
+from olr_cli.runs.directory import Status, kind_of, read_manifest
 
 EASY, WARY = 0.5, 0.9
 """From which confidence labels are changed, and from which where it may be far too high: of a policy that was not
-trained, after a single visit, or beyond the guard (`Noise.can_be_told`), all without trusted labels. Chosen by the
-share of right labels after the changes (docs/audit.md)."""
+trained, after a single visit, or beyond the guard (`Noise.can_be_told`), all without enough trusted labels to tell
+(`trusted.FEWEST`). Chosen by the share of right labels after the changes (docs/audit.md)."""
 
 CHANGES = ("changed", "added", "kept", "undecided")
 """What becomes of a prompt's label in the repaired data set."""
@@ -74,6 +74,7 @@ class Audit:
         source: the history.
         prompts: a row a prompt, the surest to be wrong first: the columns of `evidence.judged`, `is_trusted` and
             `change` (`CHANGES`).
+        status: of the run; None for a table.
         was_training: whether the rollouts are those of a policy in training, so that slopes mean something; None where
             nobody knows.
         draws_labels: whether noisy labels were drawn at every visit (R3), so that those of the last visit are judged.
@@ -91,6 +92,7 @@ class Audit:
 
     source: Path
     prompts: pl.DataFrame
+    status: Status | None
     was_training: bool | None
     draws_labels: bool
     noise: Noise | None
@@ -145,6 +147,7 @@ def audit(
     return Audit(
         history.source,
         table,
+        read_manifest(history.source)["status"] if history.is_run else None,
         was_training,
         history.is_run and any(prompt.noise_type == "active" for prompt in history.prompts.values()),
         model.noise if model.can_judge else None,
@@ -224,7 +227,7 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
         theirs, ours = next(iter(own)), next(iter(history.prompts), "none")
         raise UserError(
             f"{data.source} has no prompt of {history.source} (its first prompt_id: {theirs}, in the history: {ours});"
-            " prompts are matched by prompt_id"
+            " prompts are matched by prompt_id, of a data set its extra_info.index"
         )
     prompts = dict(history.prompts)
     for prompt_id in common:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -115,7 +115,7 @@ def judged(
     odds = wrong_log_odds(found, noise)
     chances = answer_chances(votes, found, tally.label_answers, noise)
     proposed = np.where(is_solved & (leaders != tally.label_answers), leaders, -1)
-    proposal_odds = _log_odds(np.where(proposed >= 0, chances[np.maximum(proposed, 0)], np.nan))
+    proposal_odds = _log_odds(_of_answers(chances, proposed))
     confidence = np.where(is_solved & ~is_missing, calibrations.wrong.apply(odds), np.nan)
     proposal_map = (calibrations.unlabelled, calibrations.proposal)
     proposal_confidence = np.where(is_missing, *(c.apply(proposal_odds) for c in proposal_map))
@@ -147,13 +147,17 @@ def _is_solved(tally: Tally, leaders: NDArray[np.int64]) -> NDArray[np.bool_]:
     most = (
         tally.counts.group_by("answer").agg(pl.col("count").max(), total=pl.col("count").sum()).sort("answer")
     )
-    counts, totals = most["count"].to_numpy(), most["total"].to_numpy()
     is_single = np.ones(len(tally), dtype=bool)
     is_single[tally.visits.filter(pl.col("rollouts") > 1)["prompt"].to_numpy()] = False
-    own = np.maximum(leaders, 0)
-    if not len(counts):
-        return np.zeros(len(tally), dtype=bool)
-    return (leaders >= 0) & (np.where(is_single, totals[own], counts[own]) >= 2)
+    counts, totals = (_of_answers(most[name].to_numpy(), leaders) for name in ("count", "total"))
+    return np.where(is_single, totals, counts) >= 2
+
+
+def _of_answers(values: NDArray[Any], answers: NDArray[np.int64]) -> Floats:
+    """(A,) -> (P,): the value of each answer; not a number where its number is negative."""
+    found = np.full(len(answers), np.nan)
+    found[answers >= 0] = values[answers[answers >= 0]]
+    return found
 
 
 def spelled(spellings: pl.Series, answers: NDArray[np.int64]) -> pl.Series:

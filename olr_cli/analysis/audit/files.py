@@ -45,12 +45,14 @@ def require_new(out: Path | None, as_json: bool) -> None:
         raise UserError(f"{out} exists already; choose another name with --out")
 
 
-def write_table(found: Audit, out: Path | None) -> Path:
+def write_table(found: Audit, out: Path | None, data: str | None, settings: Sequence[str]) -> Path:
     """Write the table of all prompts as Parquet.
 
     Args:
         found: the audit.
-        out: a new file; by default below the run, or beside the table, one name for each setting.
+        out: a new file; by default below the run, or beside the table, one name for each way of asking.
+        data: what `--data` names.
+        settings: what `--set` says.
 
     Returns:
         The file.
@@ -58,16 +60,20 @@ def write_table(found: Audit, out: Path | None) -> Path:
     Raises:
         UserError: it can't be written.
     """
-    target = out or _default(found)
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, lambda path: rows(found).write_parquet(path))
+    target = out or _default(found, data, settings)
+    try:
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, lambda path: rows(found).write_parquet(path))
+    except UserError as error:
+        raise UserError(f"{error} (--out FILE)") from None
     return target
 
 
-def _default(found: Audit) -> Path:
+def _default(found: Audit, data: str | None, settings: Sequence[str]) -> Path:
     trusted = None if found.trusted is None else str(found.trusted.file.resolve())
-    digest = hashlib.sha256(repr((found.threshold, trusted)).encode()).hexdigest()[:8]
+    asked = found.threshold, trusted, data, sorted(settings)
+    digest = hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
     source = found.source
     if source.is_dir():
         return source / "audit" / f"prompts-{digest}.parquet"

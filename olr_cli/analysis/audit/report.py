@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,7 @@ from olr_cli.analysis.audit.audit import CHANGES, Audit
 from olr_cli.analysis.audit.estimator import Noise
 from olr_cli.analysis.audit.evidence import STATUSES
 from olr_cli.analysis.audit.export import changes
+from olr_cli.answers import EXTRACTORS
 from olr_cli.runs.directory import read_recipe
 
 NOTHING = "\N{EN DASH}"
@@ -26,6 +28,7 @@ HEAD = 12
 
 _INTERNAL = ("log_odds", "proposal_log_odds")
 _FEW_ROLLOUTS = 4
+_WIDEST = 24
 
 Line = tuple[str, str]
 """What a line is about, and what it says; a word that is empty goes on with the line above."""
@@ -49,13 +52,14 @@ def told(found: Audit) -> Iterator[Line]:
     for warning in warnings(found):
         yield "Warning", warning
     counts = changes(found)
-    added = f", {counts['added']:,} filled in" if counts.get("added") else ""
+    changed = counts.get("changed", 0)
+    added = f", {counts['added']:,} to fill in" if counts.get("added") else ""
     if found.noise is None and not added:
         return
     yield (
         "Changes",
-        f"{counts.get('changed', 0):,} labels replaced by the proposal{added}: from confidence {found.threshold:g} on"
-        " (--threshold), if it is likelier right",
+        f"{changed:,} label{'s' * (changed != 1)} to replace by the proposal{added}: from confidence"
+        f" {found.threshold:g} on (--threshold), if it is likelier right",
     )
 
 
@@ -91,10 +95,10 @@ def _ratio(found: Audit, noise: Noise, interval: tuple[float, float]) -> str:
         if not _is_recalibrated(found)
         else "of the trusted labels alone"
     )
-    return (
-        f"{found.ratio:.2f} of the labels are wrong (95 % interval {interval[0]:.2f} to {interval[1]:.2f}: {what});"
-        f" {noise.seen_share:.0%} of the wrong ones are answers that the policy gives"
-    )
+    text = f"{found.ratio:.2f} of the labels are wrong (95 % interval {interval[0]:.2f} to {interval[1]:.2f}: {what})"
+    if noise.ratio * len(found.prompts) < 1:
+        return text  # of less than one label there are no shares
+    return f"{text}; {noise.seen_share:.0%} of the wrong ones are answers that the policy gives"
 
 
 def _is_recalibrated(found: Audit) -> bool:
@@ -124,10 +128,10 @@ def _confidence(found: Audit) -> str:
             " verified labels make it yours: --trusted FILE"
         )
     labels, wrong = found.trusted.labels, found.trusted.wrong
-    text = (
-        f"from the built-in calibration, moved by {labels} trusted label{'s' * (labels != 1)}"
-        f" ({wrong} of them wrong)"
-    )
+    answers = len(found.trusted.answers) - found.trusted.answers.count(None) - labels
+    moved = [f"{labels} trusted label{'s' * (labels != 1)} ({wrong} of them wrong)"] if labels else []
+    moved += [f"{answers} true answer{'s' * (answers != 1)} of prompts without a label"] if answers else []
+    text = f"from the built-in calibration, moved by {' and '.join(moved)}"
     return text + (
         f"; {found.trusted.strangers:,} more are of other prompts" if found.trusted.strangers else ""
     )
@@ -137,7 +141,10 @@ def warnings(found: Audit) -> Iterator[str]:
     """What makes the numbers doubtful."""
     visits, rollouts = (_Spread.of(found.prompts[name]).middle for name in ("visits", "rollouts"))
     if found.answered < 0.1:
-        yield f"{1 - found.answered:.0%} of the responses have no answer; --set data.extractor=… may help"
+        yield (
+            f"{1 - found.answered:.0%} of the responses have no answer; another --set data.extractor"
+            f" ({', '.join(EXTRACTORS)}) may help"
+        )
     if found.noise is None:
         yield "no label can be judged: there are no labels, or no answers"
         return
@@ -162,6 +169,8 @@ def warnings(found: Audit) -> Iterator[str]:
 
 def notes(found: Audit) -> Iterator[str]:
     """What to know for reading the table."""
+    if found.status not in (None, "finished"):
+        yield f"The run is not finished ({found.status}): what it has not visited yet is not in here."
     if found.was_training is False:
         yield "The policy was not trained in these visits, so a slope means nothing and is left out."
     elif found.was_training is None:
@@ -170,27 +179,50 @@ def notes(found: Audit) -> Iterator[str]:
         yield "Active noise draws a noisy label at every visit: those of the last visit are audited."
 
 
-def table(found: Audit, size: int) -> Table:
-    """The `size` prompts that are surest to be wrong."""
+def table(found: Audit, size: int, width: int) -> Table:
+    """The `size` prompts that are surest to be wrong, in a terminal of so many columns."""
     shown = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     shows_slope = found.was_training is not False
-    for name in ("prompt", "given", "proposed"):
-        shown.add_column(name, no_wrap=True, overflow="ellipsis", max_width=24)
-    names = ["visits", "passes", *(["slope"] if shows_slope else []), "consistent", "wrong"]
-    for name in names:
+    numbers = ["visits", "passes", *(["slope"] if shows_slope else []), "consistent", "wrong"]
+    first = ranked(found, size)
+    texts = {
+        "prompt": [_shown(text) for text in first["prompt_id"]],
+        "given": [_shown(text) for text in first["given_label"]],
+        "proposed": [_shown(text) for text in first["proposed_label"]],
+    }
+    widths = _text_widths(texts, width - sum(len(name) + 1 for name in numbers) - len(texts))
+    for name, own in widths.items():
+        shown.add_column(name, no_wrap=True, overflow="ellipsis", width=own)
+    for name in numbers:
         shown.add_column(name, justify="right", no_wrap=True, min_width=len(name))
-    for row in ranked(found, size).iter_rows(named=True):
-        slope = [_number(row["slope"], "+.2f")] if shows_slope else []
-        texts = (row["prompt_id"], row["given_label"], row["proposed_label"])
+    texts["prompt"] = [_end(text, widths["prompt"]) for text in texts["prompt"]]
+    for row, own_texts in zip(first.iter_rows(named=True), zip(*texts.values(), strict=True), strict=True):
         shown.add_row(
-            *(Text(_shown(text)) for text in texts),
+            *map(Text, own_texts),
             str(row["visits"]),
             _number(row["pass_rate"], ".0%"),
-            *slope,
+            *([_number(row["slope"], "+.2f")] if shows_slope else []),
             _number(row["consistency"], ".0%"),
             _sure(row["confidence"]),
         )
     return shown
+
+
+def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
+    """As wide as the texts are, up to `_WIDEST`; the widest gives way until all fit and the numbers are in sight."""
+    widths = {name: min(_WIDEST, max(cell_len(text) for text in (name, *own))) for name, own in texts.items()}
+    while sum(widths.values()) > max(room, len(texts)):
+        widths[max(widths, key=lambda name: widths[name])] -= 1
+    return widths
+
+
+def _end(text: str, width: int) -> str:
+    """The end of a prompt's id, which tells it from the others."""
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) > width - 1:
+        text = text[1:]
+    return f"\N{HORIZONTAL ELLIPSIS}{text}"
 
 
 def ranked(found: Audit, size: int) -> pl.DataFrame:
@@ -215,7 +247,7 @@ def truth_lines(found: Audit, *, is_exported: bool) -> Iterator[Line]:
     truth, q = found.truth, found.truth.quality
     yield (
         "Known truth",
-        f"(stored, and not used above) of {q.labels:,} labels {q.wrong:,} are wrong; precision {_share(q.precision)},"
+        f"(stored, and not used above): of {q.labels:,} labels {q.wrong:,} are wrong; precision {_share(q.precision)},"
         f" recall {_share(q.recall)}, AUROC {NOTHING if q.auroc is None else f'{q.auroc:.3f}'}",
     )
     made = "right after the changes" if is_exported else "right if they were changed as proposed"
@@ -223,7 +255,13 @@ def truth_lines(found: Audit, *, is_exported: bool) -> Iterator[Line]:
 
 
 def ending(
-    found: Audit, table: Path, export: Path | None, data: str | None, *, is_new: bool
+    found: Audit,
+    table: Path,
+    export: Path | None,
+    options: Sequence[str],
+    settings: Sequence[str],
+    *,
+    is_new: bool,
 ) -> Iterator[Line]:
     """What was written, and the likely next command.
 
@@ -231,14 +269,14 @@ def ending(
         found: the audit.
         table: the file of all prompts.
         export: the repaired data set, if it was asked for.
-        data: what `--data` names.
+        options: of this audit, that its repair needs too.
+        settings: what `--set` says, which training on the repaired data needs too.
         is_new: whether that was written, and not there already.
     """
     yield "Wrote", f"{table} (a row for each prompt)"
     if export is None:
-        options = [] if data is None else ["--data", quote(data)]
-        options += [] if found.trusted is None else ["--trusted", quote(str(found.trusted.file))]
-        yield "Next", " ".join(["olr audit", quote(str(found.source)), *options, "--export repaired.parquet"])
+        own = [str(found.source), *options, *_sets(settings)]
+        yield "Next", " ".join(["olr audit", *map(quote, own), "--export repaired.parquet"])
         return
     counts = changes(found)
     made = ", ".join(
@@ -248,19 +286,28 @@ def ending(
         "Wrote" if is_new else "Unchanged",
         f"{export} ({made}" + (")" if is_new else "; already there with these bytes)"),
     )
-    yield "Next", _training(found, export)
+    yield "Next", " ".join(["olr train", *map(quote, _training(found, export, settings))])
 
 
-def _training(found: Audit, export: Path) -> str:
-    """The command that trains on the repaired data: a run again, else a recipe for the policy of the rollouts."""
-    data = quote(f"data.train={export}")
+def _training(found: Audit, export: Path, settings: Sequence[str]) -> list[str]:
+    """What trains on the repaired data: the run's own recipe, else one for the policy of the rollouts."""
+    data = [f"data.train={export}", *settings]
     if found.was_training:
-        recipe, run = quote(str(found.source / "recipe.yaml")), quote(f"runs/{found.source.name}-repaired")
-        return f"olr train {recipe} --set noise=null --set {data} --run-dir {run}"
-    policy = "MODEL" if found.was_training is None else read_recipe(found.source).model.path
+        again = f"runs/{found.source.name}-repaired"
+        return [str(found.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
+    policy = "MODEL"
+    if found.was_training is False:
+        recipe = read_recipe(found.source)
+        policy = recipe.model.path
+        if recipe.data.extractor is not None and not settings:
+            data.append(f"data.extractor={recipe.data.extractor}")
     if policy.startswith("builtin:"):
-        return f"olr train laptop/quickstart --set model.path={policy} --set noise=null --set {data}"
-    return f"olr train own-data --set {quote(f'model.path={policy}')} --set {data}"
+        return ["laptop/quickstart", *_sets([f"model.path={policy}", "noise=null", *data])]
+    return ["own-data", *_sets([f"model.path={policy}", *data])]
+
+
+def _sets(settings: Sequence[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 def hanging(text: str, width: int, indent: int = HEAD) -> str:

@@ -16,6 +16,7 @@ from olr_cli.analysis.audit.estimator import Bools, Floats, Votes, fit, wrong_lo
 from olr_cli.analysis.audit.measures import auroc, brier
 from olr_cli.answers import Judge
 from olr_cli.data.files import read_table
+from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 
@@ -101,15 +102,17 @@ def read_trusted(
         judge: tells whether the given label means the true answer.
 
     Raises:
-        UserError: the file can't be read, or none of its prompts is in the history.
+        UserError: the file can't be read or has no true answer, or none of its prompts is in the history.
     """
     answers = _answers(file)
+    if not answers:
+        raise UserError(f"{file} has no true answer in any row; leave --trusted out, or fill some in")
     found = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
     known = [p for p, answer in enumerate(found) if answer is not None]
     if not known:
         raise UserError(
-            f"{file}: none of its prompts is in the history (its first prompt_id: {next(iter(answers), 'none')}, in the"
-            f" history: {prompt_ids[0]}); trusted labels are matched by prompt_id"
+            f"{file}: none of its prompts is in the history (its first prompt_id: {next(iter(answers))}, in the"
+            f" history: {prompt_ids[0]}); trusted labels are matched by prompt_id, of a data set its extra_info.index"
         )
     is_wrong = np.full(len(found), np.nan)
     pairs = [(p, found[p], labels[p]) for p in known]
@@ -132,7 +135,7 @@ def _answers(file: Path) -> Mapping[str, str]:
     for prompt_id, answer in zip(
         *(table.column(n).to_pylist() for n in ("prompt_id", "true_answer")), strict=True
     ):
-        if prompt_id is None or answer is None:
+        if prompt_id is None or answer in (None, SENTINEL):
             continue
         if answers.setdefault(str(prompt_id), str(answer)) != str(answer):
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")

@@ -63,12 +63,15 @@ function haystacks() {
 }
 
 const text = (index) => (index === run.sentinel && index > 0 ? "none right" : run.strings[index]);
+/** The label that stands in the data; under active noise none does, as one is drawn from the rollouts of each visit. */
+const givenLabel = (p) => (run.given[p] === run.sentinel && run.noiseTypes[run.noise[p]] === "active"
+  ? "varies" : text(run.given[p]));
 const question = (p) => (run.questions ? run.questions[p][0] : "");
 const columns = [
   { key: "id", name: "prompt", by: (p) => p },
   { key: "question", name: "question", by: question },
   { key: "noise", name: "noise", by: (p) => run.noiseTypes[run.noise[p]] },
-  { key: "given", name: "given label", by: (p) => text(run.given[p]) },
+  { key: "given", name: "given label", by: givenLabel },
   { key: "true", name: "true answer", by: (p) => text(run.true[p]) },
   { key: "label", name: "label now", by: (p) => text(run.label[final(p)]) },
   { key: "strip", name: "majority answer by visit", by: (p) => run.kind[final(p)] },

@@ -119,7 +119,7 @@ function row(place) {
     cell("id", button),
     cell("question", isolated(question(p).slice(0, 200))),
     cell("noise", run.noiseTypes[run.noise[p]] || "unknown"),
-    cell("given", isolated(text(run.given[p]) || "\u2013")),
+    cell("given", isolated(givenLabel(p) || "\u2013")),
     cell("true", isolated(text(run.true[p]) || "\u2013")),
     cell("label", label(p)),
     cell("strip", strip(p)),

@@ -12,6 +12,9 @@ from olr_cli.analysis.report.markup import element, isolated
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.progress import of_epoch
 
+_LONG = 40
+"""Lines of a table beyond which it takes no more room in the page."""
+
 
 def grid(
     heads: Sequence[str],
@@ -20,7 +23,9 @@ def grid(
     numbers: Collection[int],
     caption: str,
 ) -> Element:
-    """A table that scrolls in itself; the first column names the lines, and a line of one cell those below it.
+    """A table that scrolls in itself if it is wide, or longer than `_LONG`.
+
+    The first column names the lines, and a line of one cell those below it.
 
     Args:
         heads: of the columns.
@@ -43,7 +48,8 @@ def grid(
 
     body = element("tbody", *(row(line, "") for line in lines))
     table = element("table", element("caption", caption), element("thead", row(heads, "col")), body)
-    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    kind = "scroll long" if len(lines) > _LONG else "scroll"
+    return element("div", table, class_=kind, tabindex="0", role="region", aria_label=caption)
 
 
 def from_markdown(markdown: str, caption: str) -> Iterator[Element]:

@@ -9,6 +9,7 @@ worse than the paper has it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from itertools import cycle
 
 import matplotlib
@@ -95,8 +96,8 @@ def _draw(arms: Sequence[Arm], rows: pl.DataFrame) -> Figure:
     return sheet.finish()
 
 
-def _by_method(arms: Sequence[Arm], rows: pl.DataFrame) -> Mapping[str, Mapping[str, Arm]]:
-    """Method -> what tells its arms apart -> arm; those with a log-ratio to draw."""
+def _by_method(arms: Sequence[Arm], rows: pl.DataFrame) -> Mapping[str, Sequence[tuple[Decimal | str, Arm]]]:
+    """Method -> what tells its arms apart, and the arm; those with a log-ratio to draw."""
     known = set(_drawn(rows)["arm"])
     found: dict[str, dict[str, Arm]] = {}
     for arm in arms:
@@ -105,7 +106,7 @@ def _by_method(arms: Sequence[Arm], rows: pl.DataFrame) -> Mapping[str, Mapping[
     return {method: _short(own) for method, own in found.items()}
 
 
-def _short(arms: Mapping[str, Arm]) -> Mapping[str, Arm]:
+def _short(arms: Mapping[str, Arm]) -> Sequence[tuple[Decimal | str, Arm]]:
     """The arms by their noise ratio, ascending, where that tells them apart, else by name."""
     by_ratio = {
         noise.ratio: arm
@@ -113,8 +114,8 @@ def _short(arms: Mapping[str, Arm]) -> Mapping[str, Arm]:
         if (noise := arm.recipe.noise) is not None and noise.ratio is not None
     }
     if len(by_ratio) < len(arms):
-        return arms
-    return {str(ratio): by_ratio[ratio] for ratio in sorted(by_ratio)}
+        return list(arms.items())
+    return sorted(by_ratio.items())
 
 
 def _drawn(rows: pl.DataFrame) -> pl.DataFrame:
@@ -123,14 +124,18 @@ def _drawn(rows: pl.DataFrame) -> pl.DataFrame:
     return found.filter(pl.col("epoch") > 1)
 
 
-def _log_ratios(sheet: style.Sheet, axes: Axes, arms: Mapping[str, Arm], rows: pl.DataFrame) -> None:
+def _log_ratios(
+    sheet: style.Sheet, axes: Axes, arms: Sequence[tuple[Decimal | str, Arm]], rows: pl.DataFrame
+) -> None:
     found = _drawn(rows)
-    shades = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(arms)))
-    for (label, arm), shade, marker in zip(arms.items(), shades, cycle(_MARKERS), strict=False):
+    for number, ((label, arm), marker) in enumerate(zip(arms, cycle(_MARKERS), strict=False)):
+        # A ratio has the same colour in every panel.
+        place = number / len(arms) if isinstance(label, str) else float(label)
+        shade = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.9 * place))
         own = found.filter(pl.col("arm") == arm.name)
-        sheet.lines(axes, [Line("log_ratio", label, matplotlib.colors.to_hex(shade), marker)], own)
+        sheet.lines(axes, [Line("log_ratio", str(label), shade, marker)], own)
     axes.axhline(0, color=GREY, linewidth=0.6)
-    style.epoch_axis(axes, max(arm.epochs for arm in arms.values()))
+    style.epoch_axis(axes, max(arm.epochs for _, arm in arms))
     spread = pl.col("sd").fill_null(0.0)
     low, high = found.select((pl.col("mean") - spread).min(), high=(pl.col("mean") + spread).max()).row(0)
     margin = 0.05 * max(high - low, 0.5)

@@ -92,6 +92,15 @@ def test_a_history_without_any_label_still_has_proposals(tmp_path, judge):
     assert row(found, "a")["proposed_label"] == "2"
 
 
+@pytest.mark.parametrize("label", ["7", None])
+def test_without_any_answer_every_prompt_is_undecided(tmp_path, judge, label):
+    rows = [row for n in range(3) for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label=label)]
+    found = examined(write(tmp_path / "log.jsonl", rows), judge)
+    assert (found.noise, found.ratio, found.answered) == (None, None, 0)
+    assert set(found.prompts["status"]) == set(found.prompts["change"]) == {"undecided"}
+    assert found.prompts.select("proposed_label", "confidence", "pass_rate").null_count().row(0) == (3, 3, 3)
+
+
 def test_evidence_is_that_of_the_proposal(tmp_path, judge):
     visits = [["1", "1", "2", "3"], ["2", "2", "1", "3"], ["2", "2", "2", "1"]]
     rows = many(20) + rollouts("a", visits, given_label="1")
@@ -255,6 +264,8 @@ def test_a_verified_data_set_can_be_trusted(tmp_path, judge):
         ([{"prompt_id": "stranger", "true_answer": "1"}], "none of its prompts is in the history"),
         ([{"prompt_id": "p0", "true_answer": a} for a in "12"], "several true answers"),
         ([{"prompt_id": "p0", "answer": "1"}], "no column of prompts"),
+        ([{"prompt_id": "p0", "true_answer": a} for a in (None, SENTINEL)], "no true answer in any row"),
+        ([{"question": "?", "answer": "7"}], "of a data set its extra_info.index"),
     ],
 )
 def test_trusted_labels_that_do_not_fit_are_refused(tmp_path, judge, rows, complaint):

@@ -117,6 +117,16 @@ def test_a_strip_says_in_words_what_its_colours_mean(one, open_page):
     )
 
 
+def test_a_label_that_is_drawn_at_every_visit_is_said_to_vary(two_arms, open_page):
+    tab = open_page(two_arms)
+    tab.page.locator("#noise").select_option(label="active")
+    assert set(tab.page.locator("#rows .cell.given").all_text_contents()) == {"varies"}
+    tab.choose("run", "1")
+    tab.page.locator("#noise option", has_text="inactive").wait_for(state="attached")
+    tab.page.locator("#noise").select_option(label="inactive")
+    assert set(tab.page.locator("#rows .cell.given").all_text_contents()) == {"none right"}
+
+
 def test_several_runs_are_browsed_one_at_a_time(two_arms, open_page):
     tab = open_page(two_arms)
     options = tab.page.locator("#run option").all_text_contents()

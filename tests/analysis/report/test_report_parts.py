@@ -145,3 +145,10 @@ def test_the_table_of_epochs_has_a_line_an_epoch_and_what_was_measured(arms):
     shown = dict(zip(heads, re.findall(r"<bdi>(.*?)</bdi>", lines[-1]), strict=True))
     noise = run.by_epoch()["label/effective_noise"][-1]
     assert shown["labels wrong, %"] == f"{100 * noise:.1f}"
+
+
+def test_a_table_is_shown_whole_unless_it_would_fill_several_screens():
+    def css(length):
+        return tables.grid(["arm", "n"], [["a", "1"]] * length, numbers={1}, caption="Runs").get("class")
+
+    assert (css(40), css(41)) == ("scroll", "scroll long")

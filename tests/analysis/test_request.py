@@ -1,0 +1,81 @@
+"""What one call of `olr analyze` is asked for, and what it proposes next."""
+
+import json
+
+import pytest
+from histories import write_history
+
+from olr_cli.analysis.request import Request, carry_out
+from olr_cli.errors import UserError
+
+SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 3, "store_rollouts": False}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_history(tmp_path / "a folder" / "run", **SMALL)
+
+
+def make_rollouts(run):
+    """Let a run be one of `olr rollouts`."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"kind": "rollouts"}))
+
+
+def proposals(*places, **asked):
+    """What is proposed, each without what it is for."""
+    found = carry_out(Request(places, **asked))
+    return [proposal.partition("   (")[0] for proposal in found.proposals]
+
+
+def test_all_figures_are_wanted_unless_something_else_alone_is():
+    assert Request([]).wanted_figures == ["all"]
+    assert Request([], shape="json").wanted_figures == ["all"]
+    for alone in ({"table": "arms"}, {"report": True}, {"shape": "csv"}):
+        assert Request([], **alone).wanted_figures == []
+        assert Request([], figure=["cost"], **alone).wanted_figures == ["cost"]
+
+
+def test_after_one_run_come_other_criteria_and_the_report_unless_it_was_made(run, tmp_path):
+    quoted = f"'{run}'"
+    asked = {"figure": ["coherence"], "out": tmp_path / "out"}
+    assert proposals(run, **asked) == [
+        f"olr replay {quoted} --grid default",
+        f"olr analyze {quoted} --report",
+    ]
+    assert proposals(run, report=True, out=tmp_path / "out") == [f"olr replay {quoted} --grid default"]
+
+
+def test_after_rollouts_without_training_comes_the_audit(run, tmp_path):
+    make_rollouts(run)
+    first, _ = proposals(run, figure=["coherence"], out=tmp_path / "out")
+    assert first == f"olr audit '{run}'"
+
+
+def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_path):
+    grpo = {"name": "grpo"}
+    make_rollouts(write_history(tmp_path / "rollouts", method=grpo, **(SMALL | {"epochs": 2})))
+    found = carry_out(Request([run, tmp_path / "rollouts"], table="noise_ratios"))
+    assert [
+        row.arm for row in found.tables["noise_ratios"].rows if row.arm and row.setting.method != "base"
+    ] == ["active 0.5 olr"]
+    assert any("rollouts holds rollouts without training" in note for note in found.notes)
+    assert not any("different numbers of epochs" in note for note in found.notes)
+    with pytest.raises(UserError, match=r"--table ablation needs training runs; .* holds rollouts"):
+        carry_out(Request([tmp_path / "rollouts"], table="ablation"))
+
+
+def test_after_a_table_come_the_published_numbers_then_markdown(run):
+    assert proposals(run, table="arms") == [f"olr analyze '{run}' --format markdown"]
+    assert proposals(run, table="noise_ratios") == [
+        f"olr analyze '{run}' --table noise_ratios --compare paper"
+    ]
+    assert proposals(run, table="noise_ratios", compare="paper") == [
+        f"olr analyze '{run}' --table noise_ratios --compare paper --format markdown"
+    ]
+
+
+def test_a_long_list_of_places_is_not_repeated(tmp_path):
+    runs = [write_history(tmp_path / f"run{seed}", seed=seed, **SMALL) for seed in range(4)]
+    assert proposals(*runs, table="arms") == ["the same command with --format markdown"]
+    assert str(runs[2]) in proposals(*runs[:3], table="arms")[0]
