@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -211,14 +212,15 @@ def _shell(command: str, folder: Path, *, shown: bool = False) -> str:
 
 def _head(jobs: int, runs: list[Path], new: int, trained: float, whole: float) -> list[str]:
     hours = sum(map(_seconds, runs)) / 3600
-    made = "all runs" if new == len(runs) else f"{new} of the runs"
+    made = "the runs" if new == len(runs) else f"{new} of the runs (the others were there already)"
+    machine = f"{os.cpu_count()} {platform.machine()} cores"
     return [
         "# Gallery",
         "Every figure and table, from runs of the built-in policies on arithmetic: 400 prompts (4,000 in one table),"
         " K = 8, 10 epochs, 50 % noise where nothing else is said, three seeds. `make gallery` makes this page. Here,"
-        f" on a 2-core x86-64 virtual machine without a GPU, it took {whole / 60:.0f} minutes: {trained / 60:.0f} for"
-        f" {made} with `--jobs {jobs}`, {(whole - trained) / 60:.1f} for the commands below. The {len(runs)} runs took"
-        f" {hours:.1f} hours of one core each by their manifests.",
+        f" on {machine}, it took {whole / 60:.0f} minutes: {trained / 60:.0f} for {made}, {jobs} at a time, and"
+        f" {(whole - trained) / 60:.1f} for the commands below. By their manifests the {len(runs)} runs took"
+        f" {hours:.1f} hours together.",
         "The policies are toys, and made to err systematically; what holds of the paper's findings and what does not"
         " is in the [README](../README.md#what-it-shows-on-a-laptop) and in"
         " [recipes/laptop](../recipes/laptop/README.md).",
