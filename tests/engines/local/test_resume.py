@@ -275,8 +275,8 @@ def test_data_that_changed_is_noticed_on_resume(tmp_path, monkeypatch):
     interrupt(path, monkeypatch)
     real = launching.load_data
 
-    def other(a_recipe):
-        data = real(a_recipe)
+    def other(a_recipe, *kind):
+        data = real(a_recipe, *kind)
         fewer = data.train.subset(range(len(data.train.prompts) - 1))
         return launching.DataSets(fewer, None, None)
 
