@@ -211,30 +211,26 @@ def _shell(command: str, folder: Path, *, shown: bool = False) -> str:
 
 
 def _head(jobs: int, runs: list[Path], new: int, trained: float, whole: float) -> list[str]:
-    attempts = [each for manifest in runs for each in _attempts(manifest)]
-    together = sum((end - start).total_seconds() for start, end in attempts)
-    from_first_to_last = (
-        max(end for _, end in attempts) - min(start for start, _ in attempts)
-    ).total_seconds()
+    together = sum(map(_seconds, runs))
     made = f"{trained / 60:.0f} minutes for {new} runs, {jobs} at a time, and " if new else ""
     return [
         "# Gallery",
         "Every figure and table, from runs of the built-in policies on arithmetic: 400 prompts (4,000 in one table),"
         " K = 8, 10 epochs, 50 % noise where nothing else is said, three seeds. `make gallery` makes this page. On"
         f" {os.cpu_count()} {platform.machine()} cores it took {made}{(whole - trained) / 60:.1f} minutes for the"
-        f" commands below. By their manifests the {len(runs)} runs took {from_first_to_last / 60:.0f} minutes from the"
-        f" first one's start to the last one's end, and {together / 3600:.1f} hours one after the other.",
+        f" commands below. By their manifests the {len(runs)} runs took {together / 3600:.1f} hours, {jobs} at a time"
+        f" {together / jobs / 60:.0f} minutes.",
         "The policies are toys, and made to err systematically; what holds of the paper's findings and what does not"
         " is in the [README](../README.md#what-it-shows-on-a-laptop) and in"
         " [recipes/laptop](../recipes/laptop/README.md).",
     ]
 
 
-def _attempts(manifest: Path) -> list[tuple[datetime, datetime]]:
-    """From when to when a run was worked on."""
+def _seconds(manifest: Path) -> float:
+    """How long a run was worked on, in all its attempts."""
     attempts = json.loads(manifest.read_text(encoding="utf-8"))["attempts"]
     times = [[datetime.fromisoformat(each[key]) for key in ("started", "ended")] for each in attempts]
-    return [(start, end) for start, end in times]
+    return sum((end - start).total_seconds() for start, end in times)
 
 
 def _section(entry: Entry, folder: Path, images: Path) -> str:
