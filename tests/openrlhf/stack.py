@@ -22,7 +22,7 @@ SMALL = (
 )
 """80 prompts, 40 a step, 8 visits: 16 steps."""
 
-START_SECONDS = 600
+START_SECONDS = 1200
 """For Ray, vLLM and DeepSpeed to start on a slow machine."""
 
 

@@ -23,10 +23,10 @@ from olr_cli.engines.openrlhf.importing import around_import
 def fails_later(module):
     yield
     supervise = module.Supervisor.supervise
-    def fails(self, groups):
+    def fails(self, groups, *measure):
         if groups[0].step == 3:
             raise ArithmeticError("no reward today")
-        return supervise(self, groups)
+        return supervise(self, groups, *measure)
     module.Supervisor.supervise = fails
 
 around_import("olr_cli.supervision.supervisor", fails_later)

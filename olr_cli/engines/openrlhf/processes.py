@@ -123,7 +123,7 @@ class SubmittedJob:
         try:
             self._client = JobSubmissionClient(address)
             self._end_predecessor(files.submission)
-            self._id = self._client.submit_job(entrypoint=shlex.join(["python", *words[1:]]))
+            self._id = self._submitted(shlex.join(["python", *words[1:]]))
         except Exception as error:
             raise UserError(
                 f"engine.ray_address {address} has no Ray job server that answers ({first_line(error)}); it is the"
@@ -131,6 +131,17 @@ class SubmittedJob:
             ) from None
 
         write_text(files.submission, self._id)
+
+    def _submitted(self, entrypoint: str) -> str:
+        """The job's id; a cluster that has just been started takes no jobs for a while."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return str(self._client.submit_job(entrypoint=entrypoint))
+            except RuntimeError as error:
+                if "No available agent" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(1)
 
     def _end_predecessor(self, submission: Path) -> None:
         """Stop the job of an earlier command that died without doing so."""
