@@ -9,7 +9,7 @@ OPENRLHF_VENV ?= .venv-openrlhf
 OPENRLHF_BIN  := $(OPENRLHF_VENV)/bin
 OPENRLHF_PIP   = $(OPENRLHF_BIN)/python -m pip install --quiet
 
-.PHONY: quickstart gallery test test-openrlhf install clean no-gpu
+.PHONY: quickstart gallery test hard test-openrlhf install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -38,6 +38,10 @@ test: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
+hard: $(VENV)/.installed-dev
+	$(BIN)/pytest tests/hard --long -s
 
 # Real Ray, vLLM and DeepSpeed: without xdist, one thread a process, and what DeepSpeed compiles kept in the environment.
 test-openrlhf: $(OPENRLHF_VENV)/.installed | no-gpu

@@ -24,15 +24,15 @@ import numpy as np
 from olr_cli import seeding
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
-from olr_cli.data.training import noise_draw, training_prompts
+from olr_cli.data.training import training_prompts
+from olr_cli.engines.launch import make_supervisor
 from olr_cli.engines.steps import Stopwatch, epoch_batches, step_metrics, steps_per_epoch
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_files import validate
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt, held
 from olr_cli.runs.metrics import append_metrics
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, Supervisor, compose
-from olr_cli.supervision.selection import keep_fraction
+from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
 
 ANSWERS = 5
 """Different answers of a prompt, the true one first; one more choice is no answer."""
@@ -111,14 +111,7 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
     facts = {"source": str(data.source), "digest": data.digest, "prompts": len(data.prompts)}
     begin_attempt(run, from_step=0, data={"train": facts}, facts={"engine": "synthetic"})
     policy = _Policy(recipe, data.prompts, characters)
-    supervisor = Supervisor(
-        compose(recipe.method),
-        judge,
-        seed=recipe.seed,
-        draw=noise_draw(recipe),
-        extractor=recipe.data.extractor,
-        keep_fraction=keep_fraction(recipe.method, data.prompts),
-    )
+    supervisor = make_supervisor(recipe, data, judge, history=None)
     store, watch = RunStore(run), Stopwatch()
     append_metrics(run, 0, 0, policy.held_out())
     per_epoch = steps_per_epoch(recipe, len(data.prompts))

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -10,3 +11,13 @@ os.environ.setdefault("NO_COLOR", "1")
 
 settings.register_profile("olr", deadline=None)
 settings.load_profile("olr")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="the long version of every test in tests/hard")
+
+
+@pytest.fixture(scope="session")
+def is_long(request: pytest.FixtureRequest) -> bool:
+    """Whether the tests of hard use run at length (`make hard`) or briefly, as in every test run."""
+    return bool(request.config.getoption("--long"))

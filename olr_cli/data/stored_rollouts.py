@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.errors import UserError
+from olr_cli.shards import complete_steps, table_shards
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,15 +66,10 @@ def _files(source: Path) -> list[Path]:
         return matching_files(str(source))
     if not (source / "rollouts").is_dir():
         raise UserError(f"{source} is not a run directory: it has no folder rollouts; name a run or a table")
-    # Rollouts are stored before their labels: where both are, the step is complete.
-    complete = [
-        shard
-        for shard in sorted((source / "rollouts").glob("step-*.parquet"))
-        if (source / "labels" / shard.name).is_file()
-    ]
+    complete = complete_steps([source / "rollouts", source / "labels"])
     if not complete:
         raise UserError(f"{source} holds no complete step yet; train it for at least one step")
-    return complete
+    return [shard.path for shard in table_shards(source / "rollouts") if shard.last <= complete[-1]]
 
 
 def _wrong_by_prompt(table: pa.Table, column: str, source: Path) -> dict[str, list[str]]:

@@ -1,10 +1,11 @@
-"""The two tables of a run as Parquet shards, a pair of files a step.
+"""The two tables of a run as Parquet shards (`olr_cli.shards`): a pair of files a step, later a pair for 250 steps.
 
-    labels/step-000001.parquet      rollouts/step-000001.parquet
+    labels/step-000251.parquet                rollouts/step-000251.parquet
+    labels/steps-000001-000250.parquet        rollouts/steps-000001-000250.parquet
 
-A shard is written under a temporary name and renamed, the rollouts first: where the labels shard stands, the
+A shard is written under a temporary name and renamed, the rollouts first: where the labels of a step stand, the
 step is complete. Shards reach the disk for good when a checkpoint needs them (`RunStore.sync`), so an ordinary
-step does not wait for the disk.
+step does not wait for the disk; then older steps are put together too, for a reader pays for every file.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
+from olr_cli.shards import PATTERN, Shard, all_shards, complete_steps, shard_path, table_shards
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -27,8 +30,12 @@ _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
     "labels": LabelRecord,
     "rollouts": RolloutRecord,
 }
-_SHARD = re.compile(r"step-(\d{6,})\.parquet")
-_SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
+_SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/(?:{PATTERN})")
+
+STEPS_TOGETHER = 250
+"""Steps 1 to 250, 251 to 500, … are put together, each such block when all of it is stored."""
+_ROWS_TOGETHER, _BYTES_TOGETHER = 1 << 16, 1 << 26
+"""Steps go into one row group until it is as large as this: what a reader of single steps holds in memory."""
 
 
 class RunStore:
@@ -54,7 +61,7 @@ class RunStore:
     def _write(self, table: str, step: int, records: Sequence[Record]) -> None:
         import pyarrow.parquet as pq
 
-        shard = self._run / table / f"step-{step:06d}.parquet"
+        shard = shard_path(self._run / table, step, step)
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
         arrow = arrow_table(table, records)
@@ -64,7 +71,7 @@ class RunStore:
         self._unsynced.append(shard)
 
     def sync(self) -> None:
-        """Wait until every shard written so far is on the disk.
+        """Wait until every shard written so far is on the disk, and put the steps of complete blocks together.
 
         Raises:
             UserError: the disk is full, which some file systems say only now.
@@ -76,6 +83,21 @@ class RunStore:
                 sync(folder)
             sync(self._run)
         self._unsynced.clear()
+        self._put_together()
+
+    def _put_together(self) -> None:
+        complete = set(stored_steps(self._run))
+        for table in _RECORDS:
+            folder = self._run / table
+            shards = table_shards(folder)
+            for leftover in set(all_shards(folder)) - set(shards):  # of a kill after a block was written
+                leftover.path.unlink()
+            for first, own in groupby(shards, lambda shard: _first_of_block(shard.first)):
+                block, parts = range(first, first + STEPS_TOGETHER), list(own)
+                if len(parts) > 1 and complete.issuperset(block):
+                    _rewrite(folder, table, block, parts)
+                    for part in parts:
+                        part.path.unlink()
 
     def drop_after(self, step: int) -> None:
         """Remove the shards of later steps, and what an interrupted write left behind.
@@ -84,11 +106,59 @@ class RunStore:
         whoever reads the run meanwhile and after a kill.
         """
         for table in ("labels", "rollouts"):
-            shards = {_step_of(shard): shard for shard in (self._run / table).glob("*.parquet")}
-            for number in sorted((n for n in shards if n is not None and n > step), reverse=True):
-                shards[number].unlink()
-            for leftover in (self._run / table).glob(".*.tmp"):
+            folder = self._run / table
+            for shard in reversed(all_shards(folder)):
+                if shard.first <= step < shard.last:
+                    _rewrite(folder, table, range(shard.first, step + 1), [shard])
+                if shard.last > step:
+                    shard.path.unlink()
+            for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
+
+
+def _first_of_block(step: int) -> int:
+    return step - (step - 1) % STEPS_TOGETHER
+
+
+def _rewrite(folder: Path, table: str, steps: range, shards: Sequence[Shard]) -> None:
+    """Write one shard with the rows of some steps, which `shards` hold one after the other."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for shard in shards:
+        check_shard(shard.path, table)
+    wanted = pa.array(steps, pa.int32())
+    kept = (rows.filter(pc.is_in(rows["step"], wanted)) for shard in shards for rows in _row_groups(shard))
+
+    def fill(path: Path) -> None:
+        with pq.ParquetWriter(path, pq.read_schema(shards[0].path), compression="zstd") as writer:
+            for rows in _together(kept):
+                writer.write_table(rows, row_group_size=len(rows))
+
+    write_whole(shard_path(folder, steps[0], steps[-1]), fill)
+
+
+def _row_groups(shard: Shard) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(shard.path) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number)
+
+
+def _together(tables: Iterable[Any]) -> Iterator[Any]:
+    """The same rows in fewer tables, whole steps each."""
+    import pyarrow as pa
+
+    waiting: list[Any] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= _ROWS_TOGETHER or sum(t.nbytes for t in waiting) >= _BYTES_TOGETHER:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def arrow_table(table: str, records: Iterable[Record]) -> Any:
@@ -106,14 +176,12 @@ def arrow_table(table: str, records: Iterable[Record]) -> Any:
 
 def stored_steps(run: Path) -> list[int]:
     """The complete steps of a run, ascending."""
-    steps = {table: {_step_of(shard) for shard in (run / table).glob("*.parquet")} for table in _RECORDS}
-    return sorted(step for step in steps["labels"] & steps["rollouts"] if step is not None)
+    return complete_steps(run / table for table in _RECORDS)
 
 
 def newest_shard(run: Path) -> int:
     """The newest step of which there is a shard, complete or not; 0 without one."""
-    shards = [shard for table in _RECORDS for shard in (run / table).glob("*.parquet")]
-    return max((_step_of(shard) or 0 for shard in shards), default=0)
+    return max((shard.last for table in _RECORDS for shard in all_shards(run / table)), default=0)
 
 
 def scan_labels(run: Path) -> pl.LazyFrame:
@@ -144,34 +212,50 @@ def read_rollout_steps(
         steps: only these of the complete steps; by default all.
     """
     import polars as pl
+    import pyarrow.parquet as pq
 
-    for shard in _shards(run, "rollouts"):
-        if steps is None or _step_of(shard) in steps:
-            yield pl.read_parquet(shard, columns=list(columns))
+    shards, complete = _shards(run, "rollouts")
+    wanted = complete if steps is None else {step for step in complete if step in steps}
+    for shard in shards:
+        if wanted.isdisjoint(shard.steps):
+            continue
+        if shard.first == shard.last:
+            yield pl.read_parquet(shard.path, columns=list(columns))
+            continue
+        with pq.ParquetFile(shard.path) as file:
+            for number in range(file.num_row_groups):
+                table = file.read_row_group(number, columns=list({*columns, "step"}))
+                for rows in pl.DataFrame(table).partition_by("step", maintain_order=True):
+                    if rows["step"][0] in wanted:
+                        yield rows.select(columns)
 
 
 def _scan(run: Path, table: str) -> pl.LazyFrame:
     import polars as pl
 
-    return pl.scan_parquet(_shards(run, table))
+    shards, complete = _shards(run, table)
+    scan = pl.scan_parquet([shard.path for shard in shards])
+    whole = all(complete.issuperset(shard.steps) for shard in shards)
+    return scan if whole else scan.filter(pl.col("step").is_in(complete))
 
 
-def _shards(run: Path, table: str) -> list[Path]:
-    """The shards of the complete steps, each of them checked."""
+def _shards(run: Path, table: str) -> tuple[list[Shard], set[int]]:
+    """The shards that hold complete steps, each of them checked, and these steps."""
     try:
         return _checked(run, table)
     except FileNotFoundError:
-        # A resume has removed steps since they were listed; what it keeps is there to stay.
+        # They have been put together, or a resume has removed them, since they were listed.
         return _checked(run, table)
 
 
-def _checked(run: Path, table: str) -> list[Path]:
-    shards = [run / table / f"step-{step:06d}.parquet" for step in stored_steps(run)]
-    if not shards:
+def _checked(run: Path, table: str) -> tuple[list[Shard], set[int]]:
+    complete = set(stored_steps(run))
+    if not complete:
         raise UserError(f"{run} holds no complete step yet; train it for at least one step")
+    shards = [shard for shard in table_shards(run / table) if not complete.isdisjoint(shard.steps)]
     for shard in shards:
-        check_shard(shard, table)
-    return shards
+        check_shard(shard.path, table)
+    return shards, complete
 
 
 def check_shard(shard: Path, table: str) -> None:
@@ -208,11 +292,6 @@ def told_of_removed_shard(error: FileNotFoundError) -> str | None:
     if shard is None:
         return None
     return (
-        f"{shard[0].strip()} was removed while the run was read: the run was resumed from its last checkpoint, and"
-        " makes the later steps again; repeat the command"
+        f"{shard[0].strip()} was removed while the run was read: the process that trains it has put old steps into one"
+        " file, or makes steps after a checkpoint again; repeat the command"
     )
-
-
-def _step_of(shard: Path) -> int | None:
-    match = _SHARD.fullmatch(shard.name)
-    return int(match.group(1)) if match else None

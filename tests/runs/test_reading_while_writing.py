@@ -16,7 +16,8 @@ from olr_cli.analysis import arms
 from olr_cli.cli import app
 from olr_cli.errors import UserError
 from olr_cli.runs import store
-from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts
+from olr_cli.shards import Shard, table_shards
 
 APPENDS_FOREVER = """
 import itertools, sys
@@ -76,23 +77,24 @@ def test_a_killed_writer_leaves_whole_steps_and_a_resumed_one_goes_on(tmp_path):
 def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, monkeypatch):
     for step in range(1, 6):
         append(tmp_path, step)
-    real, calls = stored_steps, []
+    real, calls = table_shards, []
 
-    def resumed_after(run):
-        steps = real(run)
+    def resumed_after(folder):
+        shards = real(folder)
         if not calls:
-            RunStore(run).drop_after(3)
-        calls.append(steps)
-        return steps
+            RunStore(tmp_path).drop_after(3)
+        calls.append(len(shards))
+        return shards
 
-    monkeypatch.setattr(store, "stored_steps", resumed_after)
+    monkeypatch.setattr(store, "table_shards", resumed_after)
     assert rows_by_step(scan_rollouts(tmp_path)) == {1: 2, 2: 4, 3: 6}
-    assert calls == [[1, 2, 3, 4, 5], [1, 2, 3]]
+    assert calls == [5, 3]
 
 
 def test_a_shard_that_goes_again_and_again_is_no_endless_loop(tmp_path, monkeypatch):
     append(tmp_path, 1)
-    monkeypatch.setattr(store, "stored_steps", lambda run: [1, 2])
+    gone = Shard(tmp_path / "labels" / "step-000002.parquet", 1, 2)
+    monkeypatch.setattr(store, "table_shards", lambda folder: [gone])
     with pytest.raises(FileNotFoundError, match=r"step-000002\.parquet"):
         scan_labels(tmp_path)
 

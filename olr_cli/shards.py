@@ -1,0 +1,68 @@
+"""Which files make up a run's table: a shard a step, and one for many steps once they are old.
+
+step-000251.parquet holds step 251, steps-000001-000250.parquet the steps 1 to 250, in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+PATTERN = r"step-\d{6,}\.parquet|steps-\d{6,}-\d{6,}\.parquet"
+"""Regular expression of a shard's name."""
+
+_NAME = re.compile(r"step-(\d{6,})\.parquet|steps-(\d{6,})-(\d{6,})\.parquet")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file with the rows of consecutive steps.
+
+    Attributes:
+        path: the file.
+        first: its first step.
+        last: its last step, inclusive.
+    """
+
+    path: Path
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> range:
+        """The steps it holds."""
+        return range(self.first, self.last + 1)
+
+
+def shard_path(folder: Path, first: int, last: int) -> Path:
+    """Where the shard of these steps stands, the last one inclusive."""
+    name = f"step-{first:06d}" if first == last else f"steps-{first:06d}-{last:06d}"
+    return folder / f"{name}.parquet"
+
+
+def all_shards(folder: Path) -> list[Shard]:
+    """Every shard in a table's folder, by first step; where two begin with the same step, the longer one first."""
+    matches = ((path, _NAME.fullmatch(path.name)) for path in folder.glob("step*.parquet"))
+    found = [Shard(path, int(m[1] or m[2]), int(m[1] or m[3])) for path, m in matches if m]
+    return sorted(found, key=lambda shard: (shard.first, -shard.last))
+
+
+def table_shards(folder: Path) -> list[Shard]:
+    """The shards that make up a table, ascending.
+
+    A shard whose steps are all in another one is left out: when shards are put together, or one is cut, both stand
+    there for a moment.
+    """
+    kept: list[Shard] = []
+    for shard in all_shards(folder):
+        if not kept or shard.last > kept[-1].last:
+            kept.append(shard)
+    return kept
+
+
+def complete_steps(tables: Iterable[Path]) -> list[int]:
+    """The steps of which every one of these folders has a shard, ascending."""
+    held = [{step for shard in table_shards(folder) for step in shard.steps} for folder in tables]
+    return sorted(set.intersection(*held))
