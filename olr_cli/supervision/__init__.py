@@ -1,7 +1,7 @@
 """Which label counts: vote, history, criteria, effective label, reward. Knows nothing of models."""
 
 from olr_cli.supervision.groups import Rollout, RolloutGroup
-from olr_cli.supervision.history import History, Visit
+from olr_cli.supervision.history import History, Past, Visit
 from olr_cli.supervision.methods import Method, compose
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
 from olr_cli.supervision.supervisor import SupervisedGroup, Supervisor
@@ -11,6 +11,7 @@ __all__ = [
     "History",
     "LabelRecord",
     "Method",
+    "Past",
     "Rollout",
     "RolloutGroup",
     "RolloutRecord",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -23,15 +23,57 @@ class Visit:
     rollouts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the criteria need of a prompt's visits 1..t, as sums: it stays as small after 10,000 visits as after ten.
+
+    Attributes:
+        visits: t.
+        majorities: how often each answer, as it was spelled, was the majority.
+        scale: common denominator of the pass rates.
+        total: scale * sum of p(i).
+        moment: scale * sum of i p(i).
+    """
+
+    visits: int = 0
+    majorities: Mapping[str, int] = field(default_factory=dict)
+    scale: int = 1
+    total: int = 0
+    moment: int = 0
+
+    def after(self, visit: Visit) -> Past:
+        """The past with one more visit."""
+        answer, majorities = visit.majority_answer, self.majorities
+        if answer is not None:
+            majorities = {**majorities, answer: majorities.get(answer, 0) + 1}
+        scale = math.lcm(self.scale, visit.rollouts)
+        pass_rate, stretched = visit.majority_count * (scale // visit.rollouts), scale // self.scale
+        return Past(
+            visits=self.visits + 1,
+            majorities=majorities,
+            scale=scale,
+            total=self.total * stretched + pass_rate,
+            moment=self.moment * stretched + (self.visits + 1) * pass_rate,
+        )
+
+    @classmethod
+    def of(cls, visits: Iterable[Visit]) -> Past:
+        """The past that consists of these visits, oldest first."""
+        past = cls()
+        for visit in visits:
+            past = past.after(visit)
+        return past
+
+
 class History:
-    """The visits of every prompt, oldest first. Grows by one visit at a time and is never rewritten."""
+    """The past of every prompt. Grows by one visit at a time and is never rewritten."""
 
     def __init__(self) -> None:
-        self._visits: defaultdict[str, list[Visit]] = defaultdict(list)
+        self._pasts: dict[str, Past] = {}
 
-    def of(self, prompt_id: str) -> tuple[Visit, ...]:
-        """The prompt's visits so far, oldest first; empty before the first."""
-        return tuple(self._visits.get(prompt_id, ()))
+    def of(self, prompt_id: str) -> Past:
+        """The prompt's visits so far; none before the first."""
+        return self._pasts.get(prompt_id, _NO_VISIT)
 
     def add(self, prompt_id: str, number: int, visit: Visit) -> None:
         """Append visit `number` (from 1) of a prompt.
@@ -39,10 +81,10 @@ class History:
         Raises:
             ValueError: a visit is missing or comes twice.
         """
-        visits = self._visits[prompt_id]
-        if number != len(visits) + 1:
-            raise ValueError(f"prompt {prompt_id}: visit {number} follows visit {len(visits)}")
-        visits.append(visit)
+        past = self.of(prompt_id)
+        if number != past.visits + 1:
+            raise ValueError(f"prompt {prompt_id}: visit {number} follows visit {past.visits}")
+        self._pasts[prompt_id] = past.after(visit)
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> History:
@@ -52,3 +94,6 @@ class History:
             visit = Visit(row["majority_answer"], row["majority_count"], row["rollouts"])
             history.add(row["prompt_id"], row["visit"], visit)
         return history
+
+
+_NO_VISIT = Past()

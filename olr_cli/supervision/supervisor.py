@@ -11,6 +11,7 @@ tie.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from olr_cli.recipe import NoiseDraw
 from olr_cli.supervision.advantages import group_advantages
 from olr_cli.supervision.criteria import historical_majority, slope
 from olr_cli.supervision.groups import Rollout, RolloutGroup
-from olr_cli.supervision.history import History, Visit
+from olr_cli.supervision.history import History, Past, Visit
 from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
 from olr_cli.supervision.selection import Candidate, prompts_that_train
@@ -126,7 +127,7 @@ class Supervisor:
         if len({group.prompt.prompt_id for group in groups}) < len(groups):
             raise ValueError("a prompt comes twice in one step")
         for group in groups:
-            due = len(self.history.of(group.prompt.prompt_id)) + 1
+            due = self.history.of(group.prompt.prompt_id).visits + 1
             if group.visit != due:
                 raise ValueError(
                     f"prompt {group.prompt.prompt_id}: visit {group.visit} where visit {due} is due"
@@ -148,9 +149,7 @@ class Supervisor:
         self, groups: Sequence[RolloutGroup], answers: Sequence[Sequence[str | None]]
     ) -> list[AnswerClasses]:
         """Of each group the classes of its answers, its labels and the prompt's history (R7)."""
-        majorities = [
-            [visit.majority_answer for visit in self.history.of(g.prompt.prompt_id)] for g in groups
-        ]
+        majorities = [self.history.of(group.prompt.prompt_id).majorities for group in groups]
         return self.judge.classify(
             [
                 {text for text in (*own, *earlier, *_label_texts(group.prompt)) if text is not None}
@@ -178,12 +177,10 @@ class Supervisor:
         ballots = {view: _Ballot.of(group, view, answers, classes) for view in self.method.views}
         tally = ballots["original"].tally
         majority = None if tally.majority is None else tally.spelling[tally.majority]
-        visits = (
-            *self.history.of(prompt.prompt_id),
-            Visit(majority, tally.majority_count, tally.rollouts),
-        )
-        trend = slope(visits)
-        historical = _historical_majority(visits, tally, classes)
+        visit = Visit(majority, tally.majority_count, tally.rollouts)
+        past = self.history.of(prompt.prompt_id).after(visit)
+        trend = slope(past)
+        historical = _historical_majority(past, tally, classes)
         noisy_label = self._noisy_label(group, tally, classes)
         label, source = _standing_label(prompt, noisy_label)
         is_consistent = majority is not None and historical is not None and classes.same(majority, historical)
@@ -295,16 +292,18 @@ def _draw(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
     return wrong[-1][0]
 
 
-def _historical_majority(visits: Sequence[Visit], tally: Vote, classes: AnswerClasses) -> str | None:
+def _historical_majority(past: Past, tally: Vote, classes: AnswerClasses) -> str | None:
     """The historical majority (R13), shown as this visit spells it, else in its most frequent spelling."""
-    answers = [visit.majority_answer for visit in visits]
-    winner = historical_majority([None if a is None else classes.class_of(a) for a in answers])
+    times = Counter[int]()
+    for answer, count in past.majorities.items():
+        times[classes.class_of(answer)] += count
+    winner = historical_majority(times)
     if winner is None:
         return None
     if winner in tally.spelling:
         return tally.spelling[winner]
-    spellings = [a for a in answers if a is not None and classes.class_of(a) == winner]
-    return min(spellings, key=lambda a: (-spellings.count(a), a))
+    spellings = [answer for answer in past.majorities if classes.class_of(answer) == winner]
+    return min(spellings, key=lambda answer: (-past.majorities[answer], answer))
 
 
 def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None, LabelSource]:

@@ -118,7 +118,7 @@ def history_rule(judge, label, row):
     counted = [text for text, n in zip(row["history"], row["history_counts"], strict=True) for _ in range(n)]
     answers = [text for text in counted if text != NO_MAJORITY]
     (classes,) = judge.classify([{*answers, label.historical_majority or label.majority_answer}])
-    merged = historical_majority([classes.class_of(text) for text in answers])
+    merged = historical_majority(Counter(classes.class_of(text) for text in answers))
     expected = None if label.historical_majority is None else classes.class_of(label.historical_majority)
     if merged != expected:
         return None
