@@ -26,7 +26,7 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.training import training_prompts
 from olr_cli.engines.launch import make_supervisor
-from olr_cli.engines.steps import Stopwatch, epoch_batches, step_metrics, steps_per_epoch
+from olr_cli.engines.steps import Stopwatch, step_batches, step_metrics, steps_per_epoch, total_steps
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_files import validate
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt, held
@@ -115,9 +115,8 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
     store, watch = RunStore(run), Stopwatch()
     append_metrics(run, 0, 0, policy.held_out())
     per_epoch = steps_per_epoch(recipe, len(data.prompts))
-    last = recipe.train.epochs * per_epoch
-    batches = islice(epoch_batches(recipe, len(data.prompts)), steps)
-    for step, (visit, rows) in enumerate(batches, start=1):
+    last = total_steps(recipe, len(data.prompts))
+    for step, visit, rows in islice(step_batches(recipe, len(data.prompts)), steps):
         with watch.measure("rollouts"):
             groups = policy.groups(rows, visit, step)
         decided = supervisor.supervise(groups, watch.measure)

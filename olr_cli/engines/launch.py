@@ -19,7 +19,7 @@ from olr_cli.engines.resume import (
     roll_back,
     stored_history,
 )
-from olr_cli.engines.steps import steps_per_epoch
+from olr_cli.engines.steps import total_steps
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_checks import recipe_warnings, step_warnings
@@ -293,7 +293,7 @@ def rehearse(
     data = load_data(recipe, kind)
     engine = make_engine(recipe, data)
     prompts = data.train.prompts
-    steps = recipe.train.epochs * steps_per_epoch(recipe, len(prompts))
+    steps = total_steps(recipe, len(prompts))
     views = compose(recipe.method).views
     rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt * len(views)
     first, shown = prompts[0], []

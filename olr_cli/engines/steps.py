@@ -32,13 +32,23 @@ def epoch_order(recipe: Recipe, prompts: int, epoch: int) -> list[int]:
     return seeding.permutation(prompts, "order", recipe.seed, epoch)
 
 
-def epoch_batches(recipe: Recipe, prompts: int) -> Iterator[tuple[int, list[int]]]:
-    """(epoch, rows of the prompts) of every step, epochs from 1; the last batch of an epoch may be smaller."""
-    size = recipe.train.prompts_per_step
-    for epoch in range(1, recipe.train.epochs + 1):
+def total_steps(recipe: Recipe, prompts: int) -> int:
+    """Steps of the whole run."""
+    return recipe.train.epochs * steps_per_epoch(recipe, prompts)
+
+
+def step_batches(recipe: Recipe, prompts: int, done: int = 0) -> Iterator[tuple[int, int, list[int]]]:
+    """(step, epoch, rows of the prompts) of every step after `done`; steps and epochs count from 1.
+
+    The last batch of an epoch may be smaller.
+    """
+    size, per_epoch = recipe.train.prompts_per_step, steps_per_epoch(recipe, prompts)
+    for epoch in range(done // per_epoch + 1, recipe.train.epochs + 1):
         order = epoch_order(recipe, prompts, epoch)
-        for first in range(0, prompts, size):
-            yield epoch, order[first : first + size]
+        for number in range(per_epoch):
+            step = (epoch - 1) * per_epoch + number + 1
+            if step > done:
+                yield step, epoch, order[number * size : (number + 1) * size]
 
 
 def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:

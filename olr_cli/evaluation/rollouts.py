@@ -28,11 +28,12 @@ from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.prompt_text import NO_TEMPLATE
 from olr_cli.engines.steps import (
     Stopwatch,
-    epoch_batches,
     epoch_so_far,
     rollout_keys,
+    step_batches,
     step_metrics,
     steps_per_epoch,
+    total_steps,
 )
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, Output, Sampling, open_backend
@@ -179,20 +180,18 @@ class RolloutEngine:
             Interrupted: Ctrl-C or SIGTERM came; everything up to the last complete step is stored.
         """
         recipe, prompts = run.recipe, run.data.train.prompts
-        batches = list(epoch_batches(recipe, len(prompts)))
+        last = total_steps(recipe, len(prompts))
         per_visit = steps_per_epoch(recipe, len(prompts))
-        run.progress.start(len(batches), run.done, per_visit, epoch_so_far(run.path, run.done, per_visit))
+        run.progress.start(last, run.done, per_visit, epoch_so_far(run.path, run.done, per_visit))
         with stop_requests(lambda: _tell_of_stop(run)) as stop, self._backend:
-            for step, (visit, rows) in enumerate(batches, start=1):
-                if step <= run.done:
-                    continue
+            for step, visit, rows in step_batches(recipe, len(prompts), run.done):
                 metrics = self._step(run, step, visit, [prompts[row] for row in rows])
                 if step == 1 and metrics["rollout/missing_answers"] > MANY:
                     run.progress.say(_no_answers(metrics))
                 run.progress.step(step, metrics)
-                if step < len(batches) and stop.signal_number is not None:
+                if step < last and stop.signal_number is not None:
                     raise Interrupted(stop.signal_number)
-        return {"steps": len(batches)}
+        return {"steps": last}
 
     def _step(self, run: Run, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
         """Sample, supervise and store one visit of some prompts."""

@@ -21,7 +21,9 @@ learning rates, most of 50 steps, that ended with a held-out accuracy more than 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from olr_cli.recipe import Recipe
 from olr_cli.runs.metrics import Metrics
@@ -91,8 +93,10 @@ class CollapseWatch:
         method = compose(recipe.method)
         if not method.needs_labels and not method.votes:
             self._advice += f"; the paper reports collapse of {recipe.method.name}"
-        self._steps: list[Metrics] = []
-        self._held_out: list[Metrics] = []
+        self._first: list[Metrics] = []
+        self._recent: deque[Metrics] = deque(maxlen=max(self._window, STEADY_STEPS))
+        self._held_out: Metrics | None = None
+        self._best_held_out: Metrics | None = None
         self._best = 0.0  # majority accuracy
         self._said: set[str] = set()
         for metrics in seen:
@@ -105,9 +109,14 @@ class CollapseWatch:
     def signs(self, metrics: Metrics) -> list[str]:
         """Take a step's metrics, step 0 included; each sign that was not there before, in half a sentence."""
         if "rollout/length" in metrics:
-            self._steps.append(metrics)
+            self._recent.append(metrics)
+            if len(self._first) < STEADY_STEPS:
+                self._first.append(metrics)
         if "eval/avg_stderr" in metrics:
-            self._held_out.append(metrics)
+            best = self._best_held_out
+            if best is None or metrics["eval/avg"] > best["eval/avg"]:
+                self._best_held_out = metrics
+            self._held_out = metrics
         signs: dict[str, Callable[[], str | None]] = {
             "same": self._same_every_time,
             "foreign": lambda: self._unless_better(self._foreign()),
@@ -176,8 +185,8 @@ class CollapseWatch:
         return f"{sign}, and the majority answer is right on {share}"
 
     def _accuracy_fell(self) -> str | None:
-        if self._held_out:
-            now, best = self._held_out[-1], max(self._held_out, key=lambda line: line["eval/avg"])
+        now, best = self._held_out, self._best_held_out
+        if now is not None and best is not None:
             error = max(now["eval/avg_stderr"], best["eval/avg_stderr"])
             if best["eval/avg"] - now["eval/avg"] > max(FALL, FALL_ERRORS * error):
                 return f"held-out accuracy fell to {now['eval/avg']:.0%} ({best['eval/avg']:.0%} at its best)"
@@ -194,12 +203,13 @@ class CollapseWatch:
 
     def _then_and_now(self, name: str) -> tuple[float, list[float]]:
         """The mean over the first steps, and the values of the last; no values where either is not known."""
-        first = [line[name] for line in self._steps[:STEADY_STEPS] if name in line]
+        first = [line[name] for line in self._first if name in line]
         return (_mean(first), self._last(name)) if first else (0.0, [])
 
     def _last(self, name: str, steps: int = STEADY_STEPS) -> list[float]:
         """The values of the last steps; none before there are enough, or where one of them has none."""
-        values = [line[name] for line in self._steps[-steps:] if name in line]
+        recent = islice(self._recent, max(len(self._recent) - steps, 0), None)
+        values = [line[name] for line in recent if name in line]
         return values if len(values) == steps else []
 
 

@@ -32,13 +32,14 @@ from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
 from olr_cli.engines.steps import (
     Stopwatch,
-    epoch_batches,
     epoch_so_far,
     is_due,
     rollout_keys,
     signs_of_a_wrong_template,
+    step_batches,
     step_metrics,
     steps_per_epoch,
+    total_steps,
     wants_checkpoint,
 )
 from olr_cli.recipe import Recipe
@@ -96,17 +97,15 @@ class LocalEngine:
         grpo = make_grpo(recipe, self.policy, reference)
         if run.done:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
-        batches = list(epoch_batches(recipe, len(prompts)))
+        last = total_steps(recipe, len(prompts))
         per_epoch = steps_per_epoch(recipe, len(prompts))
         watch = CollapseWatch(recipe, len(prompts), read_metrics(run.path))
-        run.progress.start(len(batches), run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
+        run.progress.start(last, run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
 
         with stop_requests() as stop, metric_logs(recipe, run.path, run.done) as logs:
             if run.done == 0:
                 _record(run, watch, logs, 0, 0, self.measure_held_out(run))
-            for step, (epoch, rows) in enumerate(batches, start=1):
-                if step <= run.done:
-                    continue
+            for step, epoch, rows in step_batches(recipe, len(prompts), run.done):
                 clock = Stopwatch()
                 batch = [prompts[row] for row in rows]
                 with clock.measure("rollouts"):
@@ -128,17 +127,17 @@ class LocalEngine:
                 metrics |= step_metrics(decided, judge.timeouts - timeouts_before)
                 for sign in signs_of_a_wrong_template(metrics) if step == 1 else ():
                     run.progress.say(sign)
-                if is_due(step, recipe.train.evaluate_every, len(batches)):
+                if is_due(step, recipe.train.evaluate_every, last):
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
                 _record(run, watch, logs, step, epoch, metrics | clock.metrics())
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
-                wanted = wants_checkpoint(recipe, run.path, step, len(batches), metrics)
+                wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
                 if wanted or signal_number is not None:
                     save_checkpoint(run, step, self.policy, grpo)
-                if step < len(batches) and signal_number is not None:
+                if step < last and signal_number is not None:
                     raise Interrupted(signal_number)
-        return {"steps": len(batches), "policy": str(checkpoint_path(run.path, len(batches)))}
+        return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
 
     def measure_held_out(self, run: Run) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
