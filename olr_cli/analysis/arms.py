@@ -150,7 +150,7 @@ class Arm:
     def notes(self) -> list[str]:
         """Sentences about runs that are not finished, and what follows for the arm."""
         notes = [note for run in self.runs if (note := run.note())]
-        notes += [note for run in self.runs if (note := kind_note(run.path))]
+        notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
         if len({run.epochs for run in self.runs}) > 1:
             notes.append(
                 f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."

@@ -143,14 +143,19 @@ def difference(own: Mapping[int, float], baseline: Mapping[int, float]) -> Diffe
     paired = [own[seed] - baseline[seed] for seed in sorted(own.keys() & baseline.keys())]
     if not paired:
         return None
-    mean = statistics.fmean(paired)
-    if len(paired) == 1:
-        return Difference(1, mean, None, None)
+    low, high = mean_interval(paired) or (None, None)
+    return Difference(len(paired), statistics.fmean(paired), low, high)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean; None below two values."""
+    if len(values) < 2:
+        return None
     from scipy.special import stdtrit
 
-    standard_error = statistics.stdev(paired) / len(paired) ** 0.5
-    reach = float(stdtrit(len(paired) - 1, (1 + CONFIDENCE) / 2)) * standard_error
-    return Difference(len(paired), mean, mean - reach, mean + reach)
+    mean, standard_error = statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5
+    reach = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * standard_error
+    return mean - reach, mean + reach
 
 
 def _baseline(arms: Sequence[Arm], wanted: str | None) -> str:

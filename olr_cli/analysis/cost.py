@@ -156,7 +156,8 @@ def _machines(run: Run) -> Iterator[str]:
 
 def lacking(arms: Sequence[Arm]) -> str | None:
     """What the figure needs that these arms are not; None if it can be drawn."""
-    return None if costs(arms) else "runs whose metrics.jsonl has the time of a step (time/step)"
+    known = any(_timed(run) for arm in arms for run in arm.runs)
+    return None if known else "runs whose metrics.jsonl has the time of a step (time/step)"
 
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:

@@ -66,17 +66,19 @@ class CostTable:
     def lines(self) -> Iterator[dict[str, Any]]:
         """Flat values in seconds, one line an arm and part; then the published ones, as printed."""
         papers = {"published": None} if self.published else {}
+        flat: dict[str, Any] = {}
         for row in self.rows:
             for line in spreads(row.cost):
                 part = line["part"]
-                yield {
+                flat = {
                     **line,
                     "run": row.run.get(part),
                     **_flat("difference", row.differences.get(part)),
                     **_flat("relative", row.relative if part == STEP else None),
                     **papers,
                 }
-        empty = dict.fromkeys(next(self.lines())) if self.published and self.rows else {}
+                yield flat
+        empty = dict.fromkeys(flat)
         for phase, time in self.published.items():
             yield empty | {"arm": "paper", "part": phase, "published": time}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +13,7 @@ from olr_cli.analysis.arms_table import Difference
 from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Spread, Unit, percent, unit_of
 from olr_cli.analysis.cost_table import PHASES, REST, CostRow, CostTable
 from olr_cli.evaluation import latex as tex
+from olr_cli.evaluation import table_shapes
 
 _WIDTH = 80
 _SPLIT = {
@@ -70,15 +69,12 @@ def terminal(table: CostTable) -> RenderableType:
 
 def markdown(table: CostTable) -> str:
     """Two tables: a step's parts with quartiles, and the sums over a run."""
-    lines = []
+    lines: list[str] = []
     for block in _blocks(table, in_full=True):
-        lines += [f"**{block.title}**", "", f"| {' | '.join(block.heads)} |", "|---" * len(block.heads) + "|"]
-        lines += [
-            f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in block.ours
-        ]
+        rows = list(block.ours)
         if block.paper:
-            lines.append(f"| {' | '.join(cell and f'*{cell}*' for cell in block.paper)} |")
-        lines.append("")
+            rows.append([cell and f"*{cell}*" for cell in block.paper])
+        lines += [f"**{block.title}**", "", *table_shapes.markdown_table(block.heads, rows), ""]
     return "\n".join([*lines, *(f"- {note}" for note in table.notes)])
 
 
@@ -101,12 +97,8 @@ def latex(table: CostTable) -> str:
 
 def comma_separated(table: CostTable) -> str:
     """A line an arm and part, in seconds; empty where there is nothing."""
-    text = io.StringIO()
     lines = list(table.lines())
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue().rstrip()
+    return table_shapes.comma_separated(lines[0], lines)
 
 
 def footnotes(table: CostTable) -> Iterator[str]:

@@ -5,8 +5,6 @@ Published scores, where they are shown, stand beside ours if ours are of another
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,6 +17,7 @@ from rich.text import Text
 from olr_cli.analysis.arms_table import Difference, Row
 from olr_cli.analysis.paper_table import PaperRow, PaperTable, Published
 from olr_cli.evaluation import latex as tex
+from olr_cli.evaluation import table_shapes
 
 _WIDTH = 80
 _LONGEST_NAME = 24
@@ -88,15 +87,15 @@ def _block(
 def markdown(table: PaperTable) -> str:
     """A line a row, in percent, with sd and intervals; differences of benchmarks only for their means."""
     heads = [head.replace("\n", " ") for head in _heads(table, _FULL)]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    rows = []
     for line in _lines(table, _FULL):
-        cells = [cell.replace("|", "\\|") for cell in line.cells]
+        cells = list(line.cells)
         if line.kind == "block":
             cells = [f"**{cells[0]}**", *[""] * (len(heads) - 1)]
         elif line.kind == "paper":
             cells = [cell and f"*{cell}*" for cell in cells]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)])
+        rows.append(cells)
+    return "\n".join([*table_shapes.markdown_table(heads, rows), "", *(f"- {note}" for note in table.notes)])
 
 
 def latex(table: PaperTable) -> str:
@@ -115,12 +114,8 @@ def latex(table: PaperTable) -> str:
 
 def comma_separated(table: PaperTable) -> str:
     """A line a row and column, values as shares; empty where there is none."""
-    text = io.StringIO()
     lines = list(table.lines())
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue().rstrip()
+    return table_shapes.comma_separated(lines[0], lines)
 
 
 def footnotes(table: PaperTable) -> Iterator[str]:

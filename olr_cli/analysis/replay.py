@@ -20,7 +20,7 @@ from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_methods import OlrMethod
-from olr_cli.runs.directory import kind_note, read_recipe
+from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.rewards import (
@@ -178,7 +178,8 @@ def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target:
         f"Selected: {row['selected']:,} of {row['visits']:,} visits"
         + (f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."),
     ]
-    note = kind_note(history.source) if history.is_run else None
+    kind = kind_of(read_manifest(history.source)) if history.is_run else "training"
+    note = kind_note(history.source, kind)
     if note is not None:
         lines.append(f"Note: {note}")
     elif history.is_run:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -12,6 +10,7 @@ from rich.text import Text
 
 from olr_cli.analysis.arms_table import Row, Table
 from olr_cli.evaluation import latex as tex
+from olr_cli.evaluation import table_shapes
 
 NOTHING = "\N{EN DASH}"
 
@@ -35,9 +34,7 @@ def terminal(table: Table) -> RenderableType:
 
 def markdown(table: Table) -> str:
     """A line an arm: mean ± sd in percent, and the difference to the baseline with its interval in brackets."""
-    lines = [f"| {' | '.join(_heads(table))} |", "|---" * (2 + len(table.titles)) + "|"]
-    lines += [f"| {' | '.join(cells)} |" for cells in _lines(table)]
-    return "\n".join([*lines, "", _what(table)])
+    return "\n".join([*table_shapes.markdown_table(_heads(table), _lines(table)), "", _what(table)])
 
 
 def latex(table: Table) -> str:
@@ -64,11 +61,7 @@ def _what(table: Table) -> str:
 
 def comma_separated(table: Table) -> str:
     """A line a metric and arm, values as shares; empty where there is none."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(table.rows[0].plain()), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row.plain() for row in table.rows)
-    return text.getvalue().rstrip()
+    return table_shapes.comma_separated(table.rows[0].plain(), (row.plain() for row in table.rows))
 
 
 def footnotes(table: Table) -> Iterator[str]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from olr_cli.cli.options import require_new
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -80,11 +82,11 @@ def audit(
     from olr_cli.analysis.audit import export as repair
     from olr_cli.analysis.audit import report
     from olr_cli.analysis.audit.audit import audit as examine
-    from olr_cli.analysis.audit.files import audit_history, require_new, write_table
+    from olr_cli.analysis.audit.files import audit_history, write_table
     from olr_cli.answers import Judge
     from olr_cli.data.readers import read_prompts
 
-    require_new(out, json)
+    require_new(out, "the table of prompts", as_json=json)
     if export is not None:
         repair.require_exportable(export)
     source = audit_history(history, set_ or [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,25 @@ Settings = Annotated[
     ),
 ]
 """Settings laid over a recipe."""
+
+
+def require_new(out: Path | None, what: str, *, as_json: bool) -> None:
+    """Refuse a file that could not be written as asked.
+
+    Args:
+        out: what ``--out`` names.
+        what: it is to hold.
+        as_json: everything goes to standard output.
+
+    Raises:
+        UserError: it is there already, or nothing would go to it.
+    """
+    from olr_cli.errors import UserError
+
+    if out is not None and as_json:
+        raise UserError(f"--out is for {what}, and --json writes to standard output; choose one of them")
+    if out is not None and out.exists():
+        raise UserError(f"{out} exists already; choose another name with --out")
 
 
 def require_known(option: str, value: str, known: tuple[str, ...]) -> None:

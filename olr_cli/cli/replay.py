@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.options import Settings
+from olr_cli.cli.options import Settings, require_new
 
 
 def replay(
@@ -49,15 +49,9 @@ def replay(
     from olr_cli.analysis.replay import replay as decide
     from olr_cli.analysis.replay import replay_file, summary, write_json_lines
     from olr_cli.answers import Judge
-    from olr_cli.errors import UserError
     from olr_cli.files import writing
 
-    if out is not None and json:
-        raise UserError(
-            "--out is for the labels table, and --json writes to standard output; choose one of them"
-        )
-    if out is not None and out.exists():
-        raise UserError(f"{out} exists already; choose another name with --out")
+    require_new(out, "the labels table", as_json=json)
     source = read_history(history, set_ or ())
     with Judge() as judge:
         if json:

@@ -285,7 +285,7 @@ def rollouts_summary(run: Path, note: str | None) -> list[str]:
         "",
         f"Finished {run}: {found['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
         *(f"  {name:<34}{value}" for name, value in told),
-        *(f"Note: {each}" for each in (kind_note(run), note) if each is not None),
+        *(f"Note: {each}" for each in (kind_note(run, "rollouts"), note) if each is not None),
         f"Next: olr audit {run}",
     ]
 

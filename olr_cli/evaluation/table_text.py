@@ -12,6 +12,7 @@ from rich.text import Text
 
 from olr_cli.evaluation.latex import escaped
 from olr_cli.evaluation.scores import Difference, Interval
+from olr_cli.evaluation.table_shapes import markdown_table
 from olr_cli.evaluation.tables import GROUPS, Column, Evaluation, Reference, Table, Value, notes
 
 NOTHING = "\N{EN DASH}"
@@ -101,9 +102,7 @@ def markdown(table: Table) -> str:
         )
         for name, known in _named_differences(table, table.reference):
             lines.append([name, *_cells(table.columns, known, _difference_with_interval)])
-    rows = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
-    rows.insert(1, "|---" * (len(table.columns) + 1) + "|")
-    return "\n".join([*rows, "", *notes(table)])
+    return "\n".join([*markdown_table(lines[0], lines[1:]), "", *notes(table)])
 
 
 def latex(table: Table) -> str:

@@ -23,7 +23,8 @@ from olr_cli import __version__
 from olr_cli.errors import UserError
 from olr_cli.files import write_text, writing
 from olr_cli.recipe import Recipe
-from olr_cli.recipe_files import dump_yaml, load_recipe
+from olr_cli.recipe_files import load_recipe
+from olr_cli.recipe_yaml import dump_yaml
 
 MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""
@@ -163,9 +164,9 @@ def kind_of(manifest: Mapping[str, Any]) -> Kind:
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"
 
 
-def kind_note(path: Path) -> str | None:
+def kind_note(path: Path, kind: Kind) -> str | None:
     """What to bear in mind of a run that is not of training; None of one that is."""
-    if kind_of(read_manifest(path)) == "training":
+    if kind == "training":
         return None
     return (
         f"{path} holds rollouts without training: the policy was the same at every visit, so slopes are chance, and"

@@ -129,7 +129,8 @@ def audit(
     """
     if data is not None:
         history = with_labels_of(history, data)
-    was_training = _was_training(history)
+    manifest = read_manifest(history.source) if history.is_run else None
+    was_training = None if manifest is None else kind_of(manifest) == "training"
     assumed = UNTRAINED if was_training is False else IN_TRAINING
     counted = tally(history, judge)
     known = None if trusted is None else read_trusted(trusted, counted.prompt_ids, counted.labels, judge)
@@ -147,7 +148,7 @@ def audit(
     return Audit(
         history.source,
         table,
-        read_manifest(history.source)["status"] if history.is_run else None,
+        None if manifest is None else manifest["status"],
         was_training,
         history.is_run and any(prompt.noise_type == "active" for prompt in history.prompts.values()),
         model.noise if model.can_judge else None,
@@ -240,12 +241,6 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
                 f" {of_data.given_label} in {data.source}; name the data set that the rollouts were made on"
             )
     return replace(history, prompts=prompts)
-
-
-def _was_training(history: RolloutHistory) -> bool | None:
-    if not history.is_run:
-        return None
-    return kind_of(read_manifest(history.source)) == "training"
 
 
 def _is_right(proposed: pl.Series, truths: Sequence[str | None], judge: Judge) -> Floats:

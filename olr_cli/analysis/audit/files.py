@@ -31,20 +31,6 @@ def audit_history(source: Path, settings: Sequence[str]) -> RolloutHistory:
     return read_history(source, settings)
 
 
-def require_new(out: Path | None, as_json: bool) -> None:
-    """Refuse an `--out` that could not be kept.
-
-    Raises:
-        UserError: it is there already, or everything goes to standard output.
-    """
-    if out is not None and as_json:
-        raise UserError(
-            "--out is for the table of prompts, and --json writes to standard output; choose one of them"
-        )
-    if out is not None and out.exists():
-        raise UserError(f"{out} exists already; choose another name with --out")
-
-
 def write_table(found: Audit, out: Path | None, data: str | None, settings: Sequence[str]) -> Path:
     """Write the table of all prompts as Parquet.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from xml.etree.ElementTree import Element
 
 from olr_cli.analysis.arms import Run
@@ -53,14 +54,21 @@ def grid(
 
 
 def from_markdown(markdown: str, caption: str) -> Iterator[Element]:
-    """A table as it is printed for a README: first the table, then the sentences below it."""
-    lines = markdown.splitlines()
-    heads, _, *rows = [line for line in lines if line.startswith("|")]
-    names = _cells(heads)
-    yield grid(names, [_merged(_cells(row)) for row in rows], numbers=range(1, len(names)), caption=caption)
-    for line in lines:
-        if line.strip() and not line.startswith("|"):
-            yield element("p", isolated(line.removeprefix("- ")), class_="note")
+    """Tables as they are printed for a README, each with its title above it if it has one, and sentences below them."""
+    title = ""
+    for is_table, own in groupby(markdown.splitlines(), lambda line: line.startswith("|")):
+        if is_table:
+            heads, _, *rows = own
+            names, cells = _cells(heads), [_merged(_cells(row)) for row in rows]
+            called = f"{caption}: {title}" if title else caption
+            yield grid(names, cells, numbers=range(1, len(names)), caption=called)
+            continue
+        for line in filter(str.strip, own):
+            is_title = re.fullmatch(r"\*\*(.+)\*\*", line)
+            if is_title:
+                title = is_title[1]
+            else:
+                yield element("p", isolated(line.removeprefix("- ")), class_="note")
 
 
 def _cells(line: str) -> list[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from olr_cli.analysis.arms import Arm, Run, telling_settings
-from olr_cli.analysis.arms_table import CONFIDENCE
 from olr_cli.analysis.theory import formulas
 from olr_cli.supervision import compose
 
@@ -86,19 +84,6 @@ def refined_crossing(replaced: Mapping[float, float], critical: float) -> float 
         ratio: critical - float(formulas.effective_ratio(ratio, share)) for ratio, share in replaced.items()
     }
     return crossing(left)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's 95 % interval of the mean; None below two values."""
-    if len(values) < 2:
-        return None
-    from scipy.special import stdtrit
-
-    reach = (
-        float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(values) / len(values) ** 0.5
-    )
-    mean = statistics.fmean(values)
-    return mean - reach, mean + reach
 
 
 def _rest(arm: Arm, *sections: str) -> list[tuple[str, object]]:

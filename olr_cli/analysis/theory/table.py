@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.arms_table import Row
-from olr_cli.analysis.theory.critical import Series, crossing, interval, refined_crossing, series
+from olr_cli.analysis.arms_table import Row, mean_interval
+from olr_cli.analysis.theory.critical import Series, crossing, refined_crossing, series
 from olr_cli.analysis.theory.subjects import (
     CHANGES,
     CRITICAL_COLUMNS,
@@ -167,7 +167,7 @@ def _with_columns(
 
 
 def _plain(block: str, line: str, cell: Row) -> dict[str, Any]:
-    low, high = interval(list(cell.values.values())) or (None, None)
+    low, high = mean_interval(list(cell.values.values())) or (None, None)
     return {
         "block": block,
         "line": line,

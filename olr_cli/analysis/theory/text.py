@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
 from collections.abc import Iterator
 
@@ -11,11 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from olr_cli.analysis.arms_table import Row
-from olr_cli.analysis.theory.critical import interval
+from olr_cli.analysis.arms_table import Row, mean_interval
 from olr_cli.analysis.theory.subjects import Column
 from olr_cli.analysis.theory.table import NOTHING, Block, TheoryTable
 from olr_cli.evaluation import latex as tex
+from olr_cli.evaluation import table_shapes
 
 _WIDTH = 80
 _SHORTEST_NAME = 12
@@ -56,10 +54,7 @@ def markdown(table: TheoryTable) -> str:
 def _markdown(block: Block) -> Iterator[str]:
     yield f"**{block.title}**"
     yield ""
-    yield f"| | {' | '.join(_heads(block))} |"
-    yield "|---" * (1 + len(block.columns)) + "|"
-    for line in _lines(block):
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |"
+    yield from table_shapes.markdown_table(["", *_heads(block)], _lines(block))
     yield ""
     yield from (f"- {note}" for note in block.notes)
 
@@ -77,11 +72,7 @@ def _latex(block: Block) -> str:
 
 def comma_separated(table: TheoryTable) -> str:
     """A line a cell, shares from 0 to 1."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table.rows())
-    return text.getvalue().rstrip()
+    return table_shapes.comma_separated(_COLUMNS, table.rows())
 
 
 def footnotes(table: TheoryTable) -> Iterator[str]:
@@ -112,7 +103,7 @@ def _mean(column: Column, cell: Row | None) -> str:
     if cell is None or cell.mean is None:
         return ""
     shown = _number(column, cell.mean)
-    ends = interval(list(cell.values.values())) if column.kind == "interval" else None
+    ends = mean_interval(list(cell.values.values())) if column.kind == "interval" else None
     return shown if ends is None else f"{shown} [{', '.join(_number(column, end) for end in ends)}]"
 
 

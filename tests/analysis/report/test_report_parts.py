@@ -135,6 +135,15 @@ def test_a_table_for_a_readme_becomes_cells_titles_and_sentences():
     assert page.texts["caption"] == "Table"
 
 
+def test_several_markdown_tables_stay_apart_each_under_its_title():
+    first, second = "| | ms |\n|---|---|\n| a | 1 |", "| | h | n |\n|---|---|---|\n| b | 2 | 3 |"
+    markdown = f"**A step**\n\n{first}\n\n**A run**\n\n{second}\n\n- Note."
+    page = Page(html(tables.from_markdown(markdown, "Cost")))
+    assert re.findall(r"<caption>(.*?)</caption>", page.source) == ["Cost: A step", "Cost: A run"]
+    assert [source.count("<tr") for source in page.source.split("</table>")] == [2, 2, 0]
+    assert re.findall(r"<bdi>(.*?)</bdi>", page.source)[-1] == "Note."
+
+
 def test_the_table_of_epochs_has_a_line_an_epoch_and_what_was_measured(arms):
     run = arms[0].runs[0]
     page = Page(html([tables.epochs(run)]))

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.theory.critical import crossing, interval, refined_crossing, series
+from olr_cli.analysis.arms_table import mean_interval
+from olr_cli.analysis.theory.critical import crossing, refined_crossing, series
 
 GRPO = {"name": "grpo"}
 SMALL = {"prompts": 10, "prompts_per_step": 10, "epochs": 4}
@@ -38,8 +39,8 @@ def test_with_a_constant_delta_olrs_ratio_is_the_theorems(critical, replaced):
 def test_the_interval_is_students():
     values = [0.61, 0.64, 0.70]
     expected = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
-    assert interval(values) == pytest.approx(expected)
-    assert interval([0.5]) is None
+    assert mean_interval(values) == pytest.approx(expected)
+    assert mean_interval([0.5]) is None
 
 
 def test_a_series_is_runs_that_differ_in_the_ratio_alone(tmp_path):
