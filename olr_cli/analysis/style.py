@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import polars as pl
@@ -19,11 +19,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from matplotlib.typing import RcKeyType
 
 from olr_cli.analysis import labels
 from olr_cli.analysis.arms import Arm
 from olr_cli.files import write_text, write_whole, writing
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 TEXT_WIDTH = 5.5
 COLUMN_WIDTH = 3.25

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from olr_cli.cli.options import require_known
+from olr_cli.cli.stopping import shown_until_stopped
 
 if TYPE_CHECKING:
     from olr_cli.recipe import Recipe
@@ -114,7 +115,6 @@ def _sample(
     from olr_cli.evaluation.rollouts import RolloutEngine, backend_of, rollouts_summary
     from olr_cli.evaluation.targets import origin
     from olr_cli.runs.directory import read_manifest
-    from olr_cli.runs.interrupts import Interrupted
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
 
     if dry_run:
@@ -130,18 +130,8 @@ def _sample(
             return
     path = path or unused_run_path(recipe.name)
     progress = choose_progress(as_json=as_json, table=ROLLOUTS)
-    try:
+    with shown_until_stopped(progress, path, f"the same command with --resume --run-dir {path} goes on."):
         make_engine = partial(RolloutEngine, backend=backend)
         launch(recipe, path, make_engine, progress, kind="rollouts", resume=resume)
-    except Interrupted as stop:
-        progress.stop()  # before the sentence, which would end up in the progress bar
-        typer.echo(
-            f"Stopped. Everything up to the last complete step is in {path}; the same command with --resume --run-dir"
-            f" {path} goes on.",
-            err=True,
-        )
-        raise typer.Exit(stop.exit_status) from None
-    finally:
-        progress.stop()
     for line in rollouts_summary(path, mixture_note(origin(model))):
         progress.say(line)

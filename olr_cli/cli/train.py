@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from olr_cli.cli.options import Settings
+from olr_cli.cli.stopping import shown_until_stopped
 
 if TYPE_CHECKING:
     from olr_cli.recipe import Recipe
@@ -82,16 +83,9 @@ def _train_one(
     as_json: bool = False,
 ) -> None:
     from olr_cli.engines.choice import engine_of
-    from olr_cli.engines.launch import (
-        EngineFailed,
-        launch,
-        rehearse,
-        unfinished_run,
-        unused_run_path,
-    )
+    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
     from olr_cli.engines.resume import check_same_recipe
     from olr_cli.runs.directory import read_manifest
-    from olr_cli.runs.interrupts import Interrupted
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
@@ -106,20 +100,8 @@ def _train_one(
             typer.echo(f"{path} is finished; nothing to resume.")
             return
     progress = choose_progress(as_json=as_json)
-    try:
+    goes_on = f"continue with olr train {path / 'recipe.yaml'} --resume --run-dir {path}"
+    with shown_until_stopped(progress, path, goes_on):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
-    except Interrupted as stop:
-        progress.stop()  # before the sentence, which would end up in the progress bar
-        typer.echo(
-            f"Stopped. Everything up to the last complete step is in {path}; continue with"
-            f" olr train {path / 'recipe.yaml'} --resume --run-dir {path}",
-            err=True,
-        )
-        raise typer.Exit(stop.exit_status) from None
-    except EngineFailed as failure:
-        typer.echo(f"Error: {failure}", err=True)
-        raise typer.Exit(1) from None
-    finally:
-        progress.stop()
     for line in run_summary(path):
         progress.say(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from olr_cli.engines.launch import DataSets, Engine
+from olr_cli.engines.run import DataSets, Engine
 from olr_cli.recipe import OpenRlhfEngine, Recipe
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.recipe import Recipe, changed_keys
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished
@@ -13,9 +13,6 @@ from olr_cli.runs.metrics import drop_metrics_after, read_metrics
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
 from olr_cli.supervision import History
-
-if TYPE_CHECKING:
-    from olr_cli.engines.launch import DataSets, Engine
 
 
 def stored_history(path: Path) -> History:

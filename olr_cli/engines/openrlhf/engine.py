@@ -14,7 +14,6 @@ import torch
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.launch import DataSets, EngineFailed, Run
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
@@ -35,6 +34,7 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
+from olr_cli.engines.run import DataSets, EngineFailed, Run
 from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
 from olr_cli.errors import UserError
 from olr_cli.files import writing
