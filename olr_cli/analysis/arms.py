@@ -92,14 +92,12 @@ class Run:
 
     def last_logged(self, name: str) -> float | None:
         """The last value of a metric in metrics.jsonl; None if there is none since training began (step 0)."""
-        lines = reversed(read_metrics(self.path))
-        return next((line[name] for line in lines if name in line and line["step"] > 0), None)
+        lines = reversed(read_metrics(self.path, name))
+        return next((line[name] for line in lines if line["step"] > 0), None)
 
     def logged_before_training(self, name: str) -> float | None:
         """The value of a metric at step 0, of the policy before training; None if it was not measured."""
-        return next(
-            (line[name] for line in read_metrics(self.path) if name in line and line["step"] == 0), None
-        )
+        return next((line[name] for line in read_metrics(self.path, name) if line["step"] == 0), None)
 
     @cached_property
     def settings(self) -> dict[str, Any]:

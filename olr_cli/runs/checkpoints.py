@@ -71,7 +71,7 @@ def best_step(run: Path) -> int | None:
 
     None as long as no validation set was measured. A test set never chooses a checkpoint.
     """
-    measured = [line for line in read_metrics(run) if line["step"] and VALIDATION in line]
+    measured = [line for line in read_metrics(run, VALIDATION) if line["step"]]
     return int(max(measured, key=lambda line: line[VALIDATION])["step"]) if measured else None
 
 

@@ -34,17 +34,26 @@ def sync_metrics(run: Path) -> None:
         sync(file)
 
 
-def read_metrics(run: Path) -> list[Metrics]:
-    """All lines, oldest first; a last line cut off by a kill is left out.
+def read_metrics(run: Path, having: str = "") -> list[Metrics]:
+    """The lines, oldest first; a last line cut off by a kill is left out.
+
+    Args:
+        run: the run directory.
+        having: only lines that have this metric; the others, most of a long run's, are not parsed.
 
     Raises:
         UserError: a line is not a step's metrics; it is named.
     """
-    file = run / "metrics.jsonl"
+    file, key = run / "metrics.jsonl", json.dumps(having).encode() if having else b""
     if not file.exists():
         return []
-    lines = file.read_bytes().split(b"\n")
-    return [_read_line(file, number, line) for number, line in enumerate(lines[:-1], start=1) if line]
+    with file.open("rb") as lines:
+        numbered = ((number, line) for number, line in enumerate(lines, start=1) if key in line)
+        return [
+            _read_line(file, number, line)
+            for number, line in numbered
+            if line.endswith(b"\n") and line != b"\n"
+        ]
 
 
 def _read_line(file: Path, number: int, line: bytes) -> Metrics:

@@ -24,6 +24,14 @@ def test_lines_that_are_there_already_are_left_out(tmp_path):
     assert [line["step"] for line in tail.new_lines()] == [2, 3]
 
 
+def test_lines_with_a_metric_are_found_among_the_others(tmp_path):
+    for step in range(4):
+        append_metrics(tmp_path, step, 1, {"eval/avg": step / 4} if step % 2 else {"eval/average": 1.0})
+    append_metrics(tmp_path, 4, 1, {})
+    assert [line["step"] for line in read_metrics(tmp_path, "eval/avg")] == [1, 3]
+    assert [line["step"] for line in read_metrics(tmp_path)] == [0, 1, 2, 3, 4]
+
+
 def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
     tail = MetricsTail(tmp_path)
     file = tmp_path / "metrics.jsonl"
