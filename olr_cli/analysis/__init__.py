@@ -1,8 +1,8 @@
 """What stored runs show: one module a figure, one description a table, read from run directories alone.
 
 To add a figure, write a module with ``charts(arms) -> list[Chart]`` and add its line to `FIGURES`; for a table of the
-paper, a description in `olr_cli.analysis.layouts` and its name to `PAPER_TABLES`. Modules are imported when they are
-asked for.
+paper, a description in `olr_cli.analysis.tables.layouts` and its name to `PAPER_TABLES`. Modules are imported when they
+are asked for.
 """
 
 from collections.abc import Mapping
@@ -35,10 +35,10 @@ PAPER_TABLES = (
     "warmup_sensitivity",
     "ablation",
 )
-"""Tables of the paper, named as in the published scores; each has its line in `olr_cli.analysis.layouts.LAYOUTS`."""
+"""Tables of the paper, named as in the published scores; each has its line in `LAYOUTS` of `tables.layouts`."""
 
 PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
 """Tables that ``--compare paper`` is for: the paper prints them too."""
 
 TABLES = ("arms", *PUBLISHED_TABLES, "theory")
-"""What `olr analyze --table` knows; `arms` is `olr_cli.analysis.arms_table`, `cost` `olr_cli.analysis.cost_table`."""
+"""What `olr analyze --table` knows; `arms` is `tables.arms_table`, `cost` `tables.cost_table`."""

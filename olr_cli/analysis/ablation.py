@@ -18,8 +18,8 @@ from matplotlib.ticker import PercentFormatter
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.sources import Source, source_of
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
+from olr_cli.analysis.tables.sources import Source, source_of
 from olr_cli.analysis.varied import Lot, lots, score_titles, scores, spread
 from olr_cli.recipe_methods import Criterion, OlrMethod
 

@@ -12,7 +12,7 @@ from olr_cli.analysis.arms import Arm, Run
 from olr_cli.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.printing import AnyTable
+    from olr_cli.analysis.tables.printing import AnyTable
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
@@ -100,14 +100,14 @@ def count(
             is damaged.
     """
     if name in PAPER_TABLES:
-        from olr_cli.analysis.layouts import LAYOUTS
-        from olr_cli.analysis.paper_table import build
+        from olr_cli.analysis.tables.layouts import LAYOUTS
+        from olr_cli.analysis.tables.paper_table import build
 
         layout = LAYOUTS[name]
         _refuse_baseline(baseline, name, layout.reference_in_words)
         return build(layout, _trained(arms, name), models, with_published=with_published)
     if name == "cost":
-        from olr_cli.analysis.cost_table import cost_table
+        from olr_cli.analysis.tables.cost_table import cost_table
 
         _refuse_baseline(baseline, name, "GRPO under the same settings")
         return cost_table(arms, with_published=with_published)
@@ -116,7 +116,7 @@ def count(
 
         _refuse_baseline(baseline, name, "what the theory predicts")
         return theory_table(arms)
-    from olr_cli.analysis.arms_table import table
+    from olr_cli.analysis.tables.arms_table import table
 
     return table(arms, baseline)
 
@@ -164,7 +164,7 @@ def runs_and_models(places: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     Raises:
         UserError: none holds runs.
     """
-    from olr_cli.analysis.run_scores import is_evaluation
+    from olr_cli.analysis.tables.run_scores import is_evaluation
 
     models = [place for place in places if is_evaluation(place)]
     runs = [place for place in places if place not in models]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olr_cli.analysis import OF_NO_RUN, PUBLISHED_TABLES, TABLES, figures, printing
+from olr_cli.analysis import OF_NO_RUN, PUBLISHED_TABLES, TABLES, figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
-from olr_cli.analysis.printing import AnyTable
+from olr_cli.analysis.tables import printing
+from olr_cli.analysis.tables.printing import AnyTable
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
 

@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.sources import Source, source_of
 from olr_cli.analysis.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
+from olr_cli.analysis.tables.sources import Source, source_of
 from olr_cli.analysis.varied import Lot, lots, score_titles, scores, spread
 from olr_cli.recipe_methods import OlrMethod
 

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import TypeAlias
 
 from olr_cli.analysis.arms import Arm, telling_settings
-from olr_cli.analysis.sources import HELD_OUT, Source
+from olr_cli.analysis.tables.sources import HELD_OUT, Source
 from olr_cli.recipe_methods import OlrMethod
 from olr_cli.supervision import compose
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.printing import AnyTable
     from olr_cli.analysis.request import Findings
+    from olr_cli.analysis.tables.printing import AnyTable
 
 
 def analyze(
@@ -132,7 +132,7 @@ def _say_what_was_written(files: Iterable[Path], *, err: bool) -> None:
 def _print_table(table: AnyTable, shape: str) -> None:
     from rich.console import Console
 
-    from olr_cli.analysis import printing
+    from olr_cli.analysis.tables import printing
 
     if shape != "terminal":
         typer.echo(printing.text(table, shape))

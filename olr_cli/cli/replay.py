@@ -46,8 +46,8 @@ def replay(
         _grid(history, grid, set_ or [], out, json)
         return
     from olr_cli.analysis.histories import read_history
-    from olr_cli.analysis.replay import replay as decide
-    from olr_cli.analysis.replay import replay_file, summary, write_json_lines
+    from olr_cli.analysis.replay.replay import replay as decide
+    from olr_cli.analysis.replay.replay import replay_file, summary, write_json_lines
     from olr_cli.answers import Judge
     from olr_cli.files import writing
 
@@ -67,7 +67,7 @@ def replay(
 def _grid(history: Path, grid: list[str], settings: list[str], out: Path | None, as_json: bool) -> None:
     import json
 
-    from olr_cli.analysis.grid_report import report
+    from olr_cli.analysis.replay.grid_report import report
 
     found = report(history, grid, settings, out)
     for line in [json.dumps(found.plain(), indent=2)] if as_json else found.lines():

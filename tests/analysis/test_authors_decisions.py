@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay import replay
+from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import Judge, extract
 from olr_cli.supervision.criteria import historical_majority
 

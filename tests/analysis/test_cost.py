@@ -9,10 +9,11 @@ import pytest
 from histories import write_history
 from rich.console import Console
 
-from olr_cli.analysis import cost, cost_text, printing
+from olr_cli.analysis import cost
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.cost import STEP, TOGETHER, Spread, costs, percent, unit_of
-from olr_cli.analysis.cost_table import cost_table
+from olr_cli.analysis.tables import cost_text, printing
+from olr_cli.analysis.tables.cost_table import cost_table
 from olr_cli.errors import UserError
 
 TINY = {"prompts": 8, "prompts_per_step": 4, "epochs": 2, "store_rollouts": False}

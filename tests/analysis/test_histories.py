@@ -7,7 +7,7 @@ import pytest
 from histories import write_history
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay import replay
+from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import Judge
 from olr_cli.runs.store import arrow_table, scan_labels, scan_rollouts
 

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from olr_cli import __version__
-from olr_cli.analysis import figures, printing
+from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.report import browser, summary, tables
 from olr_cli.analysis.report.drawings import drawings
 from olr_cli.analysis.report.markup import element, html, isolated
+from olr_cli.analysis.tables import printing
 from olr_cli.files import write_text, writing
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.printing import AnyTable
+    from olr_cli.analysis.tables.printing import AnyTable
 
 NAME = "report.html"
 

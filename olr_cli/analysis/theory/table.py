@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.arms_table import Row, mean_interval
+from olr_cli.analysis.tables.arms_table import Row, mean_interval
 from olr_cli.analysis.theory.critical import Series, crossing, refined_crossing, series
 from olr_cli.analysis.theory.subjects import (
     CHANGES,

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from olr_cli.analysis.arms_table import Row, mean_interval
+from olr_cli.analysis.tables.arms_table import Row, mean_interval
 from olr_cli.analysis.theory.subjects import Column
 from olr_cli.analysis.theory.table import NOTHING, Block, TheoryTable
 from olr_cli.evaluation import latex as tex

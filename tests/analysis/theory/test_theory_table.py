@@ -9,8 +9,8 @@ from histories import write_history
 from rich.console import Console
 from typer.testing import CliRunner
 
-from olr_cli.analysis import printing
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.tables import printing
 from olr_cli.analysis.theory import figure
 from olr_cli.analysis.theory.critical import crossing
 from olr_cli.analysis.theory.subjects import MOST_EPOCHS, subjects

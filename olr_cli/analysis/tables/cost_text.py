@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from olr_cli.analysis.arms_table import Difference
 from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Spread, Unit, percent, unit_of
-from olr_cli.analysis.cost_table import PHASES, REST, CostRow, CostTable
+from olr_cli.analysis.tables.arms_table import Difference
+from olr_cli.analysis.tables.cost_table import PHASES, REST, CostRow, CostTable
 from olr_cli.evaluation import latex as tex
 from olr_cli.evaluation import table_shapes
 

@@ -10,16 +10,16 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from olr_cli.analysis import baselines
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.baselines import (
+from olr_cli.analysis.tables import baselines
+from olr_cli.analysis.tables.baselines import (
     UNSUPERVISED,
     method_and_noise,
     method_title,
     noise_block,
     title_and_noise,
 )
-from olr_cli.analysis.paper_table import BASE, Layout
+from olr_cli.analysis.tables.paper_table import BASE, Layout
 from olr_cli.evaluation.published import Setting
 
 PAPER_SETTINGS = {"slope_threshold": Decimal("0.05"), "warmup_epochs": 5}

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Protocol
 
 from olr_cli.analysis.arms import Arm, Run, telling_settings
-from olr_cli.analysis.run_scores import RunScores, last_scores, read
+from olr_cli.analysis.tables.run_scores import RunScores, last_scores, read
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from olr_cli.analysis.arms_table import Row, Table
+from olr_cli.analysis.tables.arms_table import Row, Table
 from olr_cli.evaluation import latex as tex
 from olr_cli.evaluation import table_shapes
 

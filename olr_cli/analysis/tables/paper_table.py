@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.analysis.arms import Arm, telling_settings
-from olr_cli.analysis.arms_table import Row, difference
-from olr_cli.analysis.sources import HELD_OUT, BeforeTraining, BySeed, HeldOut, Source, source_of, task
+from olr_cli.analysis.tables.arms_table import Row, difference
+from olr_cli.analysis.tables.sources import HELD_OUT, BeforeTraining, BySeed, HeldOut, Source, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.evaluation.tables import Column
 

@@ -12,9 +12,9 @@ from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.analysis.grid_settings import Grid
 from olr_cli.analysis.histories import RolloutHistory
-from olr_cli.analysis.replay import replay
+from olr_cli.analysis.replay.grid_settings import Grid
+from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.recipe_methods import Criterion, OlrMethod

@@ -9,14 +9,15 @@ import pytest
 from paper_runs import NINE, row, write_evaluated, write_run
 from rich.console import Console
 
-from olr_cli.analysis import PAPER_TABLES, paper_text, printing
+from olr_cli.analysis import PAPER_TABLES
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.layouts import LAYOUTS
-from olr_cli.analysis.paper_table import OTHERS, build
+from olr_cli.analysis.tables import paper_text, printing
+from olr_cli.analysis.tables.layouts import LAYOUTS
+from olr_cli.analysis.tables.paper_table import OTHERS, build
 from olr_cli.evaluation.benchmark import PAPER
 from olr_cli.evaluation.published import RESULTS
 
-GOLDEN = Path(__file__).parents[1] / "fixtures" / "tables" / "slope_sensitivity.md"
+GOLDEN = Path(__file__).parents[2] / "fixtures" / "tables" / "slope_sensitivity.md"
 """Written by `write_golden` below; look at the change before you keep it."""
 
 

@@ -7,10 +7,10 @@ from typing import Any, Protocol, TypeAlias
 
 from rich.console import Console, RenderableType
 
-from olr_cli.analysis import cost_text, paper_text, table_text
-from olr_cli.analysis.arms_table import Table
-from olr_cli.analysis.cost_table import CostTable
-from olr_cli.analysis.paper_table import PaperTable
+from olr_cli.analysis.tables import arms_text, cost_text, paper_text
+from olr_cli.analysis.tables.arms_table import Table
+from olr_cli.analysis.tables.cost_table import CostTable
+from olr_cli.analysis.tables.paper_table import PaperTable
 from olr_cli.analysis.theory import text as theory_text
 from olr_cli.analysis.theory.table import TheoryTable
 
@@ -32,7 +32,7 @@ class _Printer(Protocol):
 
 
 _PRINTERS: Mapping[type[AnyTable], _Printer] = {
-    Table: table_text,
+    Table: arms_text,
     PaperTable: paper_text,
     CostTable: cost_text,
     TheoryTable: theory_text,

@@ -10,13 +10,13 @@ from histories import write_history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.analysis import grid_settings, grid_text
-from olr_cli.analysis.grid_map import quantities, table
-from olr_cli.analysis.grid_report import report
-from olr_cli.analysis.grid_settings import Grid
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay import replay
-from olr_cli.analysis.replay_grid import Cell, GridResult, count, criteria_name, evidence, front, own_setting
+from olr_cli.analysis.replay import grid_settings, grid_text
+from olr_cli.analysis.replay.grid import Cell, GridResult, count, criteria_name, evidence, front, own_setting
+from olr_cli.analysis.replay.grid_map import quantities, table
+from olr_cli.analysis.replay.grid_report import report
+from olr_cli.analysis.replay.grid_settings import Grid
+from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olr_cli.analysis import grid_settings, grid_text
-from olr_cli.analysis.grid_settings import Grid
 from olr_cli.analysis.histories import RolloutHistory, read_history
-from olr_cli.analysis.replay_grid import GridResult, count, evidence, own_setting, require_olr
+from olr_cli.analysis.replay import grid_settings, grid_text
+from olr_cli.analysis.replay.grid import GridResult, count, evidence, own_setting, require_olr
+from olr_cli.analysis.replay.grid_settings import Grid
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 
@@ -62,7 +62,7 @@ def report(
 
     Args:
         source: a run directory, or a table of rollouts.
-        grid: `--grid` options (`olr_cli.analysis.grid_settings.parse`).
+        grid: `--grid` options (`olr_cli.analysis.replay.grid_settings.parse`).
         overrides: `--set` options, which say where keys outside the grid stay.
         out: the folder of the heat map; by default below the run, or beside the table.
 
@@ -82,7 +82,7 @@ def report(
     settings = grid_settings.resolve(axes, rows, base, own)
     result = count(rows, settings, own)
 
-    from olr_cli.analysis.grid_map import chart
+    from olr_cli.analysis.replay.grid_map import chart
     from olr_cli.analysis.style import save
 
     written = save(

@@ -20,7 +20,7 @@ from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.replay_grid import Cell, GridResult, criteria_name
+from olr_cli.analysis.replay.grid import Cell, GridResult, criteria_name
 from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart
 from olr_cli.recipe_methods import Criterion
 

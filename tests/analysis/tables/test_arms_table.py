@@ -9,9 +9,9 @@ from histories import write_history
 from rich.console import Console
 from scipy import stats
 
-from olr_cli.analysis import arms_table, table_text
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.arms_table import Difference, difference
+from olr_cli.analysis.tables import arms_table, arms_text
+from olr_cli.analysis.tables.arms_table import Difference, difference
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
@@ -106,7 +106,7 @@ def test_a_metric_without_any_value_has_no_rows(tmp_path):
 
 def test_the_terminal_table_fits_80_columns_and_shows_every_arm_and_metric(table):
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(table_text.terminal(table))
+    console.print(arms_text.terminal(table))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     for title in table.titles.values():
@@ -130,14 +130,14 @@ def test_long_arm_names_wrap_in_80_columns(tmp_path):
         method = {"name": "olr", "slope_threshold": threshold, "warmup_epochs": 3}
         write_history(tmp_path / str(threshold), arm="a_long_name_" * 5, method=method, **SMALL)
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(table_text.terminal(arms_table.table(arms_below(tmp_path))))
+    console.print(arms_text.terminal(arms_table.table(arms_below(tmp_path))))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
 
 
 def test_markdown_has_a_line_an_arm(table):
-    lines = table_text.markdown(table).splitlines()
+    lines = arms_text.markdown(table).splitlines()
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == 7
     assert [line.split(" | ")[0] for line in lines[2:6]] == ["| grpo", "| olr", "| clean", "| other"]
     assert "±" in lines[2]
@@ -146,7 +146,7 @@ def test_markdown_has_a_line_an_arm(table):
 
 
 def test_latex_has_the_cells_of_the_markdown(table):
-    text = table_text.latex(table)
+    text = arms_text.latex(table)
     assert text.startswith("% Mean ± sd; in brackets the paired difference to grpo")
     assert r"accuracy of selected labels, \%" in text
     (line,) = (line for line in text.splitlines() if line.startswith("olr &"))
@@ -159,7 +159,7 @@ def test_latex_has_the_cells_of_the_markdown(table):
 
 
 def test_csv_holds_every_number(table):
-    rows = list(csv.DictReader(io.StringIO(table_text.comma_separated(table))))
+    rows = list(csv.DictReader(io.StringIO(arms_text.comma_separated(table))))
     assert len(rows) == 4 * 4
     (olr,) = (r for r in rows if r["metric"] == "eval/avg" and r["arm"] == "olr")
     assert float(olr["mean"]) == row(table, "eval/avg", "olr").mean
@@ -168,6 +168,6 @@ def test_csv_holds_every_number(table):
 
 
 def test_footnotes_say_what_cannot_be_said(table):
-    notes = list(table_text.footnotes(table))
+    notes = list(arms_text.footnotes(table))
     assert "One seed gives no sd and no interval: train more seeds." in notes
     assert "other has no seed in common with grpo: no paired difference." in notes

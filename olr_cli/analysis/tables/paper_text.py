@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from olr_cli.analysis.arms_table import Difference, Row
-from olr_cli.analysis.paper_table import PaperRow, PaperTable, Published
+from olr_cli.analysis.tables.arms_table import Difference, Row
+from olr_cli.analysis.tables.paper_table import PaperRow, PaperTable, Published
 from olr_cli.evaluation import latex as tex
 from olr_cli.evaluation import table_shapes
 

@@ -8,8 +8,8 @@ from paper_runs import NINE, OLR, row, table_of, write_evaluated, write_grid, wr
 from scipy import stats
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.baselines import LAYOUT
-from olr_cli.analysis.paper_table import OTHERS
+from olr_cli.analysis.tables.baselines import LAYOUT
+from olr_cli.analysis.tables.paper_table import OTHERS
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER
 from olr_cli.evaluation.published import RESULTS

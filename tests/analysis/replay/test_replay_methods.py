@@ -7,7 +7,7 @@ import pytest
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay import replay, replay_file, summary
+from olr_cli.analysis.replay.replay import replay, replay_file, summary
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from olr_cli.analysis.replay_grid import Cell, GridResult, criteria_name
+from olr_cli.analysis.replay.grid import Cell, GridResult, criteria_name
 
 _WIDTH = 80
 _MOST_NAMED = 6

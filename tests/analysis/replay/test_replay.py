@@ -10,7 +10,7 @@ from histories import write_history
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay import replay, replay_file, summary, write_json_lines
+from olr_cli.analysis.replay.replay import replay, replay_file, summary, write_json_lines
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.arms_table import Difference, difference
 from olr_cli.analysis.cost import STEP, TOGETHER, Cost, costs, spreads
+from olr_cli.analysis.tables.arms_table import Difference, difference
 from olr_cli.analysis.varied import grpo_beside
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost

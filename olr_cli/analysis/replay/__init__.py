@@ -1,0 +1,1 @@
+"""Label decisions from stored rollouts under other criteria: one setting, or a grid of them."""

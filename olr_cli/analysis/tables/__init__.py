@@ -1,0 +1,1 @@
+"""Tables that compare arms: what is in them, and how they are printed."""
