@@ -9,7 +9,7 @@ OPENRLHF_VENV ?= .venv-openrlhf
 OPENRLHF_BIN  := $(OPENRLHF_VENV)/bin
 OPENRLHF_PIP   = $(OPENRLHF_BIN)/python -m pip install --quiet
 
-.PHONY: quickstart gallery test hard test-openrlhf install clean no-gpu
+.PHONY: quickstart gallery test hard fuzz test-openrlhf install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -42,6 +42,11 @@ test: $(VENV)/.installed-dev
 # The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
 hard: $(VENV)/.installed-dev
 	$(BIN)/pytest tests/hard --long -s
+
+# Coverage-guided fuzzing of what is made of answers; FUZZ_RUNS=N for N texts instead of 1,200,000.
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	$(BIN)/python tests/hard/fuzz_answers.py
 
 # Real Ray, vLLM and DeepSpeed: without xdist, one thread a process, and what DeepSpeed compiles kept in the environment.
 test-openrlhf: $(OPENRLHF_VENV)/.installed | no-gpu

@@ -103,6 +103,7 @@ def _equation(left: Any, right: Any) -> Form:
         return Form("equation", short(f"{left} = {right}"))
     left, right = evaluate(left), evaluate(right)
     vanishing = expanded(left - right).as_content_primitive()[1]
+    _check_says_something(vanishing)
     if vanishing.could_extract_minus_sign():
         vanishing = -vanishing
     symbols = vanishing.free_symbols
@@ -124,9 +125,16 @@ def _inequality(relation: Any) -> str:
     swapped = isinstance(relation, (Gt, Ge))
     left, right = (evaluate(side) for side in (relation.lhs, relation.rhs))
     difference = expanded(right - left if swapped else left - right).as_content_primitive()[1]
+    _check_says_something(difference)
     if sign in ("!=", "=") and difference.could_extract_minus_sign():
         difference = -difference
     return f"{difference} {sign} 0"
+
+
+def _check_says_something(difference: sympy.Expr) -> None:
+    """``x = x`` and ``1 = 2`` hold always and never: so they would be the same as any other that does."""
+    if not difference.free_symbols:
+        raise Unreadable("a relation of nothing")
 
 
 def expanded(expression: sympy.Expr) -> sympy.Expr:

@@ -11,7 +11,7 @@ from olr_cli.errors import UserError, did_you_mean
 
 _BOX = re.compile(r"\\boxed\s*\{")
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
-_TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?!boxed)[\\{}]|(?P<open>\{)|(?P<close>\})")
+_TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 

@@ -81,6 +81,10 @@ class Form:
         """Whether the answer could be parsed within its limits."""
         return self.kind != "text"
 
+    def size(self) -> int:
+        """How many forms it consists of."""
+        return 1 + sum(part.size() for part in self.parts)
+
     def sort_key(self) -> tuple[Any, ...]:
         """An order of forms that has no meaning but is the same everywhere."""
         return self.kind, self.label, tuple(part.sort_key() for part in self.parts)
@@ -161,25 +165,34 @@ def _ordered(a: Form, b: Form) -> bool | None:
     """Entry by entry."""
     if a.label != b.label or len(a.parts) != len(b.parts):
         return False
-    verdicts = [compare(x, y) for x, y in zip(a.parts, b.parts, strict=True)]
-    return _all(verdicts)
+    is_open = False
+    for x, y in zip(a.parts, b.parts, strict=True):
+        verdict = compare(x, y)
+        if verdict is False:
+            return False
+        is_open |= verdict is None
+    return None if is_open else True
 
 
 def _unordered(a: Form, b: Form) -> bool | None:
-    """Every element needs a partner; with several candidates math-verify decides."""
+    """Every element needs a partner; with several candidates math-verify decides.
+
+    Long lists that a policy repeats itself in mostly differ by an element that has none: it is looked for first.
+    """
+    if _has_lonely(a.parts, b.parts) or _has_lonely(b.parts, a.parts):
+        return False
+    if len(a.parts) != len(b.parts):
+        return None
     table = [[compare(x, y) for y in b.parts] for x in a.parts]
-    for line in (*table, *zip(*table, strict=True)):
-        if all(verdict is False for verdict in line):
-            return False
-    if len(a.parts) == len(b.parts) and all(line.count(False) == len(line) - 1 for line in table):
-        return _all([verdict for line in table for verdict in line if verdict is not False])
+    if all(line.count(False) == len(line) - 1 for line in table):
+        return None if any(None in line for line in table) else True
     return None
 
 
-def _all(verdicts: Sequence[bool | None]) -> bool | None:
-    if False in verdicts:
-        return False
-    return None if None in verdicts else True
+def _has_lonely(own: Sequence[Form], others: Sequence[Form]) -> bool:
+    """Whether an element of `own` is surely none of `others`."""
+    known = set(others)
+    return any(x not in known and all(compare(x, y) is False for y in others) for x in own)
 
 
 def _values(a: Form, b: Form) -> bool | None:

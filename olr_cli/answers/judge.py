@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, product
 from typing import Generic, TypeVar
 
@@ -18,6 +18,7 @@ from olr_cli.answers.pool import GAVE_UP, WorkerPool
 _LONGEST_PARSED = 1000
 _DEEPEST_PARSED = 40
 _MEMO = 1 << 17
+"""Forms, those within forms counted, and verdicts: about 100 MB."""
 
 
 class AnswerClasses:
@@ -62,10 +63,11 @@ Value = TypeVar("Value")
 
 
 class _Memo(Generic[Key, Value]):
-    """The most recently used `size` results."""
+    """The most recently used results, as many as weigh `size` together."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, weigh: Callable[[Value], int] = lambda value: 1) -> None:
+        self._room = size
+        self._weigh = weigh
         self._items: OrderedDict[Key, Value] = OrderedDict()
 
     def __contains__(self, key: Key) -> bool:
@@ -76,9 +78,12 @@ class _Memo(Generic[Key, Value]):
         return self._items[key]
 
     def __setitem__(self, key: Key, value: Value) -> None:
+        if key in self._items:
+            self._room += self._weigh(self._items.pop(key))
         self._items[key] = value
-        if len(self._items) > self._size:
-            self._items.popitem(last=False)
+        self._room -= self._weigh(value)
+        while self._room < 0:
+            self._room += self._weigh(self._items.popitem(last=False)[1])
 
 
 class Judge:
@@ -99,7 +104,7 @@ class Judge:
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
         self._pool = WorkerPool(workers, time_limit)
-        self._forms: _Memo[str | bytes, Form] = _Memo(_MEMO)
+        self._forms: _Memo[str | bytes, Form] = _Memo(_MEMO, Form.size)
         self._verdicts: _Memo[tuple[str | bytes, str | bytes], bool | None] = _Memo(_MEMO)
         self._lock = threading.Lock()
 
@@ -113,6 +118,12 @@ class Judge:
         """End the workers. A judge that is used again starts new ones."""
         with self._lock:
             self._pool.close()
+
+    def expect(self, answers: Iterable[str]) -> None:
+        """Get ready, beside whatever the caller does next, if answers like these take a worker."""
+        if any(_read_here(answer)[0] is None for answer in answers):
+            with self._lock:
+                self._pool.prepare()
 
     def classify(self, batches: Sequence[Collection[str]]) -> list[AnswerClasses]:
         """The classes of each collection of answers (R7), in the order of `batches`; duplicates are fine."""
@@ -146,7 +157,7 @@ class Judge:
         return forms
 
     def _verify(self, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], bool | None]:
-        """Whether the two answers of each pair are the same by `verify` both ways; None where it gave up."""
+        """Whether the two answers of each pair are the same by `verify` both ways; None where it can't tell."""
         verdicts: dict[tuple[str, str], bool | None] = {}
         asked: list[tuple[str, str]] = []
         for pair in dict.fromkeys(pairs):
@@ -158,7 +169,7 @@ class Judge:
         replies = self._pool.run([("same", tidy(a), tidy(b)) for a, b in asked])
         for (a, b), reply in zip(asked, replies, strict=True):
             self.timeouts += reply is GAVE_UP
-            verdict = None if reply is GAVE_UP else bool(reply)
+            verdict: bool | None = None if reply is GAVE_UP else reply
             verdicts[a, b] = self._verdicts[_key(a), _key(b)] = verdict
         return verdicts
 
@@ -226,18 +237,18 @@ def _partition(
             form = parent[form]
         return form
 
-    gave_up = []
+    undecided = []
     for a, b, pair in _pairs(spellings):
         verdict = compare(a, b)
         if verdict is None:
             verdict = verdicts[pair]
             if verdict is None:
-                gave_up.append((a, b))
+                undecided.append((a, b))
         if verdict:
             parent[root(a)] = root(b)
     numbers: dict[Form, int] = {}
     classes = {answer: numbers.setdefault(root(forms[answer]), len(numbers)) for answer in collection}
-    pairs = (sorted((numbers[root(a)], numbers[root(b)])) for a, b in gave_up)
+    pairs = (sorted((numbers[root(a)], numbers[root(b)])) for a, b in undecided)
     return AnswerClasses(
         classes,
         parsed=frozenset(answer for answer in collection if forms[answer].is_parsed),

@@ -47,7 +47,10 @@ _REWRITES = [
 ]
 _STYLED = re.compile(rf"\\(?:{_STYLE}|operatorname)\s*\{{([^{{}}]*)\}}")
 _SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![a-zA-Z])")
-_LONGEST_NORMALIZED = 10_000
+_FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_BRACED = re.compile(r"(?<=[_^])\{ ?(\w) ?\}")
+_GAP = re.compile(r"(?<!\w) | (?!\w)")
+_LONGEST_NORMALIZED = 2000
 """Putting a run of combining marks into Unicode's order takes quadratic time."""
 
 
@@ -75,9 +78,9 @@ def tidy(answer: str) -> str:
 def normal_text(answer: str) -> str:
     r"""What two answers that can't be parsed must share to be the same (R8).
 
-    The tidied answer without ``\text{}`` and its kin, every run of spaces or spacing commands one space, in Unicode
-    NFC unless it is very long. Case stays.
+    The tidied answer without ``\text{}`` and its kin, the braces of ``x_{1}`` and white space but a single space
+    between words; in Unicode NFC unless it is very long. Case stays.
     """
-    text = _SPACING.sub(" ", _STYLED.sub(r"\1", tidy(answer)))
-    text = " ".join(text.split())
+    text = _FRACTION.sub(r"\\frac", _SPACING.sub(" ", _STYLED.sub(r"\1", tidy(answer))))
+    text = _GAP.sub("", _BRACED.sub(r"\1", " ".join(text.split())))
     return text if len(text) > _LONGEST_NORMALIZED else unicodedata.normalize("NFC", text)

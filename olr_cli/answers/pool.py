@@ -1,7 +1,6 @@
 """Worker processes with a wall-clock limit on every task (R8).
 
-Plain subprocesses with JSON lines over pipes: they work from any thread, in Ray actors and in daemonic processes,
-and a task that doesn't return is ended by killing its process, which needs no cooperation from it.
+A task that doesn't return is ended by killing its process, which needs no cooperation from it.
 """
 
 from __future__ import annotations
@@ -9,16 +8,13 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import subprocess
-import sys
-import tempfile
 import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
+from olr_cli.answers.nursery import Lost, Nursery, Worker
 from olr_cli.answers.worker import RETIRED
 
 _WINDOW = 16
@@ -27,11 +23,11 @@ _TASKS_A_WORKER = 32
 """Tasks that are worth starting one more worker."""
 _ATTEMPTS = 2
 """A task whose worker died may have been an innocent bystander once."""
-_PROGRAM = (
-    "import sys; sys.path.append({root!r}); from olr_cli.answers import worker; worker.main({time_limit!r})"
-)
-_START_LIMIT = 120.0
 _MOST_FAILED_STARTS = 3
+_PATIENCE = 16
+"""Time limits that may be spent in vain before a run makes haste."""
+_HASTE = 32
+"""What part of the limit a task has then at first, and what part of the tasks may take it all in the end."""
 
 
 class GaveUp:
@@ -39,57 +35,6 @@ class GaveUp:
 
 
 GAVE_UP: Final = GaveUp()
-
-
-class _Worker:
-    """One process and the tasks it holds, the first of which it is working on."""
-
-    def __init__(self, time_limit: float) -> None:
-        program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[2]), time_limit=time_limit)
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", program],  # -P: nothing in the current folder is imported
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            # A fixed hash seed: the order of sympy's sets must not make a run differ from its repetition.
-            env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
-        )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.input = self.process.stdin.fileno()
-        self.output = self.process.stdout.fileno()
-        os.set_blocking(self.input, False)
-        os.set_blocking(self.output, False)
-        self.owner = os.getpid()
-        self.tasks: deque[int] = deque()
-        self.outbox = bytearray()
-        self.inbox = bytearray()
-        self.is_ready = False
-        self.has_retired = False
-        self.deadline = time.monotonic() + _START_LIMIT
-
-    def end(self) -> None:
-        """Kill the process, whatever it does, and free everything of it."""
-        self.process.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self.process.wait()
-        self.errors.close()
-
-    def is_mine(self) -> bool:
-        """Whether this process started it, and not one that it was forked from."""
-        return self.owner == os.getpid()
-
-    def has_output(self) -> bool:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.output, selectors.EVENT_READ)
-            return bool(selector.select(0))
-
-    def last_words(self) -> str:
-        """What it wrote to standard error."""
-        self.errors.seek(0)
-        return self.errors.read().decode("utf-8", "replace").strip()[-2000:]
 
 
 class WorkerPool:
@@ -103,18 +48,23 @@ class WorkerPool:
     def __init__(self, size: int, time_limit: float) -> None:
         self.size = size
         self.time_limit = time_limit
-        self._workers: list[_Worker] = []
-        weakref.finalize(self, _end_all, self._workers)
+        self._workers: list[Worker] = []
+        self._nurseries: list[Nursery] = []  # one at most
+        weakref.finalize(self, _end_all, self._workers, self._nurseries)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """The results of `tasks` (requests as in `worker`), in order; `GAVE_UP` where there is none.
+
+        However many tasks never return, a run is over: once `_PATIENCE` time limits have been spent in vain, every
+        task has a small part of the limit first, and those that need more share what `_HASTE` leaves them.
 
         Raises:
             RuntimeError: workers can't be started.
         """
         if not tasks:
             return []
-        self._workers[:] = [worker for worker in self._workers if worker.is_mine()]
+        if not all(nursery.is_mine() for nursery in self._nurseries):
+            self.close()  # what belongs to the process that this one was forked from
         run = _Run(self, tasks)
         try:
             return run.finish()
@@ -124,19 +74,33 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers; the next `run` starts new ones."""
-        _end_all(self._workers)
+        _end_all(self._workers, self._nurseries)
+
+    def prepare(self) -> None:
+        """Start what starts workers, without waiting for it: it takes the most of a second."""
+        if not self._nurseries:
+            self._nurseries.append(Nursery(self.time_limit))
+
+    def start_worker(self) -> None:
+        """Have one worker more.
+
+        Raises:
+            Lost: it can't be started.
+        """
+        self.prepare()
+        self._workers.append(self._nurseries[0].start())
 
     @property
     def process_ids(self) -> list[int]:
         """Of the workers alive."""
-        return [worker.process.pid for worker in self._workers]
+        return [worker.process_id for worker in self._workers]
 
 
-def _end_all(workers: list[_Worker]) -> None:
+def _end_all(workers: list[Worker], nurseries: list[Nursery]) -> None:
     while workers:
-        worker = workers.pop()
-        if worker.is_mine():
-            worker.end()
+        workers.pop().end()
+    while nurseries:
+        nurseries.pop().close()
 
 
 class _Run:
@@ -150,8 +114,19 @@ class _Run:
         self.attempts = [0] * len(tasks)
         self.pending = deque(range(len(tasks)))
         self.failed_starts = 0
+        self.postponed: list[int] = []
+        self.is_last_round = False
+        self.spent = 0.0  # time limits that came to nothing
 
     def finish(self) -> list[Any]:
+        self._work()
+        self.pending.extend(self.postponed)
+        self.is_last_round = True
+        self._work()
+        return self.results
+
+    def _work(self) -> None:
+        most = max(2 * _PATIENCE, len(self.tasks) / _HASTE)
         while self.pending or any(worker.tasks for worker in self.workers):
             self._staff()
             for worker in self.workers:
@@ -160,18 +135,33 @@ class _Run:
             for worker in [w for w in self.workers if w.tasks and time.monotonic() > w.deadline]:
                 if not worker.has_output():
                     self._bury(worker, timed_out=True)
-        return self.results
+            if self.is_last_round and self.spent > most:
+                self.pending.clear()
+
+    def _limit(self) -> float:
+        """Seconds that the next task may take."""
+        if self.is_last_round or self.spent < _PATIENCE:
+            return self.pool.time_limit
+        return self.pool.time_limit / _HASTE
 
     def _staff(self) -> None:
         """Start as many workers as the work left is worth."""
         wanted = min(self.pool.size, -(-len(self.pending) // _TASKS_A_WORKER))
         while len(self.workers) < wanted:
-            self.workers.append(_Worker(self.pool.time_limit))
+            try:
+                self.pool.start_worker()
+            except Lost as words:
+                self.failed_starts += 1
+                if self.failed_starts >= _MOST_FAILED_STARTS:
+                    raise RuntimeError(f"workers for math-verify can't be started: {words}") from None
+                for worker in self.workers:
+                    self.pending.extendleft(reversed(worker.tasks))
+                self.pool.close()
 
-    def _feed(self, worker: _Worker) -> None:
+    def _feed(self, worker: Worker) -> None:
         while self.pending and len(worker.tasks) < _WINDOW:
-            if not worker.tasks and worker.is_ready:
-                worker.deadline = time.monotonic() + self.pool.time_limit
+            if not worker.tasks:
+                worker.begin(self._limit())
             task = self.pending.popleft()
             worker.tasks.append(task)
             worker.outbox += json.dumps(self.tasks[task]).encode("ascii") + b"\n"
@@ -192,10 +182,10 @@ class _Run:
                 continue  # buried a moment ago
             if not event & selectors.EVENT_READ:
                 self._tell(worker)
-            elif not self._hear(worker):
-                self._bury(worker, timed_out=False)
+            else:
+                self._hear(worker)
 
-    def _tell(self, worker: _Worker) -> None:
+    def _tell(self, worker: Worker) -> None:
         try:
             sent = os.write(worker.input, worker.outbox)
         except BlockingIOError:
@@ -204,34 +194,34 @@ class _Run:
             sent = len(worker.outbox)  # its last replies are still to be heard
         del worker.outbox[:sent]
 
-    def _hear(self, worker: _Worker) -> bool:
-        """Take what a worker says; whether it goes on."""
+    def _hear(self, worker: Worker) -> None:
         data = os.read(worker.output, 1 << 16)
         worker.inbox += data
         *lines, rest = bytes(worker.inbox).split(b"\n")
         worker.inbox[:] = rest
         for reply in map(json.loads, lines):
             if reply == RETIRED:
-                worker.has_retired = True
-                return False
-            if worker.is_ready:
-                self.results[worker.tasks.popleft()] = reply
-            worker.is_ready = True
-            worker.deadline = time.monotonic() + self.pool.time_limit
-        return bool(data)
+                self._dismiss(worker)
+                return
+            self.results[worker.tasks.popleft()] = reply
+            worker.begin(self._limit())
+        if not data:
+            self._bury(worker, timed_out=False)
 
-    def _bury(self, worker: _Worker, *, timed_out: bool) -> None:
-        """End a worker and put its tasks back, but for the one that ended it."""
+    def _bury(self, worker: Worker, *, timed_out: bool) -> None:
+        """End a worker, or see that it has ended, and give up the task that did it, unless that may yet be done."""
+        if worker.tasks:
+            self.spent += worker.seconds() / self.pool.time_limit
+            culprit = worker.tasks.popleft()
+            self.attempts[culprit] += not timed_out
+            if timed_out and worker.limit < self.pool.time_limit:
+                self.postponed.append(culprit)
+            elif not timed_out and self.attempts[culprit] < _ATTEMPTS:
+                worker.tasks.appendleft(culprit)
+        self._dismiss(worker)
+
+    def _dismiss(self, worker: Worker) -> None:
+        """End a worker and put its tasks back."""
         self.workers.remove(worker)
-        words = "" if worker.is_ready else worker.last_words()
         worker.end()
-        if not worker.is_ready:
-            self.failed_starts += 1
-            if self.failed_starts >= _MOST_FAILED_STARTS:
-                raise RuntimeError(f"workers for math-verify can't be started: {words or 'no reason given'}")
-        elif worker.tasks and not worker.has_retired:
-            culprit = worker.tasks[0]
-            self.attempts[culprit] += 1
-            if timed_out or self.attempts[culprit] >= _ATTEMPTS:
-                worker.tasks.popleft()
         self.pending.extendleft(reversed(worker.tasks))

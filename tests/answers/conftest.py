@@ -1,6 +1,6 @@
 import pytest
 
-from olr_cli.answers import Judge, pool
+from olr_cli.answers import Judge, nursery
 
 
 @pytest.fixture(scope="session")
@@ -17,5 +17,5 @@ def same(judge):
 @pytest.fixture
 def quick_start(monkeypatch):
     """Workers that start without warming up, where many have to."""
-    program = pool._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
-    monkeypatch.setattr(pool, "_PROGRAM", program)
+    program = nursery._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
+    monkeypatch.setattr(nursery, "_PROGRAM", program)

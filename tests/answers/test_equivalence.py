@@ -52,6 +52,33 @@ CLASSES = [  # of equivalent answers, as they occur in mathematics data sets and
     ["2.828427"],
 ]
 
+MISREAD = [  # by math-verify, which knows no case and no index of E, and sees units and arguments where there are none
+    ["3ab", "3 a b", "b 3a"],
+    [r"2\pi r h", r"2 h \pi r"],
+    [r"2\pi r", r"2\pi r\text{ cm}"],
+    [r"\frac{1}{2} g t", r"gt/2"],
+    [r"\frac{1}{2}", r"\frac{1}{2} g", "0.5 kg", r"\frac12 square units"],
+    [r"\ln{2}/2", r"\frac{\ln 2}{2}", r"\ln(\sqrt{2})"],
+    [r"\sin{\left(x\right)} / 5", r"\frac{1}{5}\sin{x}", r"\sin(x)/5"],
+    [r"\cos{2x}\sin{\frac{x}{2}}", r"\sin(x/2) \cos(2x)"],
+    [r"\sin^{2}{x} / 2", r"\frac{\sin^2(x)}{2}"],
+    [r"\frac{M}{m}", "M/m"],
+    ["m^2", "mm", "MM"],
+    ["Mm", "mM"],
+    ["N=n", "N = n"],
+    ["N=n+1", "N=1+n"],
+    ["Anna", "anna", r"\text{Anna}"],
+    ["Test", "test"],
+    ["E_1", "E_{1}", r"\mathrm{E}_1"],
+    [r"\frac{E_{0}^{2}}{2}", r"E_0^2/2"],
+    [r"\sqrt{5}\text{ cm}, \sqrt{6}\text{ cm}", r"\sqrt{5}, \sqrt{6}"],
+    [r"\sqrt{5}\text{ cm}", r"\sqrt{5}"],
+    [r"\sqrt{5}\text{ cm} + \frac{1}{2}"],
+    [r"3\text{ apples and }\sqrt{3}"],
+    ["3"],
+]
+CLASSES += MISREAD
+
 
 @pytest.mark.parametrize("answers", [c for c in CLASSES if len(c) > 1], ids=lambda answers: answers[0])
 def test_answers_that_mean_the_same_are_one_class(judge, answers):
@@ -93,6 +120,44 @@ def test_whatever_is_parsed_is_compared_both_ways(same):
 def test_classes_are_joined_through_a_third_answer(judge):
     assert not judge.classify([["x=5", "y=5"]])[0].same("x=5", "y=5")
     assert judge.classify([["x=5", "y=5", "5"]])[0].same("x=5", "y=5")
+
+
+@pytest.mark.parametrize("answers", [["x=x", "y=y"], ["1=2", "2=1", "x=x+1"], ["1<2", "x<x+1"]])
+def test_relations_that_hold_always_or_never_say_nothing_but_their_text(judge, answers):
+    (classes,) = judge.classify([answers])
+    assert {classes.class_of(answer) for answer in answers} == set(range(len(answers)))
+    assert not any(classes.is_parsed(answer) for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        [r"x \equiv 3 \pmod{7}", r"x\equiv 3\pmod{7}"],
+        [r"\odot_{1} (2)", r"\odot_1( 2 )"],
+        [r"\dfrac{a}{\odot}", r"\frac{a}{ \odot}", r"$\tfrac{a}{\odot}$"],
+    ],
+)
+def test_what_cant_be_parsed_may_be_spaced_and_braced_otherwise(judge, spellings):
+    (classes,) = judge.classify([spellings])
+    assert {classes.class_of(spelling) for spelling in spellings} == {0}
+    assert not classes.is_parsed(spellings[0])
+    assert not judge.classify([[r"\max n\odot", r"\maxn\odot"]])[0].same(r"\max n\odot", r"\maxn\odot")
+
+
+def test_a_verification_that_fails_proves_nothing(judge, monkeypatch):
+    equivalence = pytest.importorskip("olr_cli.answers.equivalence")
+
+    def fail(*_, raise_on_error=False, **__):
+        if raise_on_error:
+            raise TypeError
+        return False
+
+    x, y = "no", r"\text{no}"
+    assert equivalence.same(x, y) is True
+    monkeypatch.setattr(equivalence, "verify", fail)
+    assert equivalence.same(x, y) is None
+    monkeypatch.setattr(equivalence, "verify", lambda a, b, **_: a == b)
+    assert equivalence.same(x, y) is False
 
 
 @pytest.mark.parametrize(
@@ -210,12 +275,13 @@ def test_the_faster_parser_reads_as_math_verify_does():
     import sympy
     from latex2sympy2_extended import latex2sympy
     from latex2sympy2_extended.math_normalization import normalize_latex
+    from math_verify import LatexExtractionConfig
     from math_verify.grader import should_treat_as_complex
 
     from olr_cli.answers import latex
 
-    for answer in map(tidy, SPELLINGS):
-        normal = normalize_latex(answer, latex._NORMALIZATION)
+    for answer in map(tidy, set(SPELLINGS) - {answer for answers in MISREAD for answer in answers}):
+        normal = normalize_latex(answer, LatexExtractionConfig().normalization_config)
         try:
             slow = latex2sympy(normal, is_real=not should_treat_as_complex(normal), normalization_config=None)
         except Exception:

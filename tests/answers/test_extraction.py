@@ -24,6 +24,8 @@ from olr_cli.errors import UserError
         (r"\boxed{[0, 1\}}", r"[0, 1\}"),
         (r"\boxed{a \\{b}}", r"a \\{b}"),
         (r"\\boxed{5}", "5"),
+        (r"\\boxed{5} then \boxed{34", "5"),
+        (r"\boxed{a \\boxed{b} c} \boxed{", "b"),
         (r"$\boxed{\boxed{5}}$", "5"),
         (r"\boxed{first} and \boxed{second \boxed{third}", "third"),
         (r"\boxed{12} then \boxed{34", "12"),

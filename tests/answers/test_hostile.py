@@ -6,9 +6,9 @@ import time
 import pytest
 from hostile import HOSTILE
 
-from olr_cli.answers import Judge, extract
+from olr_cli.answers import Judge, extract, pool
 from olr_cli.answers.notation import normal_text
-from olr_cli.answers.pool import GAVE_UP
+from olr_cli.answers.pool import GAVE_UP, WorkerPool
 
 LIMIT = 0.5
 
@@ -50,6 +50,27 @@ def test_a_hostile_answer_costs_its_neighbours_nothing():
     assert [a for a in answers if not classes.is_parsed(a)] == [hostile]
     assert not classes.proved_different(hostile, r"2\pi")
     assert classes.proved_different(r"2\pi", r"3\pi")
+
+
+def test_many_tasks_that_never_return_share_what_patience_there_is(monkeypatch):
+    monkeypatch.setattr(pool, "_PATIENCE", 2)
+    monkeypatch.setattr(pool, "_HASTE", 4)
+    limits, bury = [], pool._Run._bury
+
+    def record(run, worker, *, timed_out):
+        limits.append(worker.limit / run.pool.time_limit)
+        bury(run, worker, timed_out=timed_out)
+
+    monkeypatch.setattr(pool._Run, "_bury", record)
+    workers = WorkerPool(1, time_limit=1.2)
+    slow = [("read", rf"\binom{{10^9+{n}}}{{5\cdot 10^8}}") for n in range(6)]
+    quick = [("read", f"{n}+1") for n in range(6)]
+    results = workers.run([task for pair in zip(slow, quick, strict=True) for task in pair])
+    workers.close()
+    assert [result[1] for result in results[1::2]] == [str(n + 1) for n in range(6)]
+    assert results[::2] == [GAVE_UP] * 6
+    assert limits[:6] == [1.0] * 2 + [0.25] * 4, "in haste once two limits were spent"
+    assert 1 <= len(limits[6:]) <= 2 and set(limits[6:]) == {1.0}, "what remains is for those that were slow"
 
 
 def test_a_pair_that_takes_too_long_is_two_classes_but_not_proved_different(monkeypatch):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from olr_cli.answers import Judge, pool
+from olr_cli.answers import Judge, nursery, pool
 from olr_cli.answers.judge import _Memo
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
 
@@ -98,8 +98,8 @@ def test_a_task_that_ends_its_worker_twice_is_given_up(workers):
 
 def test_a_worker_that_retires_costs_no_task_an_attempt(monkeypatch):
     monkeypatch.setattr(pool, "_ATTEMPTS", 1)
-    retiring = pool._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = -(1 << 40); worker.main")
-    monkeypatch.setattr(pool, "_PROGRAM", retiring)
+    retiring = nursery._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = -(1 << 40); worker.main")
+    monkeypatch.setattr(nursery, "_PROGRAM", retiring)
     workers = WorkerPool(1, time_limit=30.0)
     assert [result[1] for result in workers.run([("read", "1+1"), ("read", "2+1")])] == ["2", "3"]
     assert workers.run([("read", "3+1")])[0][1] == "4"
@@ -108,8 +108,8 @@ def test_a_worker_that_retires_costs_no_task_an_attempt(monkeypatch):
 
 def test_workers_of_a_large_process_stay():
     program = """
-from olr_cli.answers import Judge, pool
-pool._PROGRAM = pool._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = 200_000_000; worker.main")
+from olr_cli.answers import Judge, nursery, pool
+nursery._PROGRAM = nursery._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = 200_000_000; worker.main")
 ballast = b"x" * 500_000_000
 with Judge(workers=1) as judge:
     judge.classify([["x+1"]])
@@ -119,6 +119,32 @@ with Judge(workers=1) as judge:
     assert judge._pool.process_ids == workers != []
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_workers_are_replaced_though_the_process_that_starts_them_is_gone(workers):
+    workers.run([("read", "x")])
+    starter = workers._nurseries[0]._process
+    starter.kill()
+    starter.wait()
+    os.kill(workers.process_ids[0], signal.SIGKILL)
+    assert [result[1] for result in workers.run([("read", f"{n}+1") for n in range(3)])] == ["1", "2", "3"]
+
+
+def test_no_task_is_lost_with_the_process_that_starts_workers(monkeypatch):
+    workers, hear, was_killed = WorkerPool(2, time_limit=30.0), pool._Run._hear, []
+
+    def kill_then_hear(run, worker):
+        if len(run.workers) == 2 and not was_killed:
+            workers._nurseries[0]._process.kill()
+            workers._nurseries[0]._process.wait()
+            os.kill(worker.process_id, signal.SIGKILL)
+            was_killed.append(True)
+        hear(run, worker)
+
+    monkeypatch.setattr(pool._Run, "_hear", kill_then_hear)
+    results = workers.run([("read", f"{n}+1") for n in range(200)])
+    workers.close()
+    assert was_killed and [result[1] for result in results] == [str(n + 1) for n in range(200)]
 
 
 def test_workers_that_cant_start_are_reported(workers, monkeypatch):
@@ -153,20 +179,21 @@ def test_closing_ends_the_workers_and_a_judge_can_be_used_again():
 def test_workers_die_with_their_parent(answer):
     program = f"""
 import threading, time
-from olr_cli.answers import Judge, pool
-pool._PROGRAM = {pool._PROGRAM!r}.replace("{{time_limit!r}}", "0.5")  # of the worker; its parent has more patience
+from olr_cli.answers import Judge, nursery, pool
+# The worker's own limit; its parent has more patience.
+nursery._PROGRAM = {nursery._PROGRAM!r}.replace("{{time_limit!r}}", "0.5")
 judge = Judge(time_limit=60.0, workers=1)
 judge.classify([["x"]])
-print(judge._pool.process_ids[0], flush=True)
+print(judge._pool.process_ids[0], judge._pool._nurseries[0]._process.pid, flush=True)
 judge.classify([[{answer!r}]])
 time.sleep(60)
 """
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    pid = int(parent.stdout.readline())
+    processes = [int(pid) for pid in parent.stdout.readline().split()]
     time.sleep(0.2)
     parent.kill()
     parent.communicate()
-    assert wait_until(lambda: not is_alive(pid))
+    assert wait_until(lambda: not any(map(is_alive, processes)))
 
 
 def test_a_forked_process_starts_workers_of_its_own():
@@ -199,3 +226,14 @@ def test_only_the_most_recent_results_are_remembered():
         memo[n] = -n
         assert memo[0] == 0  # used all the time
     assert [n for n in range(1000) if n in memo] == [0, *range(901, 1000)]
+
+
+def test_a_large_result_takes_the_place_of_many():
+    memo = _Memo(100, weigh=len)
+    for n in range(50):
+        memo[n] = "ab"
+    memo[0] = "a" * 90
+    assert [n for n in range(50) if n in memo] == [0, *range(45, 50)]
+    memo[0] = "a"
+    memo[50] = "b" * 90
+    assert [n for n in range(51) if n in memo] == [0, *range(46, 51)]
