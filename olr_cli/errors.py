@@ -5,12 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LONGEST = 3000
+"""Characters of a message: some list what there is to choose from, but none quotes a whole file."""
+
 
 class UserError(Exception):
     """A mistake in what the user asked for, told in one sentence with place and remedy.
 
-    The command line prints the message without a traceback and exits with status 2.
+    The command line prints the message without a traceback and exits with status 2. What is in it of files and their
+    content stays on one line, and steers no terminal.
     """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+        super().__init__(
+            line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+        )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

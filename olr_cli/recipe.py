@@ -11,10 +11,11 @@ import json
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from olr_cli.recipe_methods import GrpoMethod, Method
-from olr_cli.recipe_section import Exact, Section
+from olr_cli.recipe_section import Count, Exact, Number, Section, Temperature, Text, Whole, no_truth
+from olr_cli.recipe_yaml import shortened
 
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 Ratio = Annotated[Exact, Field(ge=0, le=1)]
@@ -31,11 +32,11 @@ class DataSection(Section):
         extractor: how answers are read from responses; by default what the data source calls for (R6).
     """
 
-    train: str = "arithmetic"
-    validation: str | None = None
-    test: str | None = None
-    limit: Annotated[int, Field(gt=0)] | None = None
-    extractor: str | None = None
+    train: Text = "arithmetic"
+    validation: Text | None = None
+    test: Text | None = None
+    limit: Count | None = None
+    extractor: Text | None = None
 
 
 class NoiseSection(Section):
@@ -47,7 +48,7 @@ class NoiseSection(Section):
     """
 
     ratio: Ratio | None = None
-    seed: int | None = None
+    seed: Whole | None = None
 
 
 class InactiveNoiseSection(NoiseSection):
@@ -88,7 +89,7 @@ class ModelSection(Section):
         trust_remote_code: run code that comes with the model; only if you trust its author.
     """
 
-    path: str = "builtin:addition-easier"
+    path: Text = "builtin:addition-easier"
     trust_remote_code: bool = False
 
 
@@ -112,20 +113,20 @@ class TrainSection(Section):
         evaluate_every: steps between held-out evaluations; always one at the start and one at the end.
     """
 
-    epochs: Annotated[int, Field(gt=0)] = 10
-    prompts_per_step: Annotated[int, Field(gt=0)] = 160
-    mini_batch_prompts: Annotated[int, Field(gt=0)] | None = 32
-    rollouts_per_prompt: Annotated[int, Field(gt=0)] = 8
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-6
-    kl_weight: Annotated[float, Field(ge=0)] = 1e-3
-    clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    max_new_tokens: Annotated[int, Field(gt=0)] = 4096
-    max_prompt_tokens: Annotated[int, Field(gt=0)] = 2048
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    evaluation_temperature: Annotated[float, Field(ge=0)] = 0.6
-    checkpoint_every: Annotated[int, Field(gt=0)] = 10
-    keep_checkpoints: Annotated[int, Field(gt=0)] = 2
-    evaluate_every: Annotated[int, Field(gt=0)] | None = None
+    epochs: Count = 10
+    prompts_per_step: Count = 160
+    mini_batch_prompts: Count | None = 32
+    rollouts_per_prompt: Count = 8
+    learning_rate: Annotated[Number, Field(gt=0, le=1)] = 1e-6
+    kl_weight: Annotated[Number, Field(ge=0)] = 1e-3
+    clip: Annotated[Number, Field(gt=0, lt=1)] = 0.2
+    max_new_tokens: Count = 4096
+    max_prompt_tokens: Count = 2048
+    temperature: Annotated[Temperature, Field(gt=0)] = 1.0
+    evaluation_temperature: Temperature = 0.6
+    checkpoint_every: Count = 10
+    keep_checkpoints: Count = 2
+    evaluate_every: Count | None = None
 
 
 class LocalEngine(Section):
@@ -139,8 +140,8 @@ class LocalEngine(Section):
 
     name: Literal["local"] = "local"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Annotated[int, Field(gt=0)] | None = None
-    max_batch_tokens: Annotated[int, Field(gt=0)] = 65536
+    threads: Annotated[Whole, Field(gt=0, le=1024)] | None = None
+    max_batch_tokens: Count = 65536
 
 
 class OpenRlhfEngine(Section):
@@ -165,19 +166,33 @@ class OpenRlhfEngine(Section):
 
     name: Literal["openrlhf"] = "openrlhf"
     device: Literal["cuda", "cpu"] = "cuda"
-    nodes: Annotated[int, Field(gt=0)] = 1
-    gpus_per_node: Annotated[int, Field(gt=0)] = 1
+    nodes: Count = 1
+    gpus_per_node: Count = 1
     colocate: bool = True
     sleep: bool = True
-    vllm_engines: Annotated[int, Field(gt=0)] | None = None
-    tensor_parallel: Annotated[int, Field(gt=0)] = 1
-    vllm_memory: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    zero_stage: Literal[1, 2, 3] = 2
+    vllm_engines: Count | None = None
+    tensor_parallel: Count = 1
+    vllm_memory: Annotated[Number, Field(gt=0, lt=1)] = 0.5
+    zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(no_truth)] = 2
     gradient_checkpointing: bool = True
-    micro_batch_samples: Annotated[int, Field(gt=0)] = 2
+    micro_batch_samples: Count = 2
     attention: Literal["auto", "flash_attention_2", "sdpa"] = "auto"
-    ray_address: str | None = None
+    ray_address: Text | None = None
     flags: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("flags")
+    @classmethod
+    def _flags_are_values(cls, flags: dict[str, Any]) -> dict[str, Any]:
+        """A value with a dash would be a flag of its own on OpenRLHF's command line, past all checks of flags."""
+        for name, value in flatten(flags).items():
+            for word in value if isinstance(value, list) else [value]:
+                if isinstance(word, list | dict):
+                    raise ValueError(
+                        f"{name} is a list of lists or keys; OpenRLHF's flags take single values"
+                    )
+                if isinstance(word, str) and word.startswith("-"):
+                    raise ValueError(f"{name} is '{shortened(word)}'; a value cannot begin with a dash")
+        return flags
 
     @property
     def policy_gpus(self) -> int:
@@ -201,7 +216,7 @@ class LoggingSection(Section):
     """
 
     tensorboard: bool = False
-    wandb: str | None = None
+    wandb: Text | None = None
 
 
 class SweepSection(Section):
@@ -213,7 +228,13 @@ class SweepSection(Section):
     """
 
     arms: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _something_differs(self) -> SweepSection:
+        if not self.arms and not self.grid:
+            raise ValueError("the sweep has neither arms nor a grid; give it some, or remove it")
+        return self
 
 
 Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")]
@@ -237,7 +258,7 @@ class Recipe(Section):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)] = "run"
-    seed: int = 0
+    seed: Whole = 0
     data: DataSection = DataSection()
     noise: Noise | None = None
     model: ModelSection = ModelSection()

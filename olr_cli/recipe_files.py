@@ -1,11 +1,14 @@
-"""Recipes on disk: YAML, overlays on a base, overrides from the command line, sweeps, and errors a user can act on."""
+"""Recipes on disk: overlays on a base, overrides from the command line, sweeps, and errors a user can act on."""
 
 from __future__ import annotations
 
-import io
+import copy
 import itertools
+import math
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,16 @@ from olr_cli import recipe as sections
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_methods import METHODS
+from olr_cli.recipe_yaml import (
+    NotPlain,
+    dump_yaml,
+    parse_yaml,
+    read_text,
+    read_yaml,
+    require_plain,
+    shortened,
+    shown,
+)
 
 _KINDS: dict[str, tuple[str, dict[str, type[BaseModel]]]] = {
     "noise": (
@@ -30,6 +43,15 @@ _KINDS: dict[str, tuple[str, dict[str, type[BaseModel]]]] = {
     "engine": ("name", {"local": sections.LocalEngine, "openrlhf": sections.OpenRlhfEngine}),
 }
 """Sections of several kinds: the key that tells the kind, and each kind's keys."""
+
+_MOST_BASES = 20
+_MOST_RUNS = 10_000
+_LONGEST_PLACE = 200
+"""Characters of a folder's name; file systems take 255 bytes, and a log's name is longer."""
+_LOGS = "logs"
+"""Where `olr train --sweep` puts what its runs say (`olr_cli.engines.sweep`)."""
+_MOST_PROBLEMS = 6
+"""Of a recipe with many mistakes, so many are told."""
 
 
 def bundled_recipes() -> Path:
@@ -46,21 +68,32 @@ def find_recipe(name: str | Path) -> Path:
         UserError: no such file and no such bundled recipe.
     """
     path = Path(name)
-    if path.is_file():
+    # os.path takes a name that is too long for one that does not exist; pathlib raises.
+    if os.path.isfile(path):
         return path
-    folder = bundled_recipes()
-    for candidate in (folder / path, folder / f"{path}.yaml"):
-        if candidate.is_file():
-            return candidate
-    if path.is_dir():
+    bundled = _bundled(path)
+    if bundled is not None:
+        return bundled
+    if os.path.isdir(path):
         raise UserError(
             f"{path} is a folder, not a recipe; name a YAML file, `olr recipes ls` lists what comes with olr"
         )
+    if os.path.exists(path):
+        raise UserError(f"{path} is not a plain file; put the recipe into one")
+    folder = bundled_recipes()
     known = [str(p.relative_to(folder).with_suffix("")) for p in list_recipes()]
     wanted = str(path.with_suffix(""))
     raise UserError(
         f"no recipe at {path}{did_you_mean(wanted, known)}; `olr recipes ls` lists the recipes that come with olr"
     )
+
+
+def _bundled(name: Path) -> Path | None:
+    """The recipe that comes with olr under that name; no name leads out of their folder."""
+    if ".." in name.parts or name.is_absolute():
+        return None
+    folder = bundled_recipes()
+    return next((file for file in (folder / name, folder / f"{name}.yaml") if os.path.isfile(file)), None)
 
 
 def list_recipes() -> list[Path]:
@@ -82,61 +115,58 @@ def read_tree(file: Path, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A recipe file as nested dictionaries, laid over what its ``base`` key names.
 
     That is a file, relative to it, or a bundled recipe (``laptop/quickstart``).
+
+    Raises:
+        UserError: the file, or one that it builds on, is missing or no YAML of a recipe's keys.
     """
     if file.resolve() in _seen:
         raise UserError(f"{file}: its `base` leads back to itself; remove one `base`")
-    tree = _read_yaml(file)
+    tree = _read_keys(file)
     base = tree.pop("base", None)
     if base is None:
         return tree
-    base_file = file.parent / str(base)
-    if not base_file.is_file():
-        base_file = bundled_recipes() / f"{str(base).removesuffix('.yaml')}.yaml"
-    if not base_file.is_file():
-        raise UserError(
-            f"{file}: its base {base} is neither a file, relative to the recipe that names it, nor a recipe that comes"
-            " with olr"
-        )
-    return overlay(read_tree(base_file, (*_seen, file.resolve())), tree)
+    if len(_seen) == _MOST_BASES:
+        raise UserError(f"{_seen[0]} builds on more than {_MOST_BASES} recipes, one on the other; merge some")
+    return overlay(read_tree(_find_base(file, base), (*_seen, file.resolve())), tree)
+
+
+def _find_base(file: Path, base: object) -> Path:
+    if isinstance(base, str):
+        beside = file.parent / base
+        found = beside if os.path.isfile(beside) else _bundled(Path(base))
+        if found is not None:
+            return found
+    raise UserError(
+        f"{file}: its base {shown(base)} is neither a file, relative to the recipe that names it, nor a recipe that"
+        " comes with olr"
+    )
 
 
 def merged_text(file: Path) -> str:
     """A recipe's text, comments and all; if it builds on a base, the merged keys under its header instead."""
-    text = file.read_text(encoding="utf-8")
-    if "base" not in _read_yaml(file):
+    tree = _read_keys(file)
+    text = read_text(file)
+    if "base" not in tree:
         return text
     header = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True))
     return "".join(header) + dump_yaml(read_tree(file))
 
 
-def dump_yaml(tree: Mapping[str, Any]) -> str:
-    """Plain values as YAML text, in their order."""
-    from ruamel.yaml import YAML
-
-    text = io.StringIO()
-    YAML().dump(dict(tree), text)
-    return text.getvalue()
-
-
-def _read_yaml(file: Path) -> dict[str, Any]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        tree = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except YAMLError as error:
-        raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+def _read_keys(file: Path) -> dict[str, Any]:
+    tree = read_yaml(file)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise UserError(
-            f"{file} holds a {type(tree).__name__}, not the keys of a recipe (`olr recipes show laptop/quickstart`)"
+            f"{file} holds {_kind(tree)}, not the keys of a recipe (`olr recipes show laptop/quickstart`)"
         )
     return tree
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str):
+        return "text"  # which may be anybody's: what is in it is not for an error message
+    return "a list" if isinstance(value, list) else f"the value {shown(value)}"
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,24 +201,24 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set {setting}: expected key=value, as in --set train.epochs=5")
-        _put(changes, key.strip(), _read_value(setting, text), f"--set {key.strip()}")
+            raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set train.epochs=5")
+        _put(changes, key.strip(), _read_value(key.strip(), text), f"--set {shortened(key.strip())}")
     return overlay(tree, changes)
 
 
-def _read_value(setting: str, text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
+def _read_value(key: str, text: str) -> Any:
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
-        raise UserError(f"--set {setting}: the value is not valid YAML; put quotes around text") from None
+        return parse_yaml(text)
+    except NotPlain as error:
+        raise UserError(
+            f"--set {shortened(key)}: the value {shortened(text)} {error}; put quotes around text"
+        ) from None
 
 
 def _put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
     """Set a dotted key in `tree`; the keys of a section that is there already stay."""
     *sections_, last = dotted.split(".")
+    value = copy.deepcopy(value)  # which an alias may have put elsewhere too
     for name in sections_:
         inner = tree.setdefault(name, {})
         if not isinstance(inner, dict):
@@ -225,15 +255,37 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in tree.items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
+    _require_few(whole.sweep, str(path))
     runs = list(_sweep_runs(alone, whole.sweep, str(path)))
-    places = [run.place for run in runs]
-    for place in places:
-        if places.count(place) > 1:
-            raise UserError(
-                f"{path}: {places.count(place)} runs of the sweep would lie at {place}; give arms names, and grid keys"
-                " values, that differ in letters, digits, '.', '_', '+' or '-'"
-            )
+    _require_places(runs, str(path))
     return runs
+
+
+def _require_few(sweep: sections.SweepSection, source: str) -> None:
+    count = max(1, len(sweep.arms)) * math.prod(map(len, sweep.grid.values()))
+    if count > _MOST_RUNS:
+        raise UserError(
+            f"{source}: the sweep has {count:,} runs, and more than {_MOST_RUNS:,} can hardly be meant; shorten its"
+            " grid"
+        )
+
+
+def _require_places(runs: Sequence[SweepRun], source: str) -> None:
+    """Make sure that every run has a folder of its own, on file systems too that don't tell `a` from `A`."""
+    places = Counter(run.place.casefold() for run in runs)
+    for run in runs:
+        if places[run.place.casefold()] > 1:
+            raise UserError(
+                f"{source}: {places[run.place.casefold()]} runs of the sweep would lie at {shortened(run.place)}; give"
+                " arms names, and grid keys values, that differ in letters, digits, '.', '_', '+' or '-'"
+            )
+        if run.place.casefold() == _LOGS:
+            raise UserError(f"{source}: the sweep's own logs lie at {_LOGS}; give that arm another name")
+        if len(run.place) > _LONGEST_PLACE:
+            raise UserError(
+                f"{source}: a run of the sweep would lie at {shortened(run.place)}, a name of {len(run.place)}"
+                f" characters; give arms names, and grid keys values, that make at most {_LONGEST_PLACE}"
+            )
 
 
 def _require_no_conflict(sweep: sections.SweepSection, overrides: Iterable[str]) -> None:
@@ -255,14 +307,24 @@ def _sweep_runs(tree: dict[str, Any], sweep: sections.SweepSection, source: str)
             point = dict(zip(sweep.grid, values, strict=True))
             changes: dict[str, Any] = {}
             for key, value in settings.items():
-                _put(changes, key, value, f"{source}: sweep.arms.{arm}, key '{key}'")
+                _put(changes, key, value, f"{source}: sweep.arms.{shortened(arm)}, key '{shortened(key)}'")
             for key, value in point.items():
-                _put(changes, key, value, f"{source}: sweep.grid, key '{key}' on arm '{arm}'")
+                _put(
+                    changes,
+                    key,
+                    value,
+                    f"{source}: sweep.grid, key '{shortened(key)}' on arm '{shortened(arm)}'",
+                )
             parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
             names = [arm, *(part for key, part in parts.items() if key != "seed")]
             label = "_".join(name for name in names if name) or "run"
             place = _folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
-            yield SweepRun(label, place, validate(overlay(tree, changes), f"{source} [{place}]"))
+            recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
+            if recipe.sweep is not None:
+                raise UserError(
+                    f"{source} [{shortened(place)}]: a sweep's run cannot be a sweep; remove that key"
+                )
+            yield SweepRun(label, place, recipe)
 
 
 def _folder_name(text: str) -> str:
@@ -276,6 +338,7 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
     Raises:
         UserError: one sentence that names the source, the key, what is wrong and what would be right.
     """
+    require_plain(tree, source)
     tree = dict(tree)
     for name, (tag, _) in _KINDS.items():
         section = tree.get(name)
@@ -285,9 +348,12 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        problems = [_sentence(detail) for detail in error.errors()]
-        more = f" (and {len(problems) - 1} more: {'; '.join(problems[1:])})" if len(problems) > 1 else ""
-        raise UserError(f"{source}: {problems[0]}{more}") from None
+        details = error.errors()
+        first, *others = [_sentence(detail) for detail in details[:_MOST_PROBLEMS]]
+        if len(details) > _MOST_PROBLEMS:
+            others.append("…")
+        more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
+        raise UserError(f"{source}: {first}{more}") from None
 
 
 def _sentence(detail: Any) -> str:
@@ -304,16 +370,18 @@ def _sentence(detail: Any) -> str:
         return f"unknown key '{place}'{hint}"
     if detail["type"] == "union_tag_invalid":
         tag, expected = detail["ctx"]["discriminator"].strip("'"), detail["ctx"]["expected_tags"]
-        hint = did_you_mean(str(detail["ctx"]["tag"]), expected.replace("'", "").split(", "))
-        return f"{place}.{tag} is '{detail['ctx']['tag']}'{hint}; known: {expected}"
+        named = detail["input"][tag]
+        hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
+        return f"{place}.{tag} is {shown(named)}{hint}; known: {expected}"
     if detail["type"] == "value_error":
         message = str(detail["ctx"]["error"])
         return f"{place}: {message}" if place else message
-    shown = repr(detail["input"])
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    if detail["type"] == "tuple_type":
-        return f"{place} is {shown}: expected a list, as [{detail['input']}]"
-    return f"{place} is {shown}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+    found = f"{place} is {shown(detail['input'])}"
+    if detail["type"] in ("tuple_type", "list_type"):
+        return f"{found}: expected a list, as [{shown(detail['input'])}]"
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{found}: expected keys and their values, as {place}: {{key: value}}"
+    return f"{found}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:
@@ -321,7 +389,7 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     names = [str(part) for part in location]
     if len(names) > 1 and names[0] in _KINDS and names[1] in _KINDS[names[0]][1]:
         del names[1]
-    return ".".join(names)
+    return shortened(".".join(names))
 
 
 def _known_keys() -> list[str]:

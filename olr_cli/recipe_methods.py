@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from olr_cli.recipe_section import Exact, Section
+from olr_cli.recipe_section import Exact, Number, Section, Whole
 
 Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
@@ -37,8 +37,8 @@ class MethodSection(Section):
     name: str
     prompts: PromptRule = "all"
     keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = None
-    penalty_weight: Annotated[float, Field(ge=0)] = 0.0
-    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    penalty_weight: Annotated[Number, Field(ge=0)] = 0.0
+    smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
     def _a_fraction_of_something(self) -> MethodSection:
@@ -68,7 +68,7 @@ class OlrMethod(MethodSection):
     name: Literal["olr"] = "olr"
     criteria: tuple[Criterion, ...] = ("slope", "consistency")
     slope_threshold: Exact = Decimal("0.05")
-    warmup_epochs: Annotated[int, Field(ge=0)] = 5
+    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] = 5
 
     @field_validator("criteria")
     @classmethod
@@ -133,7 +133,7 @@ class ConfidencePenaltyMethod(MethodSection):
     """
 
     name: Literal["confidence_penalty"] = "confidence_penalty"
-    penalty_weight: Annotated[float, Field(gt=0)] = 1e-3
+    penalty_weight: Annotated[Number, Field(gt=0)] = 1e-3
 
 
 class LabelSmoothingMethod(MethodSection):
@@ -143,7 +143,7 @@ class LabelSmoothingMethod(MethodSection):
     """
 
     name: Literal["label_smoothing"] = "label_smoothing"
-    smoothing: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    smoothing: Annotated[Number, Field(gt=0, lt=1)] = 0.1
 
 
 class SmallLossSelectionMethod(MethodSection):

@@ -5,10 +5,58 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticCustomError
 
-Exact = Annotated[Decimal, PlainSerializer(float, when_used="json")]
+
+def _written(number: Decimal) -> float | str:
+    """An exact number as JSON and YAML take it: a float where one says the same, else its digits as text."""
+    return float(number) if Decimal(repr(float(number))) == number else str(number)
+
+
+Exact = Annotated[
+    Decimal,
+    Field(gt=-1_000_000, lt=1_000_000, decimal_places=30),
+    PlainSerializer(_written, when_used="json"),
+]
 """A number compared as written, not as the nearest double (R12)."""
+
+
+def no_truth(value: Any) -> Any:
+    """Refuse true and false, which pydantic would take for 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("truth", "Input should be a number, neither true nor false")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(no_truth)]
+Whole = Annotated[int, BeforeValidator(no_truth), Field(ge=-(2**63), lt=2**63)]
+Count = Annotated[Whole, Field(gt=0, lt=2**31)]
+
+
+LEAST_TEMPERATURE = 0.001
+"""A smaller one turns logits into numbers that float32 does not have."""
+
+
+def _not_tiny(temperature: float) -> float:
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise PydanticCustomError(
+            "tiny",
+            f"Input should be at least {LEAST_TEMPERATURE}: samples below it are those of the most likely token",
+        )
+    return temperature
+
+
+Temperature = Annotated[Number, Field(ge=0), AfterValidator(_not_tiny)]
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the text is empty; fill it in, or leave the key out")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
 
 
 class Section(BaseModel):

@@ -7,8 +7,8 @@ import json
 from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.baselines import LAYOUT, UNSUPERVISED
-from olr_cli.analysis.paper_table import build
+from olr_cli.analysis.tables.baselines import LAYOUT, UNSUPERVISED
+from olr_cli.analysis.tables.paper_table import build
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.folder import AskedRecord, EvaluationRecord, Sampling, write_evaluation, write_scores
 from olr_cli.evaluation.scores import Score

@@ -11,7 +11,6 @@ from olr_cli.errors import UserError
 from olr_cli.recipe import ActiveNoiseSection, Recipe, changed_keys
 from olr_cli.recipe_checks import recipe_warnings, steepest_slope, step_warnings
 from olr_cli.recipe_files import (
-    dump_yaml,
     expand_sweep,
     find_recipe,
     list_recipes,
@@ -22,6 +21,7 @@ from olr_cli.recipe_files import (
     validate,
 )
 from olr_cli.recipe_methods import GrpoMethod, OlrMethod
+from olr_cli.recipe_yaml import dump_yaml
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.criteria import slope
 from olr_cli.supervision.history import Past, Visit
@@ -113,7 +113,7 @@ def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
         ActiveNoiseSection(ratio=Decimal("0.5")),
         None,
     )
-    with pytest.raises(UserError, match=r"method\.name is '\['a'\]'; known: 'grpo', 'olr'"):
+    with pytest.raises(UserError, match=r"method\.name is \['a'\]; known: 'grpo', 'olr'"):
         load_recipe(write(tmp_path, "method: {name: olr}", "olr.yaml"), ["method.name=[a]"])
     with pytest.raises(UserError, match="expected key=value"):
         load_recipe(path, ["train.epochs"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from olr_cli.answers import default_extractor, extract
+from olr_cli.data.columns import numbers, text_column
 from olr_cli.data.files import read_table
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
 from olr_cli.data.training import sentinel_type, training_prompts
@@ -23,6 +24,7 @@ from olr_cli.supervision.rewards import verifier_reward
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
 STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
 """What some rewards and choices of prompts need of every rollout, besides its answer."""
@@ -194,8 +196,9 @@ def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
 
 
 def _read_rollouts(file: Path) -> pl.DataFrame:
-    """The columns of a table that a replay uses: `visit` as whole numbers, the others as text."""
+    """The columns of a table that a replay uses: `visit` and `tokens` whole numbers, the rest text or numbers."""
     import polars as pl
+    import pyarrow as pa
 
     if not file.exists():
         raise UserError(
@@ -204,21 +207,26 @@ def _read_rollouts(file: Path) -> pl.DataFrame:
     arrow = read_table([file], _TABLE_COLUMNS)
     if arrow.num_rows == 0:
         raise UserError(f"{file} has no rows; a history needs at least one rollout")
-    table = pl.DataFrame(arrow.select([name for name in arrow.column_names if name in _TABLE_COLUMNS]))
-    missing = [name for name in ("prompt_id", "visit") if name not in table.columns]
-    if not {"response", "answer"} & set(table.columns):
+    names = [name for name in arrow.column_names if name in _TABLE_COLUMNS]
+    missing = [name for name in ("prompt_id", "visit") if name not in names]
+    if not {"response", "answer"} & set(names):
         missing.append("response")
     if missing:
         raise UserError(
             f"{file} has no column {' and no column '.join(missing)}; a history has prompt_id, visit and response"
         )
+    texts = {
+        name: text_column(arrow.column(name), name, str(file)) for name in names if name not in STATISTICS
+    }
+    # Blank is missing, but of a response, which may well be empty.
+    given = [
+        pl.when(pl.col(n).str.strip_chars() != "").then(pl.col(n)).alias(n) for n in texts if n != "response"
+    ]
+    table = pl.DataFrame(pa.table(texts)).with_columns(given)
     if table["prompt_id"].null_count() or table["visit"].null_count():
         raise UserError(f"{file} has rows without prompt_id or visit; remove or complete them")
-    for name, kind in table.schema.items():
-        if not (kind.is_numeric() or kind in (pl.String, pl.Null)):
-            raise UserError(f"{file}: the column {name} holds {kind}, and it should hold text or numbers")
-    whole = table.with_columns(pl.exclude("visit").cast(pl.String), visit=_whole(table["visit"], file))
-    return whole.with_columns(_view(whole, file), *(_statistic(whole, name, file) for name in STATISTICS))
+    statistics = (_statistic(arrow, name, file) for name in STATISTICS)
+    return table.with_columns(_whole(table["visit"], file), _view(table, file), *statistics)
 
 
 def _view(table: pl.DataFrame, file: Path) -> pl.Series:
@@ -234,29 +242,27 @@ def _view(table: pl.DataFrame, file: Path) -> pl.Series:
     return views
 
 
-def _statistic(table: pl.DataFrame, name: str, file: Path) -> pl.Series:
+def _statistic(arrow: pa.Table, name: str, file: Path) -> pl.Series:
     """A column of numbers; null where unknown."""
     import polars as pl
 
     kind = pl.Int32 if name == "tokens" else pl.Float64
-    if name not in table.columns:
-        return pl.Series(name, [None], dtype=kind).new_from_index(0, len(table))
+    if name not in arrow.column_names:
+        return pl.Series(name, [None], dtype=kind).new_from_index(0, len(arrow))
+    found = pl.Series(name, numbers(arrow.column(name), name, str(file)), dtype=pl.Float64)
     try:
-        return table[name].cast(pl.Float64).cast(kind)
+        return found.cast(kind)
     except pl.exceptions.PolarsError:
-        raise UserError(f"{file}: the column {name} must hold numbers") from None
+        raise UserError(f"{file}: the column {name} must hold whole numbers") from None
 
 
 def _whole(visits: pl.Series, file: Path) -> pl.Series:
     import polars as pl
 
     try:
-        whole = visits.cast(pl.Int64, strict=True)
-        if visits.dtype == pl.String or (whole == visits).all():
-            return whole
+        return visits.cast(pl.Int64)
     except pl.exceptions.PolarsError:
-        pass
-    raise UserError(f"{file}: the column visit must hold whole numbers, and it holds others ({visits.dtype})")
+        raise UserError(f"{file}: the column visit must hold whole numbers, and it holds others") from None
 
 
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:

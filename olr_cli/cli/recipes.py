@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from olr_cli.cli.completion import recipe_names
 from olr_cli.cli.errors import ends_well
 from olr_cli.cli.options import Settings
 
@@ -31,23 +32,28 @@ def ls() -> None:
 @app.command("show")
 @ends_well
 def show(
-    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name or a file.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A bundled recipe's name or a file.", autocompletion=recipe_names)
+    ],
     resolved: Annotated[
         bool, typer.Option("--resolved", help="With its base and every default filled in.")
     ] = False,
 ) -> None:
     """Print a recipe."""
     from olr_cli.recipe_files import find_recipe, load_recipe
+    from olr_cli.recipe_yaml import read_text
     from olr_cli.runs.directory import recipe_yaml
 
-    text = recipe_yaml(load_recipe(recipe)) if resolved else find_recipe(recipe).read_text(encoding="utf-8")
+    text = recipe_yaml(load_recipe(recipe)) if resolved else read_text(find_recipe(recipe))
     typer.echo(text.rstrip())
 
 
 @app.command("cp")
 @ends_well
 def cp(
-    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name or a file.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A bundled recipe's name or a file.", autocompletion=recipe_names)
+    ],
     target: Annotated[Path, typer.Argument(help="The new file; must not exist.")],
 ) -> None:
     """Copy a recipe to a file of your own; a base it builds on is written into it."""
@@ -60,15 +66,17 @@ def cp(
         raise UserError(f"{target} exists already; choose another name")
     if not target.parent.is_dir():
         raise UserError(f"the folder {target.parent} does not exist; make it first")
+    sweep = " --sweep" if load_recipe(source).sweep else ""
     write_text(target, merged_text(source))
-    sweep = " --sweep" if load_recipe(target).sweep else ""
     typer.echo(f"Wrote {target}. Next: edit it, then olr train {target}{sweep}")
 
 
 @app.command("validate")
 @ends_well
 def validate(
-    recipe: Annotated[str, typer.Argument(help="A bundled recipe's name or a file.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A bundled recipe's name or a file.", autocompletion=recipe_names)
+    ],
     set_: Settings = None,
 ) -> None:
     """Check a recipe without starting anything: unknown keys, wrong values, likely mistakes."""

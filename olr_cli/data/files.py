@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Container, Iterator, Sequence
+import os
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json")
 
+_MOST_NAMES = 1_000
+_MOST_LEVELS = 30
+"""Readers of Parquet, where a list takes three levels, stop at 100."""
+_MOST_ROWS = 20_000_000
+"""A few kilobytes of Parquet can stand for more rows than any memory holds."""
+
 
 def matching_files(source: str) -> list[Path]:
     """The data files `source` stands for: a file, a folder of them, or a pattern (``data/train-*.parquet``).
@@ -23,26 +30,40 @@ def matching_files(source: str) -> list[Path]:
     Raises:
         UserError: nothing is there, or a folder holds no data file.
     """
-    path = Path(source).expanduser()
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    path = Path(os.path.expanduser(source))
+    if os.path.isdir(path):
+        # Names with a dot are other programs' own, such as the shadow files of macOS.
+        files = sorted(
+            file
+            for file in _entries(path)
+            if file.suffix in SUFFIXES and not file.name.startswith(".") and os.path.isfile(file)
+        )
         if not files:
             raise UserError(f"the folder {source} holds no file ending in {', '.join(SUFFIXES)}")
         return files
-    if path.exists():
+    if os.path.isfile(path):
         return [path]
-    files = [Path(name) for name in sorted(glob.glob(str(path)))]
+    if os.path.lexists(path):
+        raise UserError(f"{source} is no file that can be read as data (a pipe, a device or a broken link)")
+    files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
     if not files:
         raise UserError(_nothing_at(path))
     return files
 
 
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except PermissionError:
+        raise UserError(f"the folder {folder} may not be read; change its permissions") from None
+
+
 def _nothing_at(path: Path) -> str:
     if glob.has_magic(str(path)):
         return f"no file matches {path}"
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         return f"no file {path}: there is no folder {path.parent}"
-    siblings = [sibling.name for sibling in path.parent.iterdir()]
+    siblings = [sibling.name for sibling in _entries(path.parent)]
     return f"no file {path}{did_you_mean(path.name, siblings) or '; check the name'}"
 
 
@@ -89,12 +110,17 @@ def _read_parquet(file: Path, columns: Container[str] | None) -> pa.Table:
 
     try:
         parquet = pq.ParquetFile(file)
-        names = parquet.schema_arrow.names
-        table = parquet.read(names if columns is None else [name for name in names if name in columns])
+        schema = parquet.schema_arrow
+        _require_sound(schema, parquet.metadata.num_rows, str(file))
+        table = parquet.read(
+            schema.names if columns is None else [name for name in schema.names if name in columns]
+        )
         table.validate(full=True)
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if "crypt" in str(error):
+            raise UserError(f"{file} is encrypted; write it without encryption") from None
         raise UserError(
             f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
         ) from None
@@ -103,6 +129,31 @@ def _read_parquet(file: Path, columns: Container[str] | None) -> pa.Table:
             plain = table.column(position).cast(column.type.value_type)
             table = table.set_column(position, column.name, plain)
     return table
+
+
+def _require_sound(schema: pa.Schema, rows: int, place: str) -> None:
+    """Refuse a table whose columns can't be told apart, or that is too large for what is to be done with it."""
+    import pyarrow as pa
+
+    _require_few(len(schema.names), place)
+    if rows > _MOST_ROWS:
+        raise UserError(
+            f"{place} has {rows:,} rows, and olr reads at most {_MOST_ROWS:,}; take a part of them"
+        )
+    levels: list[tuple[str, list[Any]]] = [("", list(schema))]
+    for where, fields in levels:  # grows on the way
+        names = [field.name for field in fields]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise UserError(f"{place} has '{twice[:60]}' twice{where}; rename or drop one")
+        for field in fields:
+            inner = field.type
+            while (
+                pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner)
+            ):
+                inner = inner.value_type
+            if pa.types.is_struct(inner):
+                levels.append((f" in '{field.name[:60]}'", [inner.field(i) for i in range(inner.num_fields)]))
 
 
 def _read_json(file: Path) -> list[dict[str, Any]]:
@@ -127,6 +178,22 @@ def _read_json(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of these keys and values.
+
+    Raises:
+        ValueError: a key comes twice; JSON's reader would take the last value without a word.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise ValueError(f"the key '{twice[:60]}' comes twice in an object")
+    return found
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_unique).decode
+
+
 def _is_unicode(row: dict[str, Any]) -> bool:
     try:
         json.dumps(row, ensure_ascii=False).encode()
@@ -137,7 +204,7 @@ def _is_unicode(row: dict[str, Any]) -> bool:
 
 def _array(text: str, file: Path) -> Iterator[tuple[str, object]]:
     try:
-        rows = json.loads(text)
+        rows = _decode(text)
     except ValueError as error:
         raise UserError(f"{file} is not valid JSON: {error}") from None
     return ((f"row {number}", row) for number, row in enumerate(rows))
@@ -148,7 +215,7 @@ def _lines(text: str, file: Path) -> Iterator[tuple[str, object]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                yield f"line {number}", json.loads(line)
+                yield f"line {number}", _decode(line)
             except ValueError as error:
                 raise UserError(f"{file}, line {number} is not valid JSON: {error}") from None
 
@@ -157,21 +224,43 @@ def _rows_to_table(rows: list[dict[str, Any]], file: Path) -> pa.Table:
     """Rows of plain values as a table; a column that mixes numbers and text becomes text."""
     import pyarrow as pa
 
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = _names(rows, f"{file}")
     columns = {name: _column([row.get(name) for row in rows], f"{file}: '{name}'") for name in names}
     return pa.table(columns)
 
 
-def _column(values: list[Any], place: str) -> pa.Array:
+def _names(rows: Iterable[dict[str, Any] | None], place: str) -> dict[str, None]:
+    """The keys of all rows, in the order of their first appearance."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row or ()))
+        _require_few(len(names), place)
+    return names
+
+
+def _require_few(names: int, place: str) -> None:
+    if names > _MOST_NAMES:
+        raise UserError(
+            f"{place} has more than {_MOST_NAMES:,} different keys or columns, so it is hardly a table of prompts or"
+            " rollouts; check what it is"
+        )
+
+
+def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
     """Values as an Arrow array: structs and lists by their parts, scalars of one kind as they are, else as text."""
     import pyarrow as pa
+
+    if level > _MOST_LEVELS:
+        raise UserError(
+            f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
+        )
 
     kinds = {_kind(value) for value in values if value is not None}
     try:
         if kinds == {"an object"}:
-            return _struct_column(values, place)
+            return _struct_column(values, place, level)
         if kinds == {"a list"}:
-            return _list_column(values, place)
+            return _list_column(values, place, level)
         if len(kinds) <= 1:
             return pa.array(values)
         if kinds <= {"text", "a whole number", "a number"}:
@@ -181,24 +270,25 @@ def _column(values: list[Any], place: str) -> pa.Array:
     raise UserError(f"{place} mixes {' and '.join(sorted(kinds))}; make them one kind")
 
 
-def _struct_column(values: list[Any], place: str) -> pa.Array:
+def _struct_column(values: list[Any], place: str, level: int) -> pa.Array:
     import pyarrow as pa
 
-    names = dict.fromkeys(name for value in values if value for name in value)
+    names = _names(values, place)
     if not names:  # Parquet has no struct without fields
         return pa.nulls(len(values))
     parts = [
-        _column([(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'") for name in names
+        _column([(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'", level + 1)
+        for name in names
     ]
     missing = pa.array([value is None for value in values])
     return pa.StructArray.from_arrays(parts, list(names), mask=missing)
 
 
-def _list_column(values: list[Any], place: str) -> pa.Array:
+def _list_column(values: list[Any], place: str, level: int) -> pa.Array:
     import pyarrow as pa
 
     ends = accumulate((len(value or ()) for value in values), initial=0)
-    items = _column([item for value in values if value for item in value], place)
+    items = _column([item for value in values if value for item in value], place, level + 1)
     missing = pa.array([value is None for value in values])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=missing)
 

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _HUB_ID = re.compile(
-    r"(?P<name>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]:%+-]+))?(?:@(?P<revision>[\w./-]+))?"
+    r"(?P<name>\w[\w.-]*/\w[\w.-]*)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]:%+-]+))?(?:@(?P<revision>[\w./-]+))?"
 )
+
+_WITHOUT_SCRIPTS = 4
+"""The first version of datasets that reads data sets as data only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
             f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs another package:"
             " pip install 'olr-cli[hub]'"
         ) from None
+    if int(datasets.__version__.partition(".")[0]) < _WITHOUT_SCRIPTS:
+        raise UserError(
+            f"the package datasets {datasets.__version__} can run code that comes with a data set, and later ones"
+            " cannot: pip install 'olr-cli[hub]'"
+        )
     try:
         rows = datasets.load_dataset(
             hub_id.name, hub_id.config, split=hub_id.split or split, revision=hub_id.revision

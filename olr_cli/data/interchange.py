@@ -12,10 +12,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.builtin_sources import ARITHMETIC_SOURCES
+from olr_cli.data.columns import texts, values
 from olr_cli.data.prompts import (
     NOISE_TYPES,
     REPHRASED_COLUMN,
@@ -71,8 +71,10 @@ def read_rows(
     prompt_column = _prompt_column(raw, place)
     label_column = _label_column(raw, place)
     labels = _labels(raw, label_column, place)
-    sources = [source or data_source for source in _values(raw, "data_source", place)]
-    messages = _messages(raw.column(prompt_column).to_pylist(), sources, prompt_column, place)
+    sources = [source or data_source for source in _texts(raw, "data_source", place)]
+    messages = _messages(
+        values(raw.column(prompt_column), prompt_column, place), sources, prompt_column, place
+    )
     rephrased = _rephrasings(raw, messages, place)
     prompt_ids = _prompt_ids(raw, messages, place)
     marks = _marks(raw, labels, noise_type_of_sentinel, place)
@@ -203,37 +205,17 @@ def _field(raw: pa.Table, dotted: str, place: str) -> Any:
     return pc.struct_field(column, inner) if column.type.get_field_index(inner) >= 0 else None
 
 
-def _values(raw: pa.Table, dotted: str, place: str) -> list[str | None]:
-    """A column as texts (numbers are written out); None where a value is missing or blank."""
+def _texts(raw: pa.Table, dotted: str, place: str) -> list[str | None]:
+    """A column as texts; None where a value is missing or blank, or there is no such column."""
     column = _field(raw, dotted, place)
-    if column is None:
-        return [None] * raw.num_rows
-    return [_text(value, dotted, row, place) for row, value in enumerate(column.to_pylist())]
-
-
-def _text(value: object, column: str, row: int, place: str) -> str | None:
-    """One value as text; the only item of a list stands for the list."""
-    if isinstance(value, list) and len(value) <= 1:
-        value = value[0] if value else None
-    if value is None or value != value:  # NaN is how pandas writes a missing number
-        return None
-    if isinstance(value, str):
-        return value if value.strip() else None
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))  # a column of integers in which one was missing
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return str(value)
-    shown = f"a list of {len(value)} values" if isinstance(value, list) else f"a {type(value).__name__}"
-    raise UserError(
-        f"{place}: '{column}' of row {row} (the first is 0) is {shown}, and it should be text or a number"
-    )
+    return [None] * raw.num_rows if column is None else texts(column, dotted, place, alone_in_list=True)
 
 
 def _labels(raw: pa.Table, column: str | None, place: str) -> list[str | None]:
     """What the file says the answers are; of a worked solution in the style of GSM8K, what follows ``####``."""
     if column is None:
         return [None] * raw.num_rows
-    labels = _values(raw, column, place)
+    labels = _texts(raw, column, place)
     if column == GROUND_TRUTH:
         return labels
     for row, label in enumerate(labels):
@@ -269,8 +251,8 @@ def _rephrasings(
     if REPHRASED_COLUMN not in raw.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
-    values = raw.column(REPHRASED_COLUMN).to_pylist()
-    for row, (value, original) in enumerate(zip(values, messages, strict=True)):
+    found = values(raw.column(REPHRASED_COLUMN), REPHRASED_COLUMN, place)
+    for row, (value, original) in enumerate(zip(found, messages, strict=True)):
         if _is_blank(value):
             rephrased.append(None)
             continue
@@ -283,8 +265,10 @@ def _rephrasings(
 
 
 def _is_blank(value: object) -> bool:
-    if value is None or value == [] or value != value:  # NaN is how pandas writes a missing value
+    if value is None or value != value:  # NaN is how pandas writes a missing value
         return True
+    if isinstance(value, list) and all(map(_is_turn, value)):
+        return not any(turn["content"].strip() for turn in value)
     return isinstance(value, str) and not value.strip()
 
 
@@ -316,7 +300,7 @@ def _is_turn(turn: object) -> bool:
 def _prompt_ids(raw: pa.Table, messages: Sequence[tuple[Message, ...]], place: str) -> list[str]:
     """Every row's own number or name where these are unique, else row number and digest."""
     for column in ("extra_info.index", "prompt_id"):
-        present = [name for name in _values(raw, column, place) if name is not None]
+        present = [name for name in _texts(raw, column, place) if name is not None]
         if len(set(present)) == len(messages):
             return present
     return [f"{row}-{_digest(turns)}" for row, turns in enumerate(messages)]
@@ -340,8 +324,8 @@ def _marks(
     raw: pa.Table, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType, place: str
 ) -> list[tuple[NoiseType | None, str | None]]:
     """Noise type and true answer of every row (R1): what the row says, else what the marks of the file imply."""
-    originals = _values(raw, "extra_info.original_ground_truth", place)
-    named = _values(raw, "extra_info.noise_type", place)
+    originals = _texts(raw, "extra_info.original_ground_truth", place)
+    named = _texts(raw, "extra_info.noise_type", place)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
     marks: list[tuple[NoiseType | None, str | None]] = []
     for row, (label, original, name) in enumerate(zip(labels, originals, named, strict=True)):

@@ -19,6 +19,8 @@ from olr_cli.errors import UserError
 NoiseKind = Literal["inactive", "active", "mixed"]
 Ratio = Decimal | Fraction | float | str
 
+_LEAST_SHARE = Decimal("1e-30")
+
 
 def inject(
     prompts: PromptSet,
@@ -88,13 +90,20 @@ def exact_share(name: str, value: Ratio) -> Fraction:
     Raises:
         UserError: it is not a number in [0, 1].
     """
-    try:
-        share = value if isinstance(value, Fraction) else Fraction(Decimal(str(value)))
-    except (InvalidOperation, ValueError, OverflowError):
-        raise UserError(f"the {name} is {value}, and it must be a number from 0 to 1") from None
-    if not 0 <= share <= 1:
+    if isinstance(value, Fraction):
+        number: Decimal | Fraction = value
+    else:
+        try:
+            number = Decimal(str(value))
+        except InvalidOperation:
+            number = Decimal("nan")
+        if not number.is_finite():
+            raise UserError(f"the {name} is {value}, and it must be a number from 0 to 1")
+    if not 0 <= number <= 1:
         raise UserError(f"the {name} is {value}, and it must be from 0 to 1")
-    return share
+    if 0 < number < _LEAST_SHARE:  # as a fraction it could have more digits than memory holds
+        raise UserError(f"the {name} is {value}, which is a share of no data set; give 0, or a larger one")
+    return Fraction(number)
 
 
 def decimal_text(share: Fraction) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,7 +101,7 @@ def _find(text: str, split: str) -> _Found:
 
 def _is_local(text: str) -> bool:
     """Whether a source can only mean a file: it exists, has a file's suffix or a path's form, or its folder exists."""
-    path = Path(text).expanduser()
-    if path.exists() or path.suffix in SUFFIXES or text.startswith((".", "/", "~")) or "*" in text:
+    path = Path(os.path.expanduser(text))
+    if os.path.lexists(path) or path.suffix in SUFFIXES or text.startswith((".", "/", "~")) or "*" in text:
         return True
-    return "/" in text and Path(path.parts[0]).is_dir()
+    return "/" in text and os.path.isdir(path.parts[0])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from olr_cli.data.columns import text_column
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.errors import UserError
@@ -74,11 +75,18 @@ def _files(source: Path) -> list[Path]:
 
 def _wrong_by_prompt(table: pa.Table, column: str, source: Path) -> dict[str, list[str]]:
     import polars as pl
+    import pyarrow as pa
 
-    rollouts = pl.DataFrame(table.select(["prompt_id", "is_correct", column]))
-    if rollouts.schema["is_correct"] != pl.Boolean or rollouts["is_correct"].null_count() == len(rollouts):
+    judged = table.column("is_correct")
+    if not pa.types.is_boolean(judged.type) or judged.null_count == len(judged):
         raise UserError(f"{source} does not say which rollouts are wrong: is_correct must be true or false")
-    wrong = rollouts.filter(~pl.col("is_correct") & pl.col(column).is_not_null())
-    texts = wrong.select(pl.col("prompt_id", column).cast(pl.String)).unique().sort("prompt_id", column)
-    grouped = texts.group_by("prompt_id", maintain_order=True).agg(column)
+    read = {
+        name: text_column(table.column(name), name, str(source))
+        for name in dict.fromkeys(("prompt_id", column))
+    }
+    rollouts = pl.DataFrame(pa.table({**read, "is_correct": judged}))
+    # A blank answer is none, and a blank label in a data set means that there is none.
+    wrong = rollouts.filter(~pl.col("is_correct"), *(pl.col(name).str.strip_chars() != "" for name in read))
+    unique = wrong.select("prompt_id", column).unique().sort("prompt_id", column)
+    grouped = unique.group_by("prompt_id", maintain_order=True).agg(column)
     return dict(zip(grouped["prompt_id"].to_list(), grouped[column].to_list(), strict=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from olr_cli.data.interchange import labelled_table
 from olr_cli.data.prompt_set import PromptSet
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, first_line
 from olr_cli.files import write_whole, writing
 
 SCHEMA_VERSION = 1
@@ -74,12 +74,12 @@ def _metadata(prompts: PromptSet) -> dict[str, str]:
 
 
 def _json_lines(prompts: PromptSet, target: Path) -> bytes:
-    rows = labelled_table(prompts.table, prompts.prompts).to_pylist()
     try:
+        rows = labelled_table(prompts.table, prompts.prompts).to_pylist()
         return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(
-            f"{target}: a column of {prompts.source} does not fit JSON ({error}); write .parquet"
+            f"{target}: a column of {prompts.source} does not fit JSON ({first_line(error)}); write .parquet"
         ) from None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from olr_cli.data.prompts import Message, Prompt, View
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, first_line
 from olr_cli.recipe import Recipe
 
 NO_TEMPLATE = "{} has no chat template: prompts are given to it as plain text, roles left out"
@@ -22,21 +22,45 @@ def has_chat_template(tokenizer: Any) -> bool:
 def render(tokenizer: Any, messages: Sequence[Message]) -> str:
     """A prompt as text, exactly as the policy will read it.
 
+    A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can do no
+    more than make text; but how long it takes, and how much it makes, is up to it.
+
     Raises:
-        UserError: the chat template refuses the prompt's roles.
+        UserError: the chat template refuses the prompt's roles, fails, or makes something else than text.
     """
     if not has_chat_template(tokenizer):
         return "\n\n".join(message.content for message in messages)
     turns = [{"role": message.role, "content": message.content} for message in messages]
+    roles = ", ".join(message.role for message in messages)
     try:
-        text: str = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    except TemplateError as error:
-        roles = ", ".join(message.role for message in messages)
+        text: object = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    except (TemplateError, MemoryError, RecursionError) as error:
         raise UserError(
-            f"the model's chat template refuses a prompt of roles {roles} ({error}); change the prompt's "
+            f"the model's chat template refuses a prompt of roles {roles} ({_told(error)}); change the prompt's "
             "messages or the template"
         ) from error
+    except Exception as error:  # whatever Python raises for an expression in a template
+        raise UserError(
+            f"the model's chat template fails on a prompt of roles {roles} ({_told(error)}); mend the template"
+        ) from error
+    if not isinstance(text, str) or not _is_unicode(text):
+        raise UserError(
+            f"the model's chat template makes no text of a prompt of roles {roles}; mend the template"
+        )
     return text
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which a tokenizer cannot read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {first_line(error)}" if str(error) else type(error).__name__
 
 
 def encode(tokenizer: Any, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:

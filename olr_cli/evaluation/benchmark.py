@@ -7,6 +7,7 @@ graded and how often each problem is sampled. `olr_cli.evaluation.problems` read
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,8 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe_files import read_tree
-from olr_cli.recipe_section import Section
+from olr_cli.recipe_section import Count, Section, Text
+from olr_cli.recipe_yaml import require_plain, shown
 
 PAPER = (
     "aime24",
@@ -47,23 +49,23 @@ class HubSource(Section):
         gated: the terms on the benchmark's page must be accepted before it can be loaded.
     """
 
-    hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+    hub: Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]
     revision: Annotated[str, Field(pattern=r"^[\w./-]+$")] | None = None
-    config: str | None = None
-    split: str = "test"
+    config: Text | None = None
+    split: Text = "test"
     gated: bool = False
 
 
 class FileSource(Section):
     """Problems in a Parquet or JSON file, or a folder of them; `file` is relative to the benchmark's own file."""
 
-    file: str
+    file: Text
 
 
 class TaskSource(Section):
     """The test split of a built-in set: ``arithmetic`` or ``arithmetic:subtraction``."""
 
-    task: str
+    task: Text
 
 
 class Fields(Section):
@@ -80,10 +82,10 @@ class Fields(Section):
         shuffle: put the options into an order drawn by benchmark and problem, the same for ever.
     """
 
-    problem: str
-    answer: str
-    id: str | None = None
-    choices: str | tuple[str, ...] | None = None
+    problem: Text
+    answer: Text
+    id: Text | None = None
+    choices: Text | tuple[Text, ...] | None = None
     answer_form: Literal["label", "index"] = "label"
     shuffle: bool = False
 
@@ -138,8 +140,8 @@ class Benchmark(Section):
     title: str
     distribution: Literal["in", "out"] | None = None
     grader: Literal["math", "choice"] = "math"
-    samples: Annotated[int, Field(gt=0)] = 1
-    problems: Annotated[int, Field(gt=0)] | None = None
+    samples: Count = 1
+    problems: Count | None = None
     source: Source
     fields: Fields | None = None
     system: str | None = SYSTEM_PROMPT
@@ -203,8 +205,8 @@ def find_benchmark(name: str) -> Benchmark:
     for benchmark in registry().values():
         if name in benchmark.names:
             return benchmark
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml") or path.is_file():
+    path = Path(os.path.expanduser(name))
+    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
         return _own_benchmark(path)
     known = [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     hint = (
@@ -249,15 +251,16 @@ def read_benchmark(file: Path) -> Benchmark:
     Raises:
         UserError: the file is missing or not YAML, a key is unknown, or a value is wrong.
     """
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise UserError(f"no benchmark file {file}; check the name")
     tree = read_tree(file)
+    require_plain(tree, str(file))
     try:
         benchmark = Benchmark.model_validate(tree)
     except ValidationError as error:
         raise UserError(f"{file}: {'; '.join(_sentence(detail) for detail in error.errors())}") from None
     if isinstance(benchmark.source, FileSource):
-        source = FileSource(file=str(file.parent / Path(benchmark.source.file).expanduser()))
+        source = FileSource(file=str(file.parent / os.path.expanduser(benchmark.source.file)))
         return benchmark.model_copy(update={"source": source})
     return benchmark
 
@@ -278,7 +281,7 @@ def _sentence(detail: Any) -> str:
         return f"'{key}' needs one of hub, file and task"
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
-    return f"{key} is {str(detail['input'])[:60]!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+    return f"{key} is {shown(detail['input'])}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
 def describe(benchmark: Benchmark) -> dict[str, str]:

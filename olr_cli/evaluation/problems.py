@@ -18,6 +18,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from olr_cli import seeding
+from olr_cli.data.columns import texts, values
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.interchange import read_rows
@@ -147,8 +148,8 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Problem] | None:
         named = read_table([file], {"data_source"})  # of a large file for something else, no more than this
         if "data_source" not in named.column_names:
             continue
-        found = named["data_source"].to_pylist()
-        sources.update(map(str, filter(None, found)))
+        found = texts(named["data_source"], "data_source", str(file))
+        sources.update(filter(None, found))
         if not benchmark.names.isdisjoint(found):
             tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in found])))
     if tables:
@@ -276,19 +277,19 @@ def _of_fields(benchmark: Benchmark, fields: Fields, table: pa.Table, place: str
         ]
     return [
         _multiple_choice(benchmark, fields, prompt, options, f"{place}: problem {prompt.prompt_id}")
-        for prompt, options in zip(prompts, _options(fields, table), strict=True)
+        for prompt, options in zip(prompts, _options(fields, table, place), strict=True)
     ]
 
 
-def _options(fields: Fields, table: pa.Table) -> list[tuple[Any, Any]]:
+def _options(fields: Fields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:
     """Labels (None: A, B, C …) and texts of every row's options, as found."""
     if isinstance(fields.choices, tuple):
-        columns = [table[name].to_pylist() for name in fields.choices]
+        columns = [values(table[name], name, place) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
-    values = table[fields.choices].to_pylist()
+    [name] = fields.options
     return [
         (value.get("label"), value.get("text")) if isinstance(value, dict) else (None, value)
-        for value in values
+        for value in values(table[name], name, place)
     ]
 
 

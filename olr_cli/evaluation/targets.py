@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from olr_cli.data.columns import texts
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
-from olr_cli.errors import UserError, first_line
+from olr_cli.engines.model_files import loading
+from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, read_evaluation
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
@@ -103,14 +105,14 @@ def default_benchmarks(model: str, data: Path | None) -> str:
 
 
 def _benchmarks_in(data: Path) -> list[str]:
-    sources: set[Any] = set()
+    sources: set[str] = set()
     for file in matching_files(str(data)):
         table = read_table([file], {"data_source"})
         if "data_source" in table.column_names:
-            sources.update(table["data_source"].unique().to_pylist())
+            sources.update(filter(None, texts(table["data_source"], "data_source", str(file))))
     found = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
     if not found:
-        there = ", ".join(sorted(map(str, sources))) or "no data_source at all"
+        there = ", ".join(sorted(sources)) or "no data_source at all"
         raise UserError(
             f"{data} has problems of none of the paper's benchmarks (it has {there}); name --benchmarks"
         )
@@ -125,13 +127,8 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
     """
     from transformers import AutoTokenizer
 
-    try:
+    with loading(model, "a tokenizer"):
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"cannot load a tokenizer from '{model}' ({first_line(error)}); give a model folder in Hugging Face layout,"
-            " or a hub id"
-        ) from None
 
 
 def _step(run: Path, wanted: str) -> tuple[int, str]:

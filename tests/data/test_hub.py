@@ -46,6 +46,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
     package = ModuleType("datasets")
     package.load_dataset = load_dataset  # type: ignore[attr-defined]
+    package.__version__ = "5.2.0"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", package)
     return asked
 

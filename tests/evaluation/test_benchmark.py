@@ -136,7 +136,7 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
     ("text", "expected"),
     [
         (OWN + "sample: 4", "unknown key 'sample' (did you mean 'samples'?)"),
-        (OWN + "samples: 0", "samples is '0': input should be greater than 0"),
+        (OWN + "samples: 0", "samples is 0: input should be greater than 0"),
         ("name: planets", "'source' is missing"),
         ("name: planets\nsource: {path: x}", "'source' needs one of hub, file and task"),
         ("name: planets\nsource: {hub: org/name, spilt: test}", "'source.spilt' (did you mean 'split'?)"),

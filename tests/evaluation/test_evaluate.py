@@ -122,6 +122,23 @@ def test_killed_while_parts_are_put_together_nothing_is_counted_twice(
     assert contents(folder) == uninterrupted
 
 
+def test_what_a_kill_left_of_files_in_the_making_goes_and_nothing_else(folder, benchmark):
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, [benchmark], interrupted_by(KeyboardInterrupt, at=2))
+    there = folder / "generations"
+    leftovers = [
+        folder / ".evaluation.json.17.tmp",
+        folder / ".scores.json.17.tmp",
+        there / ".sums.parquet.17.tmp",
+        there / "sums.parts" / ".part-000002.parquet.17.tmp",
+    ]
+    mine = [folder / ".notes.tmp", there / "notes.tmp"]
+    for file in (*leftovers, *mine):
+        file.write_text("half")
+    run(folder, [benchmark], Backend())
+    assert [file for file in (*leftovers, *mine) if file.exists()] == mine
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_request_to_stop_lets_the_chunk_be_stored(folder, benchmark, uninterrupted, number, status):
     backend = Backend(lambda chunk: os.kill(os.getpid(), number) if chunk == 2 else None)

@@ -54,6 +54,7 @@ def hub(monkeypatch):
 
     package = ModuleType("datasets")
     package.load_dataset = load_dataset
+    package.__version__ = "5.2.0"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", package)
     return shelf
 

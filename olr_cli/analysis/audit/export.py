@@ -20,6 +20,7 @@ import polars as pl
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge
+from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
 from olr_cli.data.interchange import PROMPT_COLUMNS, read_rows, with_fields
 from olr_cli.data.prompt_set import PromptSet
@@ -80,7 +81,7 @@ def _of_table(history: RolloutHistory) -> PromptSet:
             f"{file} has no column of prompts ({', '.join(PROMPT_COLUMNS)}), so there is nothing to export the labels"
             " with; name the data set with --data"
         )
-    ids = [str(prompt_id) for prompt_id in table.column("prompt_id").to_pylist()]
+    ids = [str(prompt_id) for prompt_id in texts(table.column("prompt_id"), "prompt_id", str(file))]
     first = {prompt_id: row for row, prompt_id in reversed(list(enumerate(ids)))}
     rows = table.take(sorted(first.values()))
     own = [ids[row] for row in sorted(first.values())]

@@ -15,6 +15,7 @@ from olr_cli.analysis.audit.calibration import Calibration, Calibrations, recali
 from olr_cli.analysis.audit.estimator import Bools, Floats, Votes, fit, wrong_log_odds
 from olr_cli.analysis.audit.measures import auroc, brier
 from olr_cli.answers import Judge
+from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
@@ -132,12 +133,11 @@ def _answers(file: Path) -> Mapping[str, str]:
         prompts = read_prompts(str(file)).prompts
         return {prompt.prompt_id: prompt.gold for prompt in prompts if prompt.gold is not None}
     answers: dict[str, str] = {}
-    for prompt_id, answer in zip(
-        *(table.column(n).to_pylist() for n in ("prompt_id", "true_answer")), strict=True
-    ):
-        if prompt_id is None or answer in (None, SENTINEL):
+    columns = (texts(table.column(name), name, str(file)) for name in ("prompt_id", "true_answer"))
+    for prompt_id, answer in zip(*columns, strict=True):
+        if prompt_id is None or answer is None or answer == SENTINEL:
             continue
-        if answers.setdefault(str(prompt_id), str(answer)) != str(answer):
+        if answers.setdefault(prompt_id, answer) != answer:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return answers
 

@@ -9,6 +9,8 @@ from decimal import Decimal, InvalidOperation
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
+from pydantic import ValidationError
+
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe_files import override
 from olr_cli.recipe_methods import Criterion, OlrMethod
@@ -95,11 +97,16 @@ def _threshold(text: str) -> Decimal:
         raise UserError(
             f"--grid {THRESHOLD}: '{text}' is not a number; write for example {THRESHOLD}=0,0.05,0.1"
         )
-    return value
+    try:
+        return OlrMethod(slope_threshold=value).slope_threshold
+    except ValidationError as error:
+        raise UserError(
+            f"--grid {THRESHOLD}: '{text}' cannot be: {error.errors()[0]['msg'].lower()}"
+        ) from None
 
 
 def _warmup(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise UserError(
             f"--grid {WARMUP}: '{text}' is not a whole number from 0 on; write for example {WARMUP}=1,3,5"
         )

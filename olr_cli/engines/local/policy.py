@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -30,6 +29,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
+from olr_cli.engines.local.cache import RoomyLayer
+from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -54,9 +55,20 @@ class Context:
     mask_BS: Tensor | None
     lengths_B: Tensor
 
-    def repeat(self, times: int) -> None:
-        """Continue every sequence in `times` rows, which stay neighbours."""
+    def repeat(self, times: int, room: int = 0) -> None:
+        """Continue every sequence in `times` rows, which stay neighbours.
+
+        Args:
+            times: rows of each sequence.
+            room: the most tokens that will be appended, if none of them needs a gradient: then appending one moves
+                none of those before it.
+        """
         self.cache.batch_repeat_interleave(times)
+        if room:
+            self.cache.layers = [
+                RoomyLayer(layer, room) if type(layer) is DynamicLayer else layer
+                for layer in self.cache.layers
+            ]
         self.logits_BV = self.logits_BV.repeat_interleave(times, dim=0)
         self.lengths_B = self.lengths_B.repeat_interleave(times)
         if self.mask_BS is not None:
@@ -122,20 +134,15 @@ class Policy:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
             dtype = torch.bfloat16 if has_bfloat16 else torch.float32
         remote = {"trust_remote_code": trust_remote_code}
-        try:
+        require_safetensors(path)
+        with loading(path):
             tokenizer = AutoTokenizer.from_pretrained(path, **remote)
             model = AutoModelForCausalLM.from_pretrained(
                 path, dtype=torch.float32, use_safetensors=True, **remote
             )
-        except (OSError, ValueError, SafetensorError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise UserError(
-                f"cannot load a causal language model from '{path}' ({reason}); give a folder in Hugging Face "
-                "layout with safetensors weights, or a hub id"
-            ) from error
-        _check_architecture(model, path)
-        _make_savable(model)
-        return cls(model, tokenizer, chosen_device, dtype)
+            _check_architecture(model, path)
+            _make_savable(model)
+            return cls(model, tokenizer, chosen_device, dtype)
 
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""

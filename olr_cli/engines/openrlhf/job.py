@@ -19,10 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, Stopped
 from olr_cli.engines.openrlhf.flags import cluster_address, section, submits
+from olr_cli.engines.openrlhf.set_up import environment as set_up_environment
+from olr_cli.engines.openrlhf.set_up import set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
 from olr_cli.recipe import Recipe
@@ -53,12 +54,11 @@ def run(run_path: Path, flags: list[str]) -> Outcome:
 
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
-    set_up = _bridges(recipe)
+    environment = _environment(recipe)
+    os.environ.update(environment)
     set_up()
     import ray
 
-    environment = _environment(recipe)
-    os.environ.update(environment)
     runtime = {
         "env_vars": environment,
         "worker_process_setup_hook": f"{set_up.__module__}.{set_up.__qualname__}",
@@ -84,19 +84,12 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
 
-def _bridges(recipe: Recipe) -> Any:
-    """What every process of the job does first, where the machine lacks something."""
-    if section(recipe).device == "cpu":
-        from olr_cli.engines.openrlhf import cpu
-
-        return cpu.set_up
-    return flash_attention.stand_in_if_absent
-
-
 def _environment(recipe: Recipe) -> dict[str, str]:
     """Variables that every process of the job needs."""
+    device = section(recipe).device
     fixed = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    if section(recipe).device == "cpu":
+    fixed |= set_up_environment(trusts_code=recipe.model.trust_remote_code, device=device)
+    if device == "cpu":
         from olr_cli.engines.openrlhf import cpu
 
         return fixed | cpu.ENVIRONMENT

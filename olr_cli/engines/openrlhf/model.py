@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer
+from transformers.utils.hub import cached_file
 
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
+from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe import Recipe
 
@@ -20,6 +23,19 @@ _HAS_CODE = (
     "{} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to true if you"
     " trust its author"
 )
+
+_NAMES_CODE = (
+    "config.json",
+    "tokenizer_config.json",
+    "processor_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "generation_config.json",
+)
+"""Files in which a model names classes of its own (`auto_map`)."""
+_GENERATION_CODE = "custom_generate/generate.py"
+_ADAPTER = "adapter_config.json"
+"""By which the package peft loads another model, named in it."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +63,11 @@ class StartingModel:
         Raises:
             UserError: no such model, no safetensors weights, or code that is not trusted.
         """
-        try:
+        with loading(path, "a model's configuration and tokenizer"):
+            if not trust_remote_code and _has_code(path):
+                raise UserError(_HAS_CODE.format(path))
             config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-        except (OSError, ValueError) as error:
-            if "trust_remote_code" in str(error):
-                raise UserError(_HAS_CODE.format(path)) from None
-            raise UserError(
-                f"cannot load a model's configuration and tokenizer from '{path}' ({first_line(error)}); give a folder"
-                " in Hugging Face layout with safetensors weights, or a hub id"
-            ) from error
-        has_code = getattr(config, "auto_map", None) or tokenizer.init_kwargs.get("auto_map")
-        if has_code and not trust_remote_code:
-            raise UserError(_HAS_CODE.format(path))
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
@@ -94,7 +102,47 @@ class StartingModel:
         )
 
 
+def _has_code(model: str) -> bool:
+    """Whether a model comes with code that OpenRLHF's way of loading would run."""
+    found = {name: _file_of(model, name) for name in (*_NAMES_CODE, _GENERATION_CODE, _ADAPTER)}
+    if found[_GENERATION_CODE] is not None:
+        return True
+    if found[_ADAPTER] is not None:
+        raise UserError(
+            f"{model} is an adapter ({_ADAPTER}), and not a model; merge it into the model that it is for"
+        )
+    return any(_names_code(Path(file)) for name in _NAMES_CODE if (file := found[name]) is not None)
+
+
+def _names_code(file: Path) -> bool:
+    """Whether a JSON file has a key `auto_map` anywhere."""
+    try:
+        values = [json.loads(file.read_text(encoding="utf-8"))]
+    except (ValueError, RecursionError):  # transformers cannot read it either
+        return False
+    for value in values:  # grows on the way
+        if isinstance(value, dict):
+            if "auto_map" in value:
+                return True
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+    return False
+
+
+def _file_of(model: str, name: str) -> str | None:
+    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none."""
+    file: str | None = cached_file(
+        model,
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return file
+
+
 def _digest(folder: Path) -> str:
+    require_safetensors(folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder} has no safetensors weights; convert them, or give another model")

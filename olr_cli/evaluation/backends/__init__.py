@@ -13,6 +13,7 @@ Nothing here imports torch or vLLM before a backend is opened.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +24,7 @@ from typing import Any, Literal, Protocol
 
 from olr_cli.data.prompts import Message
 from olr_cli.errors import UserError
+from olr_cli.recipe_section import LEAST_TEMPERATURE
 
 BackendName = Literal["vllm", "transformers"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -41,6 +43,19 @@ class Sampling:
     temperature: float = 0.6
     max_new_tokens: int = 4096
     top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what no backend can sample from.
+
+        Raises:
+            UserError: the temperature is not finite, negative or next to nothing, or top_p is no share.
+        """
+        if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
+            raise UserError(
+                f"the temperature is {self.temperature}; give 0, or a number from {LEAST_TEMPERATURE} on"
+            )
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import end_ids, means_a_folder
+from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError, first_line
 from olr_cli.evaluation.backends import Output, Sampling
 from olr_cli.evaluation.backends.model_facts import model_digest, response_limits
@@ -223,19 +224,15 @@ def _read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[
         raise UserError(
             f"there is no model folder {model}; name a folder in Hugging Face layout, or a hub id"
         )
-    try:
+    require_safetensors(model)
+    with loading(model):
         config = AutoConfig.from_pretrained(model, **remote)
         tokenizer = AutoTokenizer.from_pretrained(model, **remote)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"cannot load a causal language model from '{model}' ({first_line(error)}); give a folder in Hugging Face"
-            " layout with safetensors weights, or a hub id"
-        ) from error
-    try:
-        generation = GenerationConfig.from_pretrained(model)
-    except OSError:
-        generation = GenerationConfig.from_model_config(config)
-    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
+        try:
+            generation = GenerationConfig.from_pretrained(model)
+        except OSError:
+            generation = GenerationConfig.from_model_config(config)
+        return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
 
 
 def _reason(error: BaseException) -> str:

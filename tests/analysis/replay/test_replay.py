@@ -244,10 +244,13 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
         ([ROW, ROW | {"visit": None}], "rows without prompt_id or visit"),
         ([ROW | {"visit": 1.5}, ROW | {"visit": 1.2}], "visit must hold whole numbers"),
         ([ROW | {"visit": "first"}], "visit must hold whole numbers"),
-        ([ROW | {"visit": True}], "the column visit holds Boolean"),
-        ([ROW | {"visit": [1]}], "the column visit holds List"),
-        ([ROW | {"prompt_id": ["a"]}], "the column prompt_id holds List(String), and it should hold text"),
-        ([ROW | {"response": {"text": "1"}}], "the column response holds Struct"),
+        ([ROW | {"visit": True}], "'visit' of row 0 (the first is 0) is a bool"),
+        ([ROW | {"visit": [1]}], "'visit' of row 0 (the first is 0) is a list of 1 value,"),
+        (
+            [ROW | {"prompt_id": ["a"]}],
+            "'prompt_id' of row 0 (the first is 0) is a list of 1 value, and it should be text",
+        ),
+        ([ROW | {"response": {"text": "1"}}], "'response' of row 0 (the first is 0) is a dict"),
         (
             [ROW | {"given_label": "1"}, ROW | {"given_label": "2"}],
             "prompt a has several values of given_label",

@@ -194,7 +194,7 @@ def test_a_table_of_any_trainers_may_have_views_and_statistics(tmp_path, judge):
     ("row", "message"),
     [
         ({"response": "1", "view": "upside down"}, "view 'upside down' is not one of original, rephrased"),
-        ({"response": "1", "entropy": "low"}, "the column entropy must hold numbers"),
+        ({"response": "1", "entropy": "low"}, "'entropy' of row 0 (the first is 0) is no number"),
     ],
 )
 def test_views_and_statistics_that_are_none_are_refused(tmp_path, judge, row, message):

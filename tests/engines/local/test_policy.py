@@ -1,6 +1,7 @@
 """The policy loads, saves, renders and continues sequences as the model alone would."""
 
 import shutil
+from itertools import pairwise
 
 import pytest
 import torch
@@ -189,6 +190,40 @@ def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own
     for row, response in enumerate(responses.tolist()):
         _, expected = plain_logprobs(policy, PROMPTS[row // 2], response)
         torch.testing.assert_close(logits[row, :-1].log_softmax(-1), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_room_set_aside_for_tokens_changes_no_score(name):
+    policy = ARCHITECTURES[name]()
+    responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
+    kept = torch.tensor([1, 2, 5, 6])
+    logits = {}
+    for room in (0, 6):
+        with torch.inference_mode():
+            context = policy.read(PROMPTS)
+            context.repeat(2, room)
+            before = [policy.extend(context, responses[:, t : t + 1])[kept] for t in range(3)]
+            context.select(kept)
+            after = [policy.extend(context, responses[kept, t : t + 1]) for t in range(3, 6)]
+        logits[room] = torch.cat([*before, *after], dim=1)
+    torch.testing.assert_close(logits[0], logits[6], atol=1e-6, rtol=1e-6)
+
+
+def test_tokens_appended_one_by_one_rarely_move_those_before_them():
+    policy = tiny_policy()
+    with torch.inference_mode():
+        context = policy.read(PROMPTS)  # of at most 7 tokens
+        context.repeat(2, room=30)
+        places = []
+        for _ in range(30):
+            policy.extend(context, torch.full((len(PROMPTS) * 2, 1), 5))
+            places.append([layer.keys.data_ptr() for layer in context.cache.layers])
+            assert max(place.shape[-2] for layer in context.cache.layers for place in layer._places) <= 37
+    moves = [after != before for before, after in pairwise(places)]
+    assert [number for number, has_moved in enumerate(moves, 2) if has_moved] == [
+        10,
+        28,
+    ]  # beyond 16, then 34
 
 
 def test_selected_rows_continue_as_if_the_others_had_never_been():

@@ -13,6 +13,7 @@ from olr_cli.engines.openrlhf.experience import (
     response_tokens,
     rollout_groups,
     token_means,
+    with_statistics,
 )
 from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
 
@@ -44,7 +45,8 @@ class Letters:
 
 def groups(samples, views=("original",), **means):
     members = group_members(samples, views, 2)
-    return rollout_groups(samples, members, means, Letters(), PROMPTS, visit=2, step=5)
+    read = rollout_groups(samples, members, Letters(), PROMPTS, visit=2, step=5)
+    return with_statistics(read, members, means)
 
 
 @pytest.mark.parametrize("view", BOTH)

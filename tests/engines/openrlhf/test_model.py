@@ -101,7 +101,7 @@ def test_the_digest_is_of_all_shards(folder):
 
 def test_a_folder_without_safetensors_is_refused(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="has no safetensors weights; convert them"):
+    with pytest.raises(UserError, match=r"has no safetensors weights but pytorch_model\.bin"):
         look_at(folder)
 
 

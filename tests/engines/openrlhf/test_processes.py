@@ -127,7 +127,7 @@ def test_a_job_does_not_outlive_the_block_nor_does_a_process_it_started(error, l
             wait_for("child", log)
             jobs.append(job)
             if error is not None:
-                raise error
+                raise error("stopped")
 
     pids, jobs = [], []
     if error is None:

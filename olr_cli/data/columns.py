@@ -1,0 +1,114 @@
+"""Columns as texts and numbers, whichever type their exporter gave them; nothing here knows what a prompt is.
+
+Ids and labels are text. A column of whole numbers in which one is missing is often exported as floats, and `14.0` is
+then the number 14; NaN is a missing value.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from olr_cli.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LARGEST = 2**64
+"""From here on a float is written with its exponent: it says nothing of its last digits."""
+
+
+def values(column: pa.ChunkedArray, name: str, place: str) -> list[Any]:
+    """A column as Python values.
+
+    Raises:
+        UserError: Python has no such values, such as a moment after the year 9999.
+    """
+    try:
+        found: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):  # pyarrow's errors of values are ValueErrors too
+        raise UserError(
+            f"{place}: column '{name}' holds {column.type} values that cannot be read; write them as text"
+        ) from None
+    return found
+
+
+def texts(column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False) -> list[str | None]:
+    """A column of texts or numbers as texts; None where a value is missing or blank.
+
+    Args:
+        column: the column.
+        name: its name, for errors.
+        place: where it is, for errors.
+        alone_in_list: the only item of a list stands for the list.
+
+    Raises:
+        UserError: a value is neither text nor a number; its row is named.
+    """
+    found: list[str | None] = text_column(column, name, place, alone_in_list=alone_in_list).to_pylist()
+    return [None if text is None or not text.strip() else text for text in found]
+
+
+def text_column(
+    column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False
+) -> pa.ChunkedArray:
+    """The same as a column of texts; those that are blank stay as they are."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    kind = column.type
+    is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+    if is_text or kinds.is_integer(kind):
+        return column.cast(pa.large_string())
+    found = []
+    for row, value in enumerate(values(column, name, place)):
+        if alone_in_list and isinstance(value, list) and len(value) <= 1:
+            value = value[0] if value else None
+        found.append(_text(value, name, row, place))
+    return pa.chunked_array([pa.array(found, pa.large_string())])
+
+
+def _text(value: object, name: str, row: int, place: str) -> str | None:
+    if value is None or value != value:  # NaN
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float | Decimal) and math.isfinite(value):
+        is_whole = -_LARGEST < value < _LARGEST and value == int(value)
+        return str(int(value)) if is_whole else str(value)
+    raise UserError(
+        f"{place}: '{name}' of row {row} (the first is 0) is {_kind(value)}, and it should be text or a number"
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)} value{'s' * (len(value) != 1)}"
+    if isinstance(value, float):
+        return str(value)
+    return f"a {type(value).__name__}"
+
+
+def numbers(column: pa.ChunkedArray, name: str, place: str) -> list[float | None]:
+    """A column as numbers; None where a value is missing.
+
+    Raises:
+        UserError: a value is no finite number, and no text of one; its row is named.
+    """
+    found: list[float | None] = []
+    for row, text in enumerate(texts(column, name, place)):
+        try:
+            number = None if text is None else float(text)
+        except ValueError:
+            number = math.inf
+        if number is not None and math.isnan(number):
+            number = None
+        if number is not None and math.isinf(number):
+            raise UserError(
+                f"{place}: '{name}' of row {row} (the first is 0) is no number that is finite; mend the column"
+            )
+        found.append(number)
+    return found

@@ -1,0 +1,57 @@
+"""Models that others have made: what is wrong with their files is told in a sentence, and none of it is run as code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from olr_cli.errors import UserError
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@contextmanager
+def loading(model: str | Path, what: str = "a causal language model") -> Iterator[None]:
+    """Turn what transformers says of files that are not as it expects into a sentence; it raises nearly every type.
+
+    Args:
+        model: folder or hub id, to be named.
+        what: is read from it.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"{model} comes with code of its own, which is run only where model.trust_remote_code, or"
+                " --trust-remote-code, says so; set it if you trust its author"
+            ) from error
+        reason = " ".join(str(error).split()).rstrip(".")[:240] or type(error).__name__
+        raise UserError(
+            f"cannot load {what} from '{model}' ({reason}); give a folder in Hugging Face layout with safetensors"
+            " weights, or a hub id"
+        ) from error
+
+
+def require_safetensors(folder: str | Path) -> None:
+    """Refuse a model folder whose weights are pickles alone, which may run code when they are loaded.
+
+    Raises:
+        UserError: it is one; says how to convert it.
+    """
+    if not os.path.isdir(folder) or any(Path(folder).glob("*.safetensors")):
+        return
+    pickle = next((file for pattern in _PICKLES for file in sorted(Path(folder).glob(pattern))), None)
+    if pickle is not None:
+        raise UserError(
+            f"{folder} has no safetensors weights but {pickle.name}, a format that can hold code; if you trust it,"
+            " convert it once, in Python: transformers.AutoModelForCausalLM.from_pretrained(OLD).save_pretrained(NEW),"
+            " and the tokenizer likewise"
+        )

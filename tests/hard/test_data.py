@@ -1,0 +1,674 @@
+"""Hostile data: tables of any types and any JSON are read as they are meant, or refused in a sentence."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from olr_cli.analysis.audit.trusted import _answers as trusted_answers
+from olr_cli.analysis.histories import read_history
+from olr_cli.cli import app
+from olr_cli.data.files import matching_files, read_table
+from olr_cli.data.noise import inject
+from olr_cli.data.prompt_set import PromptSet
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.stored_rollouts import wrong_answers
+from olr_cli.data.writers import encode
+from olr_cli.errors import UserError
+from olr_cli.evaluation.benchmark import Benchmark, Fields, HubSource, choose, read_benchmark
+from olr_cli.evaluation.problems import load_problems
+from olr_cli.recipe_yaml import dump_yaml
+
+LONGEST_SENTENCE = 3010
+
+
+def sentence(error: UserError) -> str:
+    message = str(error)
+    assert message and message.isprintable() and len(message) <= LONGEST_SENTENCE, message[:300]
+    return message
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The sentence with which something is refused."""
+    with pytest.raises(UserError) as caught:
+        call()
+    return sentence(caught.value)
+
+
+def parquet(folder: Path, name: str = "x.parquet", **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), folder / name)
+    return folder / name
+
+
+def jsonl(folder: Path, content: str | bytes, name: str = "x.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    return path
+
+
+NAN, INF = float("nan"), float("inf")
+MESSAGES = [[{"role": "user", "content": f"q{number}"}] for number in range(3)]
+
+
+def columns_of_every_type() -> dict[str, pa.Array]:
+    """Three values of each type that a Parquet file may have, nulls and strange values among them."""
+    moment = datetime.datetime(2020, 1, 1)
+    return {
+        "int8": pa.array([1, 2, 3], pa.int8()),
+        "int64": pa.array([1, 2, 3]),
+        "uint64": pa.array([1, 2, 2**64 - 1], pa.uint64()),
+        "int with null": pa.array([1, None, 3]),
+        "float": pa.array([1.0, 2.0, 3.0]),
+        "float with nan": pa.array([1.0, NAN, 3.0]),
+        "float with inf": pa.array([1.0, INF, -0.0]),
+        "large floats": pa.array([1e300, 2.5, 1e16]),
+        "half": pa.array([1.0, 2.0, 3.0]).cast(pa.float16()),
+        "text": pa.array(["a", "b", "c"]),
+        "text with null": pa.array(["a", None, ""]),
+        "blank": pa.array([" ", "\n", "\t"]),
+        "large text": pa.array(["a", "b", "c"], pa.large_string()),
+        "text view": pa.array(["a", "b", "c"], pa.string_view()),
+        "control": pa.array(["a\0b", "\u202eabc", "\x1b[2J"]),
+        "noise types": pa.array(["clean", "inactive", None]),
+        "sentinel": pa.array([SENTINEL, None, "1"]),
+        "binary": pa.array([b"a", b"b", b"\xff"]),
+        "large binary": pa.array([b"a", b"b", b"c"], pa.large_binary()),
+        "fixed binary": pa.array([b"ab", b"cd", b"ef"], pa.binary(2)),
+        "bool": pa.array([True, False, None]),
+        "null": pa.nulls(3),
+        "categories": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "categories with null": pa.array(["a", None, "b"]).dictionary_encode(),
+        "numbers as categories": pa.array([1, 2, 1]).dictionary_encode(),
+        "decimal": pa.array([Decimal("1.50"), Decimal("2.00"), Decimal("3.25")]),
+        "whole decimal": pa.array([Decimal(1), Decimal(2), Decimal(3)]),
+        "long decimal": pa.array([Decimal("1" * 50), Decimal(2), None], pa.decimal256(60, 0)),
+        "moment": pa.array([moment] * 3),
+        "moment far away": pa.array([2**62] * 3).cast(pa.timestamp("us")),
+        "moment on Mars": pa.array([0, 1, 2], pa.timestamp("s", tz="Mars/Olympus")),
+        "date": pa.array([moment.date()] * 3),
+        "time": pa.array([moment.time()] * 3),
+        "duration": pa.array([datetime.timedelta(1)] * 3),
+        "list": pa.array([["a"], ["b", "c"], None]),
+        "list of one": pa.array([["a"], ["b"], []]),
+        "list of null": pa.array([[None], ["b"], None]),
+        "large list": pa.array([["a"], ["b"], ["c"]], pa.large_list(pa.string())),
+        "fixed list": pa.array([["a"], ["b"], ["c"]], pa.list_(pa.string(), 1)),
+        "list of lists": pa.array([[["a"]], [["b"]], []]),
+        "struct": pa.array([{"x": 1}, {"x": 2}, None]),
+        "message": pa.array([{"role": "user", "content": "q"}] * 3),
+        "map": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+        "messages": pa.array(MESSAGES),
+        "message without text": pa.array([[{"role": "user", "content": None}], MESSAGES[1], None]),
+        "null for a message": pa.array([[None], MESSAGES[1], []]),
+        "number for a text": pa.array([[{"role": "user", "content": 1}]] * 3),
+        "parts for a text": pa.array([[{"role": "user", "content": [{"type": "text", "text": "q"}]}]] * 3),
+        "large messages": pa.array(
+            MESSAGES, pa.large_list(pa.struct([("role", pa.string()), ("content", pa.large_string())]))
+        ),
+    }
+
+
+TYPES = columns_of_every_type()
+BRIEFLY = ["float with nan", "decimal", "long decimal", "moment far away", "moment on Mars", "list", "bool", "binary",
+           "text view", "null", "control", "message without text", "duration", "map", "float with inf"]  # fmt: skip
+
+
+def require_sound(prompts: PromptSet, folder: Path) -> None:
+    """Ids tell prompts apart, labels are text or missing, and a written file is read as what was written."""
+    ids = [prompt.prompt_id for prompt in prompts.prompts]
+    assert len(set(ids)) == len(ids)
+    for prompt in prompts.prompts:
+        assert all(m.role is not None and isinstance(m.content, str) for m in prompt.messages)
+        for label in (prompt.given_label, prompt.true_answer):
+            assert label is None or (isinstance(label, str) and label.strip())
+        assert prompt.noise_type in (None, *NOISE_TYPES)
+    try:
+        noisy = inject(prompts, type="mixed", ratio="0.5", seed=0)
+    except UserError as error:
+        sentence(error)
+        noisy = prompts
+    for name in ("again.parquet", "again.jsonl"):
+        try:
+            (folder / name).write_bytes(encode(noisy, folder / name))
+        except UserError as error:
+            assert "does not fit JSON" in sentence(error)
+            continue
+        assert read_prompts(folder / name).digest == noisy.digest
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["question", "answer", "prompt_id", "data_source", "rephrased_prompt", "reward_model", "extra_info", "ability",
+     "extra_info.index", "extra_info.noise_type", "extra_info.original_ground_truth", "extra_info.split",
+     "reward_model.ground_truth"],
+)  # fmt: skip
+def test_a_column_of_any_type_is_understood_or_refused(tmp_path: Path, field: str, is_long: bool) -> None:
+    read = 0
+    for name in TYPES if is_long else BRIEFLY:
+        column, (outer, _, inner) = TYPES[name], field.partition(".")
+        if inner:
+            column = pa.StructArray.from_arrays([column], [inner])
+        columns = {"question": TYPES["text"], "answer": TYPES["int64"], outer: column}
+        try:
+            prompts = read_prompts(parquet(tmp_path, **columns))
+        except UserError as error:
+            assert "x.parquet" in sentence(error)
+            continue
+        require_sound(prompts, tmp_path)
+        read += 1
+    assert read > 0
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["prompt_id", "visit", "response", "answer", "given_label", "true_answer", "noise_type", "data_source", "view",
+     "tokens", "entropy"],
+)  # fmt: skip
+def test_a_history_with_a_column_of_any_type_is_understood_or_refused(
+    tmp_path: Path, field: str, is_long: bool
+) -> None:
+    plain = {"prompt_id": TYPES["text"], "visit": TYPES["int64"], "response": TYPES["text"]}
+    for name in TYPES if is_long else BRIEFLY:
+        path = parquet(tmp_path, **{**plain, field: TYPES[name]})
+        try:
+            history = read_history(path)
+        except UserError as error:
+            assert "x.parquet" in sentence(error)
+            continue
+        rows = [row for step in history.steps for row in step.iter_rows(named=True)]
+        assert len(rows) == 3 and {row["prompt_id"] for row in rows} == set(history.prompts)
+        for prompt in history.prompts.values():
+            assert prompt.given_label is None or prompt.given_label.strip()
+
+
+@pytest.mark.parametrize("field", ["prompt_id", "is_correct", "answer", "response", "answer_class"])
+def test_stored_rollouts_with_a_column_of_any_type_are_understood_or_refused(
+    tmp_path: Path, field: str, is_long: bool
+) -> None:
+    prompts = read_prompts(
+        parquet(tmp_path, "p.parquet", prompt_id=TYPES["text"], question=TYPES["text"], answer=TYPES["int64"])
+    )
+    plain = {
+        "prompt_id": TYPES["text"],
+        "is_correct": pa.array([False, False, True]),
+        "response": TYPES["text"],
+    }
+    for name in TYPES if is_long else BRIEFLY:
+        path = parquet(tmp_path, **{**plain, field: TYPES[name]})
+        try:
+            found = wrong_answers(path, prompts, lambda response: response)
+        except UserError as error:
+            assert "x.parquet" in sentence(error)
+            continue
+        assert all(answer.strip() for answers in found.values() for answer in answers)
+
+
+def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_path: Path) -> None:
+    """An integer column in which one value is missing becomes floats in pandas and others: 14.0 is the id 14."""
+    ids, labels = pa.array([14.0, 15.0]), pa.array([7.0, None])
+    prompts = read_prompts(parquet(tmp_path, "p.parquet", prompt_id=ids, question=["a", "b"], answer=labels))
+    assert [(p.prompt_id, p.given_label) for p in prompts.prompts] == [("14", "7"), ("15", None)]
+    path = parquet(
+        tmp_path, prompt_id=ids, visit=pa.array([1.0, 1.0]), response=["x", "y"], given_label=labels,
+        is_correct=[False, False], answer=pa.array([3.0, 2.5]), true_answer=pa.array([Decimal("7.00"), None]),
+    )  # fmt: skip
+    history = read_history(path)
+    known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
+    assert known == {"14": ("7", "7"), "15": (None, None)}
+    assert wrong_answers(path, prompts, lambda response: response) == {"14": ["3"], "15": ["2.5"]}
+    assert trusted_answers(path) == {"14": "7"}
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (pa.table({"question": ["q"], "answer": [1]}).slice(0, 0), "has no rows"),
+        (pa.table({}), "has no rows"),
+        (pa.table({"Question": ["q"], "Answer": [1]}), "its columns are Question, Answer"),
+        (pa.Table.from_arrays([pa.array(["q"])] * 2, ["question", "question"]), "has 'question' twice; rename"),
+        (
+            pa.table({"extra_info": pa.StructArray.from_arrays([pa.array([1])] * 2, ["index", "index"])}),
+            "has 'index' twice in 'extra_info'",
+        ),
+        (pa.table({f"c{number}": [1] for number in range(1001)}), "more than 1,000 different keys or columns"),
+        (pa.table({"question": pa.nulls(20_000_001)}), "has 20,000,001 rows, and olr reads at most 20,000,000"),
+        (pa.table({"\x1b[31mred\nnew": ["q"]}), r"its columns are \x1b[31mred\nnew"),
+        (pa.table({"x" * 10_000: ["q"]}), "no column of prompts"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_none_of_prompts_is_refused(tmp_path: Path, table: pa.Table, expected: str) -> None:
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert expected in refusal(lambda: read_prompts(tmp_path / "x.parquet"))
+
+
+def test_structs_nested_without_end_are_refused(tmp_path: Path) -> None:
+    column: pa.Array = pa.array([1])
+    for _ in range(300):
+        column = pa.StructArray.from_arrays([column], ["a"])
+    path = parquet(tmp_path, question=["q"], answer=[1], x=column)
+    assert "too deeply nested" in refusal(lambda: read_prompts(path))
+
+
+def test_an_encrypted_file_is_called_encrypted(tmp_path: Path) -> None:
+    encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Keys(encryption.KmsClient):  # type: ignore[misc, name-defined]
+        def wrap_key(self, key: bytes, _: str) -> bytes:
+            return key.hex().encode()
+
+        def unwrap_key(self, key: bytes, _: str) -> bytes:
+            return bytes.fromhex(key.decode())
+
+    factory, connection = encryption.CryptoFactory(lambda _: Keys()), encryption.KmsConnectionConfig()
+    for is_plain in (True, False):
+        wanted = encryption.EncryptionConfiguration(
+            footer_key="f", column_keys={"c": ["question"]}, plaintext_footer=is_plain
+        )
+        table = pa.table({"question": ["q"], "answer": [1]})
+        properties = factory.file_encryption_properties(connection, wanted)
+        with pq.ParquetWriter(
+            tmp_path / "x.parquet", table.schema, encryption_properties=properties
+        ) as writer:
+            writer.write_table(table)
+        assert "x.parquet is encrypted; write it" in refusal(lambda: read_prompts(tmp_path / "x.parquet"))
+
+
+def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path: Path, is_long: bool) -> None:
+    questions = [f"question {number}" for number in range(200)]
+    path = parquet(tmp_path, question=questions, answer=list(range(200)))
+    whole = path.read_bytes()
+    cuts = range(len(whole)) if is_long else [*range(0, len(whole), 97), *range(len(whole) - 12, len(whole))]
+    for cut in cuts:
+        path.write_bytes(whole[:cut])
+        assert "is not a whole Parquet file" in refusal(lambda: read_prompts(path))
+    draw, refused = random.Random(0), 0
+    rounds = 20_000 if is_long else 300
+    for _ in range(rounds):
+        garbled = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            garbled[draw.randrange(len(garbled))] = draw.randrange(256)
+        path.write_bytes(garbled)
+        try:
+            read_prompts(path)
+        except UserError as error:
+            sentence(error)
+            refused += 1
+    print(f"\n  {len(cuts)} cuts; {rounds} files with other bytes, {refused} of them refused", end="")
+
+
+ROW = '{"question":"q","answer":1}'
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"question":"q","answer":1,}', "line 1 is not valid JSON: Expecting property name"),
+        (ROW + ",\n" + ROW, "line 1 is not valid JSON: Extra data"),
+        (ROW + ROW, "line 1 is not valid JSON: Extra data"),
+        (ROW + '\n{"question":"q","ans', "line 2 is not valid JSON: Unterminated string"),
+        ("[" + ROW + ",]", "is not valid JSON: Expecting value"),
+        ('{"question":"q","answer":1,"answer":2}', "the key 'answer' comes twice in an object"),
+        ('{"question":"q","extra_info":{"index":1,"index":2}}', "the key 'index' comes twice in an object"),
+        ('{"question":"q","answer":Infinity}', "'answer' of row 0 (the first is 0) is inf, and it should be text"),
+        ('{"question":"q","answer":-1e999}', "'answer' of row 0 (the first is 0) is -inf"),
+        ('{"question":NaN,"answer":1}', "'question' of row 0 (the first is 0) is empty"),
+        ('{"question":"q","answer":1,"x":' + "[" * DEEP + "]" * DEEP + "}", "nested too deeply"),
+        ('{"question":"q","answer":1,"x":' + '{"a":' * DEEP + "1" + "}" * DEEP + "}", "nested too deeply"),
+        ('{"question":"q","answer":1,"x":' + "[" * 700 + "]" * 700 + "}", "nested too deeply"),
+        ('{"question":"q","answer":' + "9" * 5000 + "}", "is not valid JSON: Exceeds the limit (4300 digits)"),
+        ('{"question":"\\ud800","answer":1}', "line 1 has half of a surrogate pair"),
+        ('{"question":"q","answer":1,"\\uDFFF":1}', "line 1 has half of a surrogate pair"),
+        ('{"question":"\ud800","answer":1}', "is not UTF-8 text"),
+        ("", "has no rows"),
+        ("\n \n", "has no rows"),
+        ("[]", "has no rows"),
+        ("null", "a row must be a JSON object, and this is null"),
+        ("question,answer\n1+1,2\n", "line 1 is not valid JSON"),
+        (b"\x1f\x8b\x08\x00", "is not UTF-8 text"),
+        (ROW.encode("utf-16"), "is not UTF-8 text"),
+        ("PAR1xxxxPAR1", "line 1 is not valid JSON"),
+        ("{" + ",".join(f'"k{n}":1' for n in range(2000)) + "}", "more than 1,000 different keys"),
+        ("\n".join(f'{{"question":"q","k{n}":1}}' for n in range(2000)), "more than 1,000 different keys"),
+        ('{"question":"q","answer":1}\n{"question":"q","answer":{"a":1}}', "'answer' mixes"),
+        ('{"question":"q","answer":true}', "is a bool, and it should be text or a number"),
+        ('{"prompt":[{"role":"user","content":" "}],"answer":1}', "'prompt' of row 0 (the first is 0) is empty"),
+        ('{"prompt":[null],"answer":1}', "is of another form (list)"),
+        ('{"question":"q","extra_info":{"noise_type":"' + "x" * 10**6 + '"}}', "has the noise type 'xxx"),
+        ('{"a\\nb\\u001b[2J":1}', r"its columns are a\nb\x1b[2J"),
+        ('{"question":"q","extra_info":"x"}', "column 'extra_info' holds string, and it should be a struct"),
+    ],
+)  # fmt: skip
+def test_hostile_json_is_refused_in_a_sentence(tmp_path: Path, content: str | bytes, expected: str) -> None:
+    path = jsonl(tmp_path, content)
+    message = refusal(lambda: read_prompts(path))
+    assert expected in message and "x.jsonl" in message
+
+
+UNICODE = ["e\u0301", "\u00e9", "\u202eright to left", "שלום", "👩\u200d👩\u200d👧", "a\u2028b", "a\u2029b", "a\0b",
+           "a\x85b", "\x1b[31mred", "\ufeffmark", "٣", "=cmd|' /C calc'!A0", "../../etc/passwd", "<script>", "a\r\nb",
+           "|x|", "\U0010ffff"]  # fmt: skip
+
+
+def test_text_of_any_kind_comes_back_as_it_was_and_prompts_stay_apart(tmp_path: Path) -> None:
+    rows = [{"prompt_id": text, "question": text, "answer": f"{text}!"} for text in UNICODE]
+    path = jsonl(tmp_path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    prompts = read_prompts(path)
+    assert [p.prompt_id for p in prompts.prompts] == UNICODE
+    assert [p.messages[-1].content for p in prompts.prompts] == UNICODE
+    require_sound(prompts, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "labels"),
+    [
+        (b"\xef\xbb\xbf" + ROW.encode(), ["1"]),
+        (ROW + "\r\n" + ROW + "\r\n", ["1", "1"]),
+        ("\n\n" + ROW + "\n \t\n" + ROW, ["1", "1"]),
+        ('{"question":"q","answer":NaN}', [None]),
+        ('{"question":"q","answer":' + "9" * 40 + "}", ["9" * 40]),
+        ('{"question":"q","answer":1e3}', ["1000"]),
+        ('{"question":"' + "x" * 10_000_000 + '","answer":1}', ["1"]),
+        ('{"question":"q","answer":1,"x":' + "[" * 28 + "]" * 28 + "}", ["1"]),
+        ('{"question":"q","answer":1,"x":' + '{"a":' * 28 + "1" + "}" * 28 + "}", ["1"]),
+        ('{"question":"q","answer":1,"":2}', ["1"]),
+        ('{"question":"\\ud83d\\ude00","answer":1}', ["1"]),
+    ],
+)  # fmt: skip
+def test_what_is_odd_but_means_something_is_read(
+    tmp_path: Path, content: str | bytes, labels: list[str | None]
+) -> None:
+    prompts = read_prompts(jsonl(tmp_path, content))
+    assert [p.given_label for p in prompts.prompts] == labels
+    require_sound(prompts, tmp_path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.just("q"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+TEXTS = st.text(min_size=1, max_size=12)
+MESSAGE_LISTS = st.lists(st.fixed_dictionaries({"role": TEXTS, "content": TEXTS}), max_size=3)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "question": TEXTS,
+            "prompt": MESSAGE_LISTS | TEXTS,
+            "answer": TEXTS | st.integers() | st.floats(),
+            "prompt_id": TEXTS | st.integers() | st.none(),
+            "data_source": TEXTS,
+            "rephrased_prompt": TEXTS | MESSAGE_LISTS | st.none(),
+            "reward_model": st.fixed_dictionaries({}, optional={"ground_truth": TEXTS | st.integers(), "style": JSON}),
+            "extra_info": st.fixed_dictionaries(
+                {}, optional={"index": TEXTS | st.integers(), "noise_type": st.sampled_from(NOISE_TYPES), "x": JSON}
+            ),
+            "other": JSON,
+        },
+    )
+    | st.dictionaries(st.sampled_from(["question", "answer", "prompt", "extra_info", "x"]), JSON, max_size=4),
+    min_size=1,
+    max_size=4,
+)  # fmt: skip
+
+
+def test_any_rows_are_a_data_set_or_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, is_long: bool
+) -> None:
+    folder, read = tmp_path_factory.mktemp("rows"), []
+
+    @settings(max_examples=20_000 if is_long else 120, suppress_health_check=list(HealthCheck))
+    @given(rows=ROWS)
+    def law(rows: list[dict[str, Any]]) -> None:
+        path = jsonl(folder, "".join(json.dumps(row) + "\n" for row in rows))
+        try:
+            prompts = read_prompts(path)
+        except UserError as error:
+            sentence(error)
+            read.append(False)
+            return
+        read.append(True)
+        require_sound(prompts, folder)
+
+    law()
+    print(f"\n  {len(read)} sets of rows, {sum(read)} of them data sets", end="")
+    assert any(read)
+
+
+def test_what_is_no_file_of_data_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe above all, which would be waited for without end."""
+    for name in ("pipe.jsonl", "pipe.parquet"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    (tmp_path / "broken.jsonl").symlink_to("nowhere.jsonl")
+    for name in ("pipe.jsonl", "pipe.parquet", "loop.jsonl", "broken.jsonl"):
+        assert "is no file that can be read as data" in refusal(
+            lambda name=name: read_prompts(tmp_path / name)
+        )
+        assert "is no file" in refusal(lambda name=name: matching_files(str(tmp_path / name)))
+    for source in ["/dev/zero", "x" * 5000, "x" * 5000 + ".jsonl", "~nobody_here/x.jsonl", "a\0b", "[", "x y", "../x",
+                   "http://x/y.parquet", "arithmetic:x", "-x", "a\nb.jsonl", "\udcff", "../..:x", "./x"]:  # fmt: skip
+        refusal(lambda source=source: read_prompts(source))
+
+
+def test_of_a_folder_the_data_files_are_read_and_nothing_else(tmp_path: Path) -> None:
+    jsonl(tmp_path, ROW, "a.jsonl")
+    parquet(tmp_path, "b.parquet", question=["p"], answer=[2])
+    for name in ("c.csv", "_SUCCESS", "._a.parquet", ".hidden.jsonl"):
+        (tmp_path / name).write_text("garbage")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "link.jsonl").symlink_to("nowhere")
+    (tmp_path / "sub.jsonl").mkdir()
+    assert [p.given_label for p in read_prompts(tmp_path).prompts] == ["1", "2"]
+    assert read_table(matching_files(str(tmp_path / "*.jsonl"))).num_rows == 1
+
+
+# Benchmarks of one's own ------------------------------------------------------------------------------------------
+
+OWN = {"name": "mine", "source": {"file": "x.parquet"}, "fields": {"problem": "question", "answer": "answer"}}
+WRONG: list[Any] = [None, True, "", " ", "x", -1, 0, 1.5, NAN, INF, 10**30, [], {}, [None], {"a": 1}, "../../x", "a\nb",
+                    "x" * 500, "{problem}{choices}", "{problem!r}", "{problem.__class__}", "\0"]  # fmt: skip
+KEYS = [
+    *((key,) for key in (*Benchmark.model_fields, "base", "x")),
+    *(("source", key) for key in (*HubSource.model_fields, "file", "task")),
+    *(("fields", key) for key in Fields.model_fields),
+]
+
+
+def test_a_benchmark_takes_what_a_key_means_and_refuses_all_else(tmp_path: Path, is_long: bool) -> None:
+    parquet(tmp_path, question=TYPES["text"], answer=TYPES["int64"])
+    for path in KEYS:
+        for value in WRONG if is_long else WRONG[::4]:
+            tree: dict[str, Any] = json.loads(json.dumps(OWN))
+            inner = tree if len(path) == 1 else tree[path[0]]
+            inner[path[-1]] = value
+            file = jsonl(tmp_path, dump_yaml(tree).encode("utf-8", "surrogatepass"), "mine.yaml")
+            try:
+                benchmark = read_benchmark(file)
+                assert Path(benchmark.name).name == benchmark.name
+                load_problems(benchmark)
+            except UserError as error:
+                sentence(error)
+    for name in ("x" * 5000, "~nobody/x.yaml", "/dev/zero", "", "a\0b", "../x", "."):
+        refusal(lambda name=name: choose(name))
+
+
+def test_options_of_any_type_are_understood_or_refused(tmp_path: Path, is_long: bool) -> None:
+    tree = OWN | {"grader": "choice", "prompt": "{problem}\n{choices}", "problems": 3}
+    for choices in ("options", ["options", "other"]):
+        tree["fields"] = {"problem": "question", "answer": "answer", "choices": choices, "id": "id"}
+        file = jsonl(tmp_path, dump_yaml(tree), "mine.yaml")
+        for column in ("options", "question", "answer", "id"):
+            for name in TYPES if is_long else BRIEFLY[::2]:
+                columns = {"question": TYPES["text"], "answer": pa.array(["A", "B", "A"]), "other": TYPES["text"],
+                           "options": pa.array([["x", "y"]] * 3), "id": TYPES["text"], column: TYPES[name]}  # fmt: skip
+                parquet(tmp_path, **columns)
+                try:
+                    problems = load_problems(read_benchmark(file))
+                except UserError as error:
+                    sentence(error)
+                    continue
+                assert all(problem.gold in ("A", "B") for problem in problems)
+
+
+# The commands -----------------------------------------------------------------------------------------------------
+
+
+def olr(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+@pytest.mark.slow
+def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    rows = [{"prompt_id": text, "question": f"{text}{100 + k}+{200 + k}=", "answer": f"{300 + 2 * k}"}
+            for k, text in enumerate(UNICODE)]  # fmt: skip
+    jsonl(home, "".join(json.dumps(row) + "\n" for row in rows), "hostile.jsonl")
+    before = set(tmp_path.rglob("*"))
+    settings = ["data.train=hostile.jsonl", "data.test=null", "data.extractor=reversed_digits", "train.epochs=2",
+                "train.prompts_per_step=9", "train.mini_batch_prompts=9", "train.rollouts_per_prompt=4",
+                "train.max_new_tokens=5", "engine.threads=1", "method.warmup_epochs=1"]  # fmt: skip
+    options = [part for setting in settings for part in ("--set", setting)]
+    for command in (
+        ("train", "laptop/quickstart", "--run-dir", "run", *options),
+        ("replay", "run", "--out", "labels.parquet"),
+        ("audit", "run", "--export", "repaired.jsonl"),
+        ("analyze", "run", "--report", "--figure", "dynamics"),
+        ("inject-noise", "--dataset", "hostile.jsonl", "--type", "active", "--ratio", "0.5"),
+    ):
+        status, output = olr(*command)
+        assert status == 0, (command, output[-500:])
+        assert all(line.isprintable() for line in output.split("\n")), command
+    made = set(tmp_path.rglob("*")) - before
+    assert {path.relative_to(home).parts[0] for path in made} == {
+        "run", "labels.parquet", "repaired.jsonl", "data"
+    }  # fmt: skip
+    assert [p.prompt_id for p in read_prompts("repaired.jsonl").prompts] == UNICODE
+
+
+def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, '{"a\\nb\\u001b[2J":1}')
+    for command in (
+        ("inject-noise", "--dataset", path, "--type", "active", "--ratio", "0.5"),
+        ("train", "laptop/quickstart", "--set", f"data.train={path}", "--dry-run"),
+        ("audit", path),
+        ("replay", path),
+        ("evaluate", "builtin:addition-easier", "--data", path, "--benchmarks", "math500"),
+    ):
+        status, output = olr(*command)
+        assert status == 2 and output.startswith("Error: "), (command, output)
+        assert output.strip().isprintable()
+
+
+_MEASURED = """
+import resource, sys, time
+from olr_cli.data.training import training_prompts
+from olr_cli.recipe_files import load_recipe
+begun = time.monotonic()
+recipe = load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}", "noise={type: active, ratio: 0.3}"])
+prompts = training_prompts(recipe)
+print(len(prompts), sum(p.is_marked for p in prompts.prompts), prompts.digest[:8])
+"""
+
+
+@pytest.mark.slow
+def test_a_million_rows_fit(tmp_path: Path, is_long: bool) -> None:
+    """Prompts in the interchange format, through `olr inject-noise` and into a training run; memory is linear."""
+    rows = 1_000_000 if is_long else 10_000
+    system = {
+        "role": "system",
+        "content": "Let's think step by step and output the final answer within \\boxed{}.",
+    }
+    prompts = [[system, {"role": "user", "content": f"What is {n} plus {n % 997}, on a day like any other?"}]
+               for n in range(rows)]  # fmt: skip
+    path = parquet(
+        tmp_path,
+        data_source=pa.array(["sums"] * rows),
+        prompt=pa.array(prompts),
+        reward_model=pa.array([{"ground_truth": str(n + n % 997), "style": "rule"} for n in range(rows)]),
+        extra_info=pa.array([{"index": n, "split": "train"} for n in range(rows)]),
+    )
+    del prompts
+    inject_ = [
+        "-m",
+        "olr_cli",
+        "inject-noise",
+        "--dataset",
+        path,
+        "--type",
+        "mixed",
+        "--ratio",
+        "0.3",
+        "--out",
+    ]
+    commands: dict[str, list[object]] = {
+        "olr inject-noise to Parquet": [*inject_, tmp_path / "noisy.parquet"],
+        "olr inject-noise to JSON Lines": [*inject_, tmp_path / "noisy.jsonl"],
+        "load for olr train": ["-c", _MEASURED, path],
+    }
+    if is_long:
+        commands |= _of_histories(tmp_path, rows)
+    for name, command in list(commands.items())[: None if is_long else 1]:
+        begun = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, *map(str, command)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            preexec_fn=_in_eight_gigabytes,
+        )
+        assert done.returncode == 0, done.stderr[-500:]
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        print(f"\n  {rows:,} rows, {name}: {time.monotonic() - begun:.0f} s, at most {peak:.1f} GiB", end="")
+    noisy = pq.read_table(tmp_path / "noisy.parquet", columns=["extra_info"])["extra_info"].to_pylist()
+    assert sum(row["noise_type"] != "clean" for row in noisy) == rows * 3 // 10
+    if is_long:
+        begun = time.monotonic()
+        assert len(read_prompts(tmp_path / "noisy.jsonl")) == rows
+        print(f"\n  {rows:,} rows of JSON Lines read: {time.monotonic() - begun:.0f} s", end="")
+
+
+def _of_histories(folder: Path, rows: int) -> dict[str, list[object]]:
+    """Commands on a table of as many rollouts, 8 of each prompt at each of 5 visits."""
+    path = parquet(
+        folder,
+        "rollouts.parquet",
+        prompt_id=[float(n // 40) for n in range(rows)],
+        visit=[n // 8 % 5 for n in range(rows)],
+        response=[f"so it is \\boxed{{{n % 8 * n % 3}}}" for n in range(rows)],
+        given_label=[n // 40 % 3 for n in range(rows)],
+    )
+    return {
+        "olr replay of rollouts": ["-m", "olr_cli", "replay", path, "--out", folder / "labels.parquet"],
+        "olr audit of rollouts": ["-m", "olr_cli", "audit", path, "--out", folder / "audit.parquet"],
+    }
+
+
+def _in_eight_gigabytes() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))

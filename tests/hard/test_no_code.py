@@ -1,0 +1,468 @@
+"""Nothing evaluates text as code: what the package calls, and what models, templates, answers and pickles may try."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import dynamic_module_utils
+from typer.testing import CliRunner
+
+from olr_cli.answers import EXTRACTORS, Judge, extract
+from olr_cli.cli import app
+from olr_cli.data.hub import HubId, load_hub_table
+from olr_cli.data.prompts import Message
+from olr_cli.engines import prompt_text
+from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
+from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.openrlhf.flags import REFUSED, arguments
+from olr_cli.engines.openrlhf.model import StartingModel
+from olr_cli.errors import UserError
+from olr_cli.evaluation.backends.vllm_backend import _read_model
+from olr_cli.evaluation.targets import load_tokenizer
+from olr_cli.recipe import flatten
+from olr_cli.recipe_files import validate
+
+PACKAGE = Path(prompt_text.__file__).parents[1]
+
+# What the package calls ---------------------------------------------------------------------------------------------
+
+FORBIDDEN = {
+    "eval", "exec", "compile", "__import__", "input", "breakpoint", "types.FunctionType", "code.interact",
+    "os.system", "os.popen", "os.execv", "os.execve", "os.execvp", "os.spawnv", "pty.spawn",
+    "runpy.run_module", "runpy.run_path", "import_module", "importlib.import_module", "exec_module",
+    "spec_from_file_location", "pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads",
+    "shelve.open", "dill.load", "dill.loads", "joblib.load", "cloudpickle.loads", "pandas.read_pickle",
+    "load_from_disk", "yaml.load", "yaml.unsafe_load", "sympify", "sympy.sympify", "parse_expr", "sympy.parse_expr",
+    "parse_latex", "sympy.S", "lambdify", "sympy.lambdify", "Template", "jinja2.Template", "Environment",
+}  # fmt: skip
+FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "pty", "code", "yaml"}
+ALLOWED = {
+    (
+        "engines/openrlhf/flags.py",
+        "exec",
+    ): "statements of the installed OpenRLHF that make its parser; no user's text",
+    ("engines/openrlhf/flags.py", "compile"): "the same statements",
+    ("engines/openrlhf/job.py", "runpy.run_module"): "OpenRLHF's own command line",
+    ("engines/openrlhf/importing.py", "exec_module"): "the import of an installed module, which it wraps",
+    (
+        "analysis/figures.py",
+        "import_module",
+    ): "modules of the package itself, named in its registry of figures",
+    (
+        "analysis/report/drawings.py",
+        "import_module",
+    ): "modules of the package itself, named in its registry of figures",
+}
+"""Every place that may do what the scan looks for, and why."""
+
+
+@functools.cache
+def calls() -> list[tuple[str, ast.Call, str]]:
+    """Every call in the package: the file, the call, and what is called as it is written."""
+    return [
+        (file.relative_to(PACKAGE).as_posix(), node, ast.unparse(node.func))
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+
+
+def keywords(call: ast.Call) -> dict[str | None, str]:
+    return {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+
+
+def test_the_package_evaluates_no_text_but_where_it_is_listed_why() -> None:
+    found = set()
+    for file, _, called in calls():
+        last = called.rpartition(".")[2]
+        for name in (called, last) if last in ("exec_module", "import_module") else (called,):
+            if name in FORBIDDEN:
+                found.add((file, name))
+    assert found == set(ALLOWED)
+
+
+def test_no_module_that_makes_objects_of_text_is_imported() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not FORBIDDEN_MODULES & set(names), file
+
+
+def test_every_loader_is_told_to_take_data_only() -> None:
+    """torch.load, numpy.load, YAML's readers, processes without a shell, and models without their code."""
+    loaders = 0
+    for file, call, called in calls():
+        given_ = keywords(call)
+        place = f"{file}:{call.lineno}: {ast.unparse(call)[:100]}"
+        if called == "torch.load":
+            assert given_["weights_only"] == "True", place
+        elif called in ("np.load", "numpy.load"):
+            assert given_.get("allow_pickle", "False") == "False", place
+        elif called == "YAML":
+            assert not call.args and given_ in ({}, {"typ": "'safe'", "pure": "True"}), place
+        elif called.startswith("subprocess.") or called == "Popen":
+            assert given_.get("shell", "False") == "False", place
+        elif called.endswith(".from_pretrained") and not called.startswith("GenerationConfig"):
+            loaders += 1
+            if file.startswith("engines/local/builtin"):
+                continue  # the package's own
+            told = given_.get("trust_remote_code", given_.get(None, ""))
+            assert told in ("trust_remote_code", "remote"), place
+        elif called.endswith("load_dataset"):
+            assert "trust_remote_code" not in given_, place
+    assert loaders >= 6
+
+
+def test_code_is_trusted_only_where_a_recipe_or_an_option_says_so() -> None:
+    for file, call, _ in calls():
+        for name, value in keywords(call).items():
+            if name == "trust_remote_code":
+                assert value in ("trust_remote_code", "recipe.model.trust_remote_code"), (
+                    f"{file}:{call.lineno}"
+                )
+    for file in PACKAGE.rglob("*.py"):
+        assert "trust_remote_code=True" not in file.read_text(encoding="utf-8").replace(
+            "`trust_remote_code=True`", ""
+        ), file
+
+
+# Code that comes with a model ---------------------------------------------------------------------------------------
+
+CODE = """
+from pathlib import Path
+from transformers import PreTrainedTokenizerFast, ProcessorMixin, Qwen3Config, Qwen3ForCausalLM
+
+Path({mark!r}).touch()
+
+class Config(Qwen3Config):
+    pass
+
+class Model(Qwen3ForCausalLM):
+    config_class = Qwen3Config
+
+class Tokenizer(PreTrainedTokenizerFast):
+    pass
+
+class Processor(ProcessorMixin):
+    pass
+
+def generate(model, *_, **__):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where transformers keeps the code of models, for one test."""
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("sys.path", sys.path[:])
+    yield
+    for name in [name for name in sys.modules if name.startswith("transformers_modules")]:
+        del sys.modules[name]
+
+
+def change(file: Path, **values: Any) -> None:
+    before = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(before | values))
+
+
+def model_with_code(folder: Path, where: str) -> Path:
+    """A built-in policy that says that code beside it is part of it; the code leaves a mark when it is run."""
+    model = Path(shutil.copytree(policy_path("addition-easier"), folder / where))
+    code = CODE.format(mark=str(folder / "ran"))
+    match where:
+        case "config":
+            change(model / "config.json", auto_map={"AutoConfig": "odd.Config"})
+        case "unknown config":
+            change(model / "config.json", auto_map={"AutoConfig": "odd.Config"}, model_type="odd")
+        case "weights":
+            change(model / "config.json", auto_map={"AutoModelForCausalLM": "odd.Model"})
+        case "tokenizer":
+            change(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["odd.Tokenizer"] * 2})
+        case "processor":
+            change(model / "config.json", vision_config={})
+            change(
+                model / "processor_config.json",
+                auto_map={"AutoProcessor": "odd.Processor"},
+                processor_class="X",
+            )
+        case "generation":
+            (model / "custom_generate").mkdir()
+            (model / "custom_generate" / "generate.py").write_text(code)
+    (model / "odd.py").write_text(code)
+    return model
+
+
+WHERE = ("config", "unknown config", "weights", "tokenizer", "processor", "generation")
+LOADERS: dict[str, Callable[[Path], object]] = {
+    "training": lambda model: Policy.load(model, device="cpu"),
+    "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False),
+    "vllm": lambda model: _read_model(str(model), {"trust_remote_code": False}),
+    "show": lambda model: load_tokenizer(str(model), trust_remote_code=False),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path, where: str, loader: str) -> None:
+    model = model_with_code(tmp_path, where)
+    try:
+        LOADERS[loader](model)
+        assert loader != "openrlhf"  # which would run it later
+    except UserError as error:
+        assert "trust" in str(error)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_it_is_run_where_it_is_trusted(tmp_path: Path) -> None:
+    """Or the test above would show nothing."""
+    Policy.load(model_with_code(tmp_path, "weights"), device="cpu", trust_remote_code=True)
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("where", ["weights", "generation"])
+def test_a_command_runs_it_only_when_told_so(tmp_path: Path, where: str) -> None:
+    model = model_with_code(tmp_path, where)
+    arguments_ = ["train", "laptop/quickstart", "--dry-run", "--set", f"model.path={model}", "--set", "data.limit=4",
+                  "--set", "data.test=null"]  # fmt: skip
+    assert CliRunner().invoke(app, arguments_).exit_code == 0
+    assert not (tmp_path / "ran").exists()
+    arguments_ += ["--set", "model.trust_remote_code=true"]
+    assert CliRunner().invoke(app, arguments_).exit_code == 0
+    assert (tmp_path / "ran").exists()
+
+
+_IN_A_JOB = """
+import os, sys
+from olr_cli.engines.openrlhf import set_up
+os.environ |= set_up.environment(trusts_code=sys.argv[1] == "1", device="cuda")
+set_up.set_up()
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+for model in sys.argv[2:]:  # as OpenRLHF loads them
+    for auto in (AutoConfig, AutoTokenizer, AutoModelForCausalLM):
+        try:
+            auto.from_pretrained(model, trust_remote_code=True)
+        except Exception as error:
+            print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_of_an_openrlhf_job_runs_it_only_if_the_recipe_trusts_it(
+    tmp_path: Path, is_long: bool
+) -> None:
+    places = ("weights", "tokenizer", "generation")
+    for is_trusted in (False, True) if is_long else (False,):
+        folders = [tmp_path / f"{number}-{is_trusted}" for number, _ in enumerate(places)]
+        for folder in folders:
+            folder.mkdir()
+        models = [str(model_with_code(*each)) for each in zip(folders, places, strict=True)]
+        told = subprocess.run(
+            [sys.executable, "-c", _IN_A_JOB, str(int(is_trusted)), *models],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
+        )
+        assert [(folder / "ran").exists() for folder in folders] == [is_trusted] * len(places)
+        refused = told.stdout.count("UserError the model comes with code of its own")
+        assert refused == (0 if is_trusted else len(places))
+
+
+def test_a_model_with_garbled_files_is_refused_in_a_sentence(tmp_path: Path, is_long: bool) -> None:
+    model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
+    draw, refused, rounds = random.Random(0), 0, 200 if is_long else 3
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        whole = (model / name).read_bytes()
+        for number in range(rounds):
+            garbled = bytearray(whole)
+            for _ in range(draw.randint(1, 4)):  # where the files say what they are
+                garbled[draw.randrange(min(len(whole), 3000))] = draw.randrange(32, 127)
+            (model / name).write_bytes(garbled[: draw.randrange(len(whole)) if number % 10 == 0 else None])
+            for load in (LOADERS["training"], LOADERS["openrlhf"]):
+                try:
+                    load(model)
+                except UserError as error:
+                    assert str(error).isprintable()
+                    refused += 1
+        (model / name).write_bytes(whole)
+    assert refused
+    print(f"\n  {rounds * 8} readings of garbled models, {refused} refused", end="")
+
+
+# Pickles ------------------------------------------------------------------------------------------------------------
+
+
+class Bomb:
+    """Unpickled, it leaves a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self._mark,)
+
+
+def test_a_bomb_goes_off_where_pickles_are_read(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "ran")))
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt", "consolidated.00.pth"])
+@pytest.mark.parametrize("loader", ["training", "openrlhf", "vllm"])
+def test_weights_that_are_pickles_are_refused_and_not_read(tmp_path: Path, name: str, loader: str) -> None:
+    model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
+    (model / "model.safetensors").unlink()
+    torch.save({"weight": Bomb(tmp_path / "ran")}, model / name)
+    with pytest.raises(
+        UserError, match=rf"has no safetensors weights but {name}.*convert it once"
+    ) as refused:
+        LOADERS[loader](model)
+    assert str(refused.value).isprintable()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_whose_optimiser_is_a_bomb_does_not_go_off(tmp_path: Path) -> None:
+    tiny = ["data.limit=4", "data.test=null", "train.prompts_per_step=2", "train.mini_batch_prompts=2",
+            "train.epochs=2", "train.rollouts_per_prompt=2", "train.max_new_tokens=4",
+            "train.checkpoint_every=1"]  # fmt: skip
+    options = [part for setting in tiny for part in ("--set", setting)]
+    command = ["train", "laptop/quickstart", *options, "--run-dir", str(tmp_path / "run")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    before_last, last = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
+    shutil.rmtree(last)  # or there would be nothing left to train
+    torch.save({"state": Bomb(tmp_path / "ran")}, before_last / "optimizer.pt")
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"finished"', '"interrupted"'))
+    result = CliRunner().invoke(app, [*command, "--resume"])
+    assert result.exit_code != 0
+    assert not (tmp_path / "ran").exists()
+
+
+# Chat templates -----------------------------------------------------------------------------------------------------
+
+TEMPLATES = [
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__.os.popen('touch MARK').read() }}",
+    "{{ self.__init__.__globals__ }}",
+    "{{ lipsum.__globals__['os'].system('touch MARK') }}",
+    "{{ strftime_now.__globals__['__builtins__']['open']('MARK', 'w') }}",
+    "{{ '{0.__class__.__mro__}'.format(1) }}",
+    "{{ messages.append(1) }}",
+    "{% set _ = messages.pop() %}",
+    "{{ messages[0].update({'content': 'x'}) }}",
+    "{{ raise_exception('no such role') }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}",
+    "{% extends '/etc/passwd' %}",
+    "{{ range(10 ** 9) | list }}",
+    "{{ 1 / 0 }}",
+    "{{ 1 + 'a' }}",
+    "{{ nowhere.x }}",
+    "{{ messages[7].content }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{% nonsense %}",
+    "{{ '\\ud800' }}",
+    5,
+    ["a"],
+    {"other": "x"},
+]
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=str)
+def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path: Path, template: Any) -> None:
+    tokenizer = build_tokenizer(64)
+    mark = tmp_path / "ran"
+    tokenizer.chat_template = template.replace("MARK", str(mark)) if isinstance(template, str) else template
+    with pytest.raises(UserError, match="the model's chat template") as refused:
+        prompt_text.render(tokenizer, [Message("user", "1+1")])
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 700
+    assert not mark.exists()
+
+
+def test_templates_run_in_the_sandbox_that_changes_nothing() -> None:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    assert isinstance(_compile_jinja_template("x").environment, ImmutableSandboxedEnvironment)
+
+
+# Answers and settings -----------------------------------------------------------------------------------------------
+
+CALLS = [
+    "__import__('os').system('touch {mark}')",
+    "open('{mark}', 'w')",
+    "().__class__.__bases__[0].__subclasses__()[0]('{mark}')",
+    "exec(\"open('{mark}', 'w')\")",
+    "Symbol('x').func(eval('open(\"{mark}\", \"w\")'))",
+    "\\text{{open('{mark}','w')}}",
+    "\\operatorname{{eval}}(open('{mark}','w'))",
+    "lambda: open('{mark}', 'w')",
+    "\\input{{{mark}}}",
+    "\\write18{{touch {mark}}}",
+    "{{{{ cycler.__init__.__globals__.os.system('touch {mark}') }}}}",
+    "$(touch {mark})",
+    "`touch {mark}`",
+    "1; import os; os.system('touch {mark}')",
+    "!!python/object/apply:os.system ['touch {mark}']",
+]
+
+
+def test_no_answer_is_run(tmp_path: Path) -> None:
+    """Through every extractor and the verifier, as an answer and as the label."""
+    mark = tmp_path / "ran"
+    texts = [call.format(mark=mark) for call in CALLS]
+    responses = [*texts, *(f"so it is \\boxed{{{text}}}" for text in texts), *(f"${text}$" for text in texts)]
+    read = {extract(response, name) for response in responses for name in EXTRACTORS}
+    answers = sorted({answer for answer in read if answer is not None} | set(texts))
+    with Judge() as judge:
+        for classes in judge.classify([[answer, "4", answers[0]] for answer in answers]):
+            assert classes is not None
+    assert not mark.exists() and not Path("ran").exists()
+
+
+WORDS = (
+    st.text(max_size=12) | st.sampled_from([f"--{name}" for name in REFUSED]) | st.integers() | st.booleans()
+)
+FLAGS = st.dictionaries(
+    st.sampled_from(["actor.optim", "ds.tensor_parallel_size", "x.y"]), WORDS | st.lists(WORDS, max_size=3)
+)
+
+
+@given(flags=FLAGS)
+def test_no_value_of_a_flag_is_a_flag_of_its_own_on_openrlhfs_command_line(flags: dict[str, Any]) -> None:
+    """OpenRLHF loads some of its flags' files as code; those are refused by name, and values cannot name them."""
+    try:
+        recipe = validate({"engine": {"name": "openrlhf", "flags": flags}}, "x")
+    except UserError:
+        return
+    words = arguments(flatten(recipe.engine.plain()["flags"]))
+    assert {word for word in words if word.startswith("--")} <= {f"--{name}" for name in flatten(flags)}
+
+
+def test_a_datasets_package_that_runs_scripts_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import ModuleType
+
+    old = ModuleType("datasets")
+    old.__version__ = "3.6.0"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", old)
+    with pytest.raises(UserError, match="can run code that comes with a data set"):
+        load_hub_table(HubId("org/name", None, None, None), "train")
