@@ -10,9 +10,14 @@ from pathlib import Path
 
 from olr_cli.errors import UserError
 
-_USERS_TO_MEND = {
+_NO_ROOM = {
     errno.ENOSPC: "the disk is full; make room and try again",
     errno.EDQUOT: "your disk quota is used up; make room and try again",
+    errno.EFBIG: "files may not get that large here; raise the limit (ulimit -f) or choose another place",
+    errno.EIO: "the disk reports an error; check it, or choose another place",
+}
+_USERS_TO_MEND = {
+    **_NO_ROOM,
     errno.EEXIST: "there is a file where a folder is needed; choose another place",
     errno.ENOTDIR: "there is a file where a folder is needed; choose another place",
     errno.EISDIR: "there is a folder of that name; choose another name",
@@ -35,6 +40,15 @@ def writing(target: Path) -> Iterator[None]:
         raise UserError(f"{target} could not be written: {remedy}") from error
 
 
+def told_of_output(error: OSError) -> str | None:
+    """A sentence for the user if standard output could not take what was printed; None of any other error.
+
+    It has no name that the error could tell, and what has one is guarded by `writing` where it is written.
+    """
+    remedy = None if error.filename is not None else _NO_ROOM.get(error.errno or 0)
+    return None if remedy is None else f"standard output could not be written: {remedy}"
+
+
 def error_number(error: BaseException) -> int:
     """The system's error number behind an exception, 0 if there is none.
 
@@ -46,7 +60,7 @@ def error_number(error: BaseException) -> int:
         if isinstance(link, OSError) and link.errno:
             return link.errno
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    told = (number for number in (errno.ENOSPC, errno.EDQUOT) if os.strerror(number) in str(error))
+    told = (number for number in _NO_ROOM if os.strerror(number) in str(error))
     return next(told, 0)
 
 

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.files import writing
+from olr_cli.files import told_of_output, writing
 
 
 def fail(number):
@@ -16,6 +16,8 @@ def fail(number):
     ("number", "remedy"),
     [
         (errno.ENOSPC, "make room"),
+        (errno.EFBIG, "ulimit -f"),
+        (errno.EIO, "the disk reports an error"),
         (errno.EISDIR, "there is a folder of that name"),
         (errno.ENAMETOOLONG, "choose a shorter one"),
     ],
@@ -39,3 +41,11 @@ def test_an_error_cut_off_from_the_disks_is_its_own(tmp_path):
             fail(errno.ENOSPC)
         except OSError:
             raise KeyError from None
+
+
+def test_standard_output_is_named_where_an_error_names_no_file():
+    assert told_of_output(OSError(errno.ENOSPC, "no space left")).startswith(
+        "standard output could not be written"
+    )
+    assert told_of_output(OSError(errno.ENOSPC, "no space left", "a file")) is None
+    assert told_of_output(OSError(errno.ENOENT, "no such file")) is None

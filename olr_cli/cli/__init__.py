@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from olr_cli.cli import analyze, audit, evaluate, inject_noise, make_policy, recipes, replay, rollouts, train
-from olr_cli.cli.errors import ends_well
+from olr_cli.cli.errors import ends_well, program
 
 app = typer.Typer(
     name="olr",
@@ -49,4 +49,5 @@ def main() -> None:
     """Entry point of the `olr` command."""
     # A package that OpenRLHF needs makes torch warn at every start.
     warnings.filterwarnings("ignore", message="The pynvml package is deprecated")
-    app()
+    with program():
+        app()

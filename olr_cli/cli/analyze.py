@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from olr_cli.cli.completion import figures, tables
+
 if TYPE_CHECKING:
     from olr_cli.analysis.request import Findings
     from olr_cli.analysis.tables.printing import AnyTable
@@ -27,6 +29,7 @@ def analyze(
         list[str] | None,
         typer.Option(
             "--figure",
+            autocompletion=figures,
             help="coherence, dynamics, composition, ablation (runs under several method.criteria), sensitivity (runs"
             " under several slope thresholds or warm-ups), cost (time of a step by part), theory (its"
             " quantities, measured), phase (the theory's regions,"
@@ -37,6 +40,7 @@ def analyze(
         str | None,
         typer.Option(
             "--table",
+            autocompletion=tables,
             help="arms: arms compared, paired by seed (by default with several arms); or one of the paper's:"
             " noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity, ablation,"
             " cost; or theory: what the paper's theory assumes and predicts, measured.",

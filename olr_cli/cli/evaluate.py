@@ -167,7 +167,7 @@ def _evaluate(
     from olr_cli.evaluation.progress import choose_progress
     from olr_cli.evaluation.reference import check_reference
     from olr_cli.evaluation.targets import default_benchmarks, origin, targets
-    from olr_cli.runs.interrupts import Interrupted
+    from olr_cli.runs.interrupts import Interrupted, exit_status
 
     found = targets(model, checkpoints, out)
     check_reference(compare, found)
@@ -191,7 +191,7 @@ def _evaluate(
                 f"What is done is in {target.folder}" if target.folder.exists() else "Nothing is stored yet"
             )
             typer.echo(f"Stopped. {there}; the same command goes on.", err=True)
-            raise typer.Exit(stop.exit_status if isinstance(stop, Interrupted) else 130) from None
+            raise typer.Exit(exit_status(stop)) from None
         finally:
             progress.stop()
     note = mixture_note(origin(model))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,9 +129,12 @@ def _sample(
         if read_manifest(path)["status"] == "finished":
             typer.echo(f"{path} is finished; nothing to resume.")
             return
-    path = path or unused_run_path(recipe.name)
+    words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
+    if path is None:
+        path = unused_run_path(recipe.name)
+        words += ["--run-dir", str(path)]
     progress = choose_progress(as_json=as_json, table=ROLLOUTS)
-    with shown_until_stopped(progress, path, f"the same command with --resume --run-dir {path} goes on."):
+    with shown_until_stopped(progress, path, words, kept_at_once="complete step"):
         make_engine = partial(RolloutEngine, backend=backend)
         launch(recipe, path, make_engine, progress, kind="rollouts", resume=resume)
     for line in rollouts_summary(path, mixture_note(origin(model))):

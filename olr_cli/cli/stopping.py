@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,28 +15,38 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def shown_until_stopped(progress: Progress, path: Path, goes_on: str) -> Iterator[None]:
-    """End the display with the block; after Ctrl-C or SIGTERM say where everything is, and exit with 130 or 143.
+def shown_until_stopped(
+    progress: Progress, path: Path, words: Sequence[str], *, kept_at_once: str = "checkpoint"
+) -> Iterator[None]:
+    """End the display with the block; if the run is stopped, say where everything is and how it is continued.
 
     Args:
         progress: the display.
         path: the run directory.
-        goes_on: the end of the sentence: how the run is continued.
+        words: the command that continues the run.
+        kept_at_once: what is the last that needn't be done again if the run could not wait for the end of a step.
 
     Raises:
-        Exit: the run was stopped, or the engine's own process failed.
+        Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.
     """
     from olr_cli.engines.run import EngineFailed
-    from olr_cli.runs.interrupts import Interrupted
+    from olr_cli.runs.interrupts import Interrupted, exit_status
 
     try:
         yield
-    except Interrupted as stop:
+    except (Interrupted, KeyboardInterrupt, BrokenPipeError) as stop:
         progress.stop()  # before the sentence, which would end up in the progress bar
-        typer.echo(f"Stopped. Everything up to the last complete step is in {path}; {goes_on}", err=True)
-        raise typer.Exit(stop.exit_status) from None
+        kept = "complete step" if isinstance(stop, Interrupted) else kept_at_once
+        typer.echo(f"Stopped. {_where_to_go_on(path, kept, words)}", err=True)
+        raise typer.Exit(exit_status(stop)) from None
     except EngineFailed as failure:
         typer.echo(f"Error: {failure}", err=True)
         raise typer.Exit(1) from None
     finally:
         progress.stop()
+
+
+def _where_to_go_on(path: Path, kept: str, words: Sequence[str]) -> str:
+    if not (path / "manifest.json").exists():
+        return "Nothing is written yet; the same command starts anew."
+    return f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"

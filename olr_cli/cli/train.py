@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from olr_cli.cli.completion import recipe_names
 from olr_cli.cli.options import Settings
 from olr_cli.cli.stopping import shown_until_stopped
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of one that comes with olr.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe file, or the name of one that comes with olr.", autocompletion=recipe_names
+        ),
+    ],
     set_: Settings = None,
     run_dir: Annotated[
         Path | None,
@@ -100,8 +106,8 @@ def _train_one(
             typer.echo(f"{path} is finished; nothing to resume.")
             return
     progress = choose_progress(as_json=as_json)
-    goes_on = f"continue with olr train {path / 'recipe.yaml'} --resume --run-dir {path}"
-    with shown_until_stopped(progress, path, goes_on):
+    words = ["olr", "train", str(path / "recipe.yaml"), "--resume", "--run-dir", str(path)]
+    with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     for line in run_summary(path):
         progress.say(line)

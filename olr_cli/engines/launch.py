@@ -172,7 +172,7 @@ def launch(
         try:
             found = engine.train(run)
         except BaseException as error:
-            stopped = isinstance(error, Interrupted | KeyboardInterrupt)
+            stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError):
                 end_attempt(path, "interrupted" if stopped else "failed")

@@ -7,7 +7,13 @@ from pathlib import Path
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.recipe import Recipe, changed_keys
-from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished
+from olr_cli.runs.checkpoints import (
+    checkpoint_path,
+    checkpoint_steps,
+    damage_of,
+    drop_unfinished,
+    remove_checkpoint,
+)
 from olr_cli.runs.directory import Kind, drop_leftovers, read_manifest, read_recipe, require_kind, versions
 from olr_cli.runs.metrics import drop_metrics_after, read_metrics
 from olr_cli.runs.progress import Progress
@@ -93,14 +99,18 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
 def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     """Bring a run back to the step from which it can go on; returns that step, 0 if it starts anew.
 
-    Training goes on from its last checkpoint. Rollouts need none: each is a function of what it is for.
+    Training goes on from its last checkpoint that is whole. Rollouts need none: each is a function of what it is for.
 
     Raises:
-        UserError: shards, checkpoints or metrics have gone since; nothing was removed.
+        UserError: shards, checkpoints or metrics have gone since, or no checkpoint is whole; nothing was removed.
     """
-    done = max(checkpoint_steps(path), default=0) if kind == "training" else _recorded(path)
+    damaged = _damaged_checkpoints(path) if kind == "training" else {}
+    checkpoints = set(checkpoint_steps(path)) - damaged.keys()
+    done = max(checkpoints, default=0) if kind == "training" else _recorded(path)
     last = newest_shard(path)
-    _require_whole(path, kind, done, last)
+    _require_whole(path, kind, done, last, newest=max([done, *damaged]))
+    for step, reason in damaged.items():
+        progress.say(f"Warning: {checkpoint_path(path, step)} is damaged ({reason}) and is removed.")
     steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
     progress.say(f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}.")
     drop_leftovers(path)
@@ -108,7 +118,27 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     RunStore(path).drop_after(done)
     # A run that starts anew does so with the line of step 0 too.
     drop_metrics_after(path, done if done else -1)
+    for step in (
+        damaged
+    ):  # last: as long as steps after `done` are there, it is no sign of checkpoints that have gone
+        remove_checkpoint(path, step)
     return done
+
+
+def _damaged_checkpoints(path: Path) -> dict[int, str]:
+    """The newest checkpoints, down to one that is whole: the step, and what is wrong."""
+    found: dict[int, str] = {}
+    for step in reversed(checkpoint_steps(path)):
+        reason = damage_of(checkpoint_path(path, step))
+        if reason is None:
+            return found
+        found[step] = reason
+    if found:
+        raise UserError(
+            f"no checkpoint of {path} is whole ({checkpoint_path(path, max(found))}: {found[max(found)]}); restore one"
+            " from a copy, or start a new run in another --run-dir"
+        )
+    return found
 
 
 def _recorded(path: Path) -> int:
@@ -117,11 +147,18 @@ def _recorded(path: Path) -> int:
     return min(measured, max(stored_steps(path), default=0))
 
 
-def _require_whole(path: Path, kind: Kind, done: int, last: int) -> None:
+def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
+    """Refuse a run of which more is gone than an interruption takes; `newest`: checkpoint, be it whole or damaged."""
     missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
+    has = f"has a checkpoint after step {done}" if kind == "training" else f"holds step {done}"
     if missing:
-        has = f"has a checkpoint after step {done}" if kind == "training" else f"holds step {done}"
         raise UserError(f"{path} {has} but no shards of step {missing[0]}; restore them")
+    unmeasured = sorted(set(range(1, done + 1)) - {int(line["step"]) for line in read_metrics(path)})
+    if unmeasured:
+        raise UserError(
+            f"{path} {has}, but its metrics.jsonl has no line of step {unmeasured[0]}; restore the file, or start anew"
+            " in another --run-dir"
+        )
     if kind == "rollouts":
         if last - done > 1:
             raise UserError(
@@ -130,9 +167,9 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int) -> None:
             )
         return
     # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
-    if last - done > read_recipe(path).train.checkpoint_every:
-        newest = f"its newest checkpoint is after step {done}" if done else "it has no checkpoint"
+    if last - newest > read_recipe(path).train.checkpoint_every:
+        found = f"its newest checkpoint is after step {newest}" if newest else "it has no checkpoint"
         raise UserError(
-            f"{path} holds step {last}, but {newest}: checkpoints have gone; restore them, or start a new run in"
+            f"{path} holds step {last}, but {found}: checkpoints have gone; restore them, or start a new run in"
             " another --run-dir"
         )

@@ -274,11 +274,22 @@ def holding(folder: Path) -> Iterator[None]:
     made = [parent for parent in folder.parents if not parent.exists()]
     try:
         with held(folder, make=True, option="--out"):
+            drop_leftovers(folder)
             yield
     finally:
         for parent in made:
             with suppress(OSError):  # it is not empty
                 parent.rmdir()
+
+
+def drop_leftovers(folder: Path) -> None:
+    """Remove what a kill left of files that were being written; the evaluation is held by this process."""
+    places = [folder / "generations", *(folder / "generations").glob("*.parts")]
+    patterns = [(folder, ".evaluation.json.*.tmp"), (folder, ".scores.json.*.tmp")]
+    patterns += [(place, ".*.parquet.*.tmp") for place in places]
+    for place, pattern in patterns:
+        for leftover in place.glob(pattern):
+            leftover.unlink()
 
 
 def _store(folder: Path, name: str) -> GenerationStore:

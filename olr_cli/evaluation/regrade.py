@@ -12,6 +12,7 @@ from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.folder import (
     EvaluationRecord,
     Target,
+    drop_leftovers,
     finished,
     read_evaluation,
     read_scores,
@@ -54,30 +55,43 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
     """
-    record = read_evaluation(folder)
+    read_evaluation(folder)  # or else a lock would be put into a folder of something else
+    with held(folder, option="folder"), Judge(time_limit=VERIFICATION_SECONDS) as judge:
+        drop_leftovers(folder)
+        record = read_evaluation(folder)
+        wanted = _wanted(folder, record, benchmarks)
+        done = [name for name in finished(folder) if name in wanted]
+        if not done:
+            raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
+        target = Target(record.model, folder, record.name, record.origin)
+        before = {name: rows_of(target.store(wanted[name]).read()) for name in done}
+        after = {name: _graded_again(wanted[name], before[name], judge) for name in done}
+        # All at once, after what takes long: a definition must not stand beside grades of another one.
+        write_evaluation(folder, _redefined(record, {name: wanted[name] for name in done}))
+        for name in done:
+            target.store(wanted[name]).replace(after[name])
+        scores = {score.benchmark: score for score in read_scores(folder)}
+        write_scores(folder, list(scores.values()))
+    pairs = [pair for name in done for pair in zip(after[name], before[name], strict=True)]
+    return Regraded(
+        target,
+        [scores[name] for name in done],
+        samples=len(pairs),
+        changed=sum(new.is_correct != old.is_correct for new, old in pairs),
+        unfinished=[name for name in wanted if name not in done],
+    )
+
+
+def _wanted(
+    folder: Path, record: EvaluationRecord, benchmarks: Sequence[Benchmark] | None
+) -> dict[str, Benchmark]:
+    """The benchmarks to grade, by name."""
     defined = {name: each.definition for name, each in record.benchmarks.items()}
     wanted = defined if benchmarks is None else {each.name: each for each in benchmarks}
     unknown = ", ".join(name for name in wanted if name not in defined)
     if unknown:
         raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(defined)}")
-    done = [name for name in finished(folder) if name in wanted]
-    if not done:
-        raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
-    target = Target(record.model, folder, record.name, record.origin)
-    samples = changed = 0
-    with held(folder, option="folder"), Judge(time_limit=VERIFICATION_SECONDS) as judge:
-        write_evaluation(folder, _redefined(record, {name: wanted[name] for name in done}))
-        for name in done:
-            store = target.store(wanted[name])
-            before = rows_of(store.read())
-            after = _graded_again(wanted[name], before, judge)
-            samples += len(after)
-            changed += sum(new.is_correct != old.is_correct for new, old in zip(after, before, strict=True))
-            store.replace(after)
-        scores = {score.benchmark: score for score in read_scores(folder)}
-        write_scores(folder, list(scores.values()))
-    unfinished = [name for name in wanted if name not in done]
-    return Regraded(target, [scores[name] for name in done], samples, changed, unfinished)
+    return wanted
 
 
 def _redefined(record: EvaluationRecord, benchmarks: Mapping[str, Benchmark]) -> EvaluationRecord:

@@ -23,16 +23,18 @@ import polars as pl
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.files import SUFFIXES
 from olr_cli.data.prompts import Message, Prompt
-from olr_cli.engines.launch import DataSets, Run
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.prompt_text import NO_TEMPLATE
+from olr_cli.engines.run import DataSets, Run
 from olr_cli.engines.steps import (
+    StepTables,
     Stopwatch,
     epoch_so_far,
     rollout_keys,
     step_batches,
     step_metrics,
     steps_per_epoch,
+    store_step,
     total_steps,
 )
 from olr_cli.errors import UserError
@@ -180,6 +182,7 @@ class RolloutEngine:
             Interrupted: Ctrl-C or SIGTERM came; everything up to the last complete step is stored.
         """
         recipe, prompts = run.recipe, run.data.train.prompts
+        run.supervisor.expect(prompts)
         last = total_steps(recipe, len(prompts))
         per_visit = steps_per_epoch(recipe, len(prompts))
         run.progress.start(last, run.done, per_visit, epoch_so_far(run.path, run.done, per_visit))
@@ -207,11 +210,10 @@ class RolloutEngine:
             for prompt, outputs in zip(prompts, outputs_PG, strict=True)
         ]
         decided = [_untrained(group) for group in run.supervisor.supervise(groups, clock.measure)]
-        labels = [group.label for group in decided]
         with clock.measure("store"):
-            run.store.append(step, labels, [record for group in decided for record in group.rollouts])
+            tables = store_step(run.store, step, decided)
             run.store.sync()
-        metrics = step_metrics(decided, judge.timeouts - timeouts_before) | _differs(labels) | clock.metrics()
+        metrics = step_metrics(tables, judge.timeouts - timeouts_before) | _differs(tables) | clock.metrics()
         append_metrics(run.path, step, visit, metrics)
         sync_metrics(run.path)
         return metrics
@@ -232,12 +234,8 @@ def _untrained(group: SupervisedGroup) -> SupervisedGroup:
     return replace(group, label=replace(group.label, trains=False))
 
 
-def _differs(labels: Sequence[Any]) -> Metrics:
-    counts = [(label.majority_count, label.given_label_count) for label in labels]
-    table = pl.DataFrame(
-        counts, schema={"majority_count": pl.Int32, "given_label_count": pl.Int32}, orient="row"
-    )
-    share = table.select(MAJORITY_DIFFERS.mean()).item()
+def _differs(tables: StepTables) -> Metrics:
+    share = pl.DataFrame(pl.from_arrow(tables[0])).select(MAJORITY_DIFFERS.mean()).item()
     return {} if share is None else {"majority/differs_from_label": share}
 
 

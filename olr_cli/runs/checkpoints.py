@@ -1,11 +1,13 @@
 """Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to go on.
 
 A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder
-named step-… is always whole.
+named step-… is always whole. What happens to it later, when it is copied to a disk that is full, say, its list of files
+and their sizes tells.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +19,9 @@ from olr_cli.runs.metrics import read_metrics
 
 VALIDATION = "validation/avg"
 """The metric that chooses the best checkpoint."""
+
+_SIZES = "files.json"
+"""The size of every other file of a checkpoint, in bytes, by its path in the folder."""
 
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -51,6 +56,7 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
         temporary.mkdir(parents=True)
         try:
             fill(temporary)
+            (temporary / _SIZES).write_text(json.dumps(_sizes(temporary), indent=1), encoding="utf-8")
             for file in temporary.rglob("*"):
                 sync(file)
             sync(temporary)
@@ -63,7 +69,7 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     best = best_step(run)
     for old in checkpoint_steps(run)[:-keep]:
         if old != best:
-            _remove(checkpoint_path(run, old))
+            remove_checkpoint(run, old)
 
 
 def best_step(run: Path) -> int | None:
@@ -81,8 +87,32 @@ def drop_unfinished(run: Path) -> None:
         shutil.rmtree(leftover)
 
 
-def _remove(checkpoint: Path) -> None:
+def remove_checkpoint(run: Path, step: int) -> None:
+    """Remove the checkpoint after `step` steps."""
     # Renamed first: a kill while the files go must not leave half a checkpoint under a whole one's name.
+    checkpoint = checkpoint_path(run, step)
     doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
     os.replace(checkpoint, doomed)
     shutil.rmtree(doomed)
+
+
+def damage_of(checkpoint: Path) -> str | None:
+    """What a checkpoint lacks of what was written into it, in a few words; None if nothing, or if it has no list."""
+    try:
+        listed = json.loads((checkpoint / _SIZES).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return f"{_SIZES} is cut off"
+    there = _sizes(checkpoint)
+    for name, size in listed.items():
+        if there.get(name) != size:
+            return (
+                f"{name} has {there[name]:,} of its {size:,} bytes" if name in there else f"{name} has gone"
+            )
+    return None
+
+
+def _sizes(checkpoint: Path) -> dict[str, int]:
+    files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and file.name != _SIZES)
+    return {str(file.relative_to(checkpoint)): file.stat().st_size for file in files}

@@ -32,6 +32,9 @@ MANIFEST_VERSION = 1
 _NEEDED = {"name", "status", "attempts"}
 """Keys without which a JSON object is no manifest."""
 
+_START, _END = "---\n", "...\n"
+"""What a YAML document may begin and end with; recipe.yaml does, for the first half of a recipe is a recipe too."""
+
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.02
 
 Status = Literal["running", "finished", "interrupted", "failed"]
@@ -107,7 +110,7 @@ def _leftovers(path: Path) -> list[Path]:
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
     """Write recipe.yaml: the recipe of the latest attempt, equal to the first one's in all that decides the result."""
-    write_text(path / "recipe.yaml", recipe_yaml(recipe))
+    write_text(path / "recipe.yaml", f"{_START}{recipe_yaml(recipe)}{_END}")
 
 
 def recipe_yaml(recipe: Recipe) -> str:
@@ -116,9 +119,19 @@ def recipe_yaml(recipe: Recipe) -> str:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe a run was made with."""
+    """The recipe a run was made with.
+
+    Raises:
+        UserError: there is no run, or its recipe is cut off or no recipe.
+    """
     require_run(path)
-    return load_recipe(path / "recipe.yaml")
+    file = path / "recipe.yaml"
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if (text.startswith(_START) or _START.startswith(text)) and not text.endswith(_END):
+        raise UserError(
+            f"{file} is cut off; restore it from a copy: the recipe that the run was begun with will do"
+        )
+    return load_recipe(file)
 
 
 def require_run(path: Path) -> None:

@@ -1,11 +1,16 @@
-"""Stopping on request: Ctrl-C and SIGTERM let the current step finish and a checkpoint be written."""
+"""Stopping on request: Ctrl-C and SIGTERM let the current step finish and a checkpoint be written.
+
+Where there is no step to finish, while a command starts or ends, both stop it at once, by an exception.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 
 class Interrupted(Exception):
@@ -20,6 +25,53 @@ class Interrupted(Exception):
         self.exit_status = 128 + signal_number
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal stopped the program at once; goes the way of Ctrl-C, past whatever handles errors.
+
+    Attributes:
+        exit_status: as of `Interrupted`.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.exit_status = 128 + signal_number
+
+
+def exit_status(stop: Interrupted | KeyboardInterrupt | BrokenPipeError) -> int:
+    """130 after Ctrl-C, 143 after SIGTERM, 141 where nobody reads the output any more."""
+    if isinstance(stop, Interrupted | Stopped):
+        return stop.exit_status
+    return 128 + (signal.SIGPIPE if isinstance(stop, BrokenPipeError) else signal.SIGINT)
+
+
+def heed_signals() -> None:
+    """Have Ctrl-C and SIGTERM stop the program from now on, with a sentence and their status."""
+    for number in _heeded():
+        signal.signal(number, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    if _is_importing(frame):
+        # An exception through the import of torch's libraries aborts the process.
+        os.write(2, b"Stopped.\n")
+        os._exit(128 + number)
+    raise Stopped(number)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _heeded() -> list[signal.Signals]:
+    """What a request to stop comes by; a shell has Ctrl-C ignored by what it starts in the background."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 class StopRequest:
     """Remembers the first signal, and tells of it; the second Ctrl-C no longer waits."""
 
@@ -29,22 +81,25 @@ class StopRequest:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.signal_number is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        is_first, self.signal_number = self.signal_number is None, number
-        if is_first and self._tell is not None:
-            self._tell()
+            raise Stopped(number)
+        if self.signal_number is not None:
+            return
+        self.signal_number = number
+        if self._tell is not None:
+            # In the middle of a print, Python refuses another one: better no sentence than no checkpoint.
+            with suppress(RuntimeError):
+                self._tell()
 
 
 @contextmanager
 def stop_requests(tell: Callable[[], None] | None = None) -> Iterator[StopRequest]:
-    """Within the block, Ctrl-C and SIGTERM set a flag instead of ending the process.
+    """Within the block, Ctrl-C and SIGTERM set a flag instead of ending the process, unless they are ignored.
 
     Args:
         tell: called when the first one comes, for work that goes on for a while then.
     """
     request = StopRequest(tell)
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, request._note) for number in numbers}
+    before = {number: signal.signal(number, request._note) for number in _heeded()}
     try:
         yield request
     finally:

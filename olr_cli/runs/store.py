@@ -49,16 +49,21 @@ class RunStore:
         self._run = run
         self._unsynced: list[Path] = []
 
-    def append(self, step: int, labels: Sequence[LabelRecord], rollouts: Sequence[RolloutRecord]) -> None:
+    def append(
+        self, step: int, labels: Sequence[LabelRecord], rollouts: Sequence[RolloutRecord]
+    ) -> tuple[Any, Any]:
         """Store a complete step.
+
+        Returns:
+            The labels and the rollouts as they are stored, each a `pyarrow.Table`.
 
         Raises:
             UserError: the disk is full or not writable; the step is then not in the store.
         """
-        self._write("rollouts", step, rollouts)
-        self._write("labels", step, labels)
+        stored_rollouts = self._write("rollouts", step, rollouts)
+        return self._write("labels", step, labels), stored_rollouts
 
-    def _write(self, table: str, step: int, records: Sequence[Record]) -> None:
+    def _write(self, table: str, step: int, records: Sequence[Record]) -> Any:
         import pyarrow.parquet as pq
 
         shard = shard_path(self._run / table, step, step)
@@ -69,6 +74,7 @@ class RunStore:
         options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
         write_whole(shard, lambda path: pq.write_table(arrow, path, **options), durable=False)
         self._unsynced.append(shard)
+        return arrow
 
     def sync(self) -> None:
         """Wait until every shard written so far is on the disk, and put the steps of complete blocks together.
@@ -272,15 +278,17 @@ def check_shard(shard: Path, table: str) -> None:
         marks = pl.read_parquet_metadata(shard)
     except FileNotFoundError:
         raise
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise UserError(
             f"{shard} is torn or not Parquet ({first_line(error)}); restore it from a copy, or train anew in another"
             " --run-dir (of an unfinished run, --resume makes the steps after the last checkpoint again)"
         ) from None
     if marks.get("olr.table") != table:
         raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")
-    version = int(marks.get("olr.schema_version", "0"))
-    if version > SCHEMA_VERSION:
+    version = marks.get("olr.schema_version", "")
+    if not version.isdecimal():
+        raise UserError(f"{shard} is damaged (its schema is '{version}'); restore it from a copy")
+    if int(version) > SCHEMA_VERSION:
         raise UserError(
             f"{shard} was written by a newer olr (schema {version}, this one reads up to {SCHEMA_VERSION}); upgrade olr"
         )

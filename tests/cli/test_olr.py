@@ -273,3 +273,25 @@ def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
     assert "exists already" in olr("recipes", "cp", "laptop/coherence", mine).stderr
     mine.write_text("trian: 1")
     assert olr("recipes", "validate", mine).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("olr tr", ["train"]),
+        ("olr train laptop/q", ["laptop/quickstart"]),
+        ("olr recipes cp paper/qwen3-8", ["paper/qwen3-8b"]),
+        ("olr analyze runs --figure co", ["coherence", "composition", "cost"]),
+        ("olr analyze runs --table slope", ["slope_sensitivity"]),
+        ("olr train mine.ya", []),
+    ],
+)
+def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered):
+    completing = {"_OLR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv[0] = 'olr'; from olr_cli.cli import main; main()"],
+        env=os.environ | completing,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == offered

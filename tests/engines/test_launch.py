@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from olr_cli.engines import resume as resuming
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.errors import UserError
 from olr_cli.recipe_files import validate
@@ -115,10 +116,51 @@ def test_a_resume_without_the_newest_checkpoint_removes_nothing(stopped):
     assert files(stopped) == before
 
 
+def test_a_resume_goes_on_from_the_newest_checkpoint_that_is_whole(stopped):
+    (stopped / "checkpoints" / "step-000006" / "w").write_text("")
+    warning, continuing = go(stopped, resume=True)
+    assert warning.endswith("step-000006 is damaged (w has 0 of its 1 bytes) and is removed.")
+    assert continuing == f"Continuing {stopped} after step 4 (steps 5 to 8 are done again)."
+    assert read_manifest(stopped)["status"] == "finished"
+
+
+def test_a_resume_killed_before_the_damaged_checkpoint_went_goes_on_too(stopped, monkeypatch):
+    def dies(*_):
+        raise MemoryError
+
+    (stopped / "checkpoints" / "step-000006" / "w").write_text("")
+    with monkeypatch.context() as patch:
+        patch.setattr(resuming, "remove_checkpoint", dies)
+        go(stopped, resume=True)
+    assert stored_steps(stopped) == [1, 2, 3, 4]
+    go(stopped, resume=True)
+    assert stored_steps(stopped) == list(range(1, 13))
+
+
+def test_a_resume_without_a_whole_checkpoint_removes_nothing(stopped):
+    for step in (4, 6):
+        (stopped / "checkpoints" / f"step-00000{step}" / "w").unlink()
+    before = files(stopped)
+    with pytest.raises(
+        UserError, match=r"no checkpoint .* is whole \(.*step-000006: w has gone\); restore one"
+    ):
+        go(stopped, resume=True)
+    assert files(stopped) == before
+
+
 def test_a_resume_without_the_shards_before_the_checkpoint_removes_nothing(stopped):
     (stopped / "labels" / "step-000003.parquet").unlink()
     before = files(stopped)
     with pytest.raises(UserError, match="a checkpoint after step 6 but no shards of step 3"):
+        go(stopped, resume=True)
+    assert files(stopped) == before
+
+
+def test_a_resume_without_the_metrics_before_the_checkpoint_removes_nothing(stopped):
+    file = stopped / "metrics.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:4]))
+    before = files(stopped)
+    with pytest.raises(UserError, match=r"after step 6, but its metrics.jsonl has no line of step 5"):
         go(stopped, resume=True)
     assert files(stopped) == before
 

@@ -1,6 +1,14 @@
-"""Checkpoints: which stay."""
+"""Checkpoints: which stay, and which are whole."""
 
-from olr_cli.runs.checkpoints import best_step, checkpoint_steps, write_checkpoint
+import pytest
+
+from olr_cli.runs.checkpoints import (
+    best_step,
+    checkpoint_path,
+    checkpoint_steps,
+    damage_of,
+    write_checkpoint,
+)
 from olr_cli.runs.metrics import append_metrics
 
 
@@ -19,3 +27,25 @@ def test_without_a_validation_set_nothing_is_best(tmp_path):
         write_checkpoint(tmp_path, step, lambda folder: (folder / "file").touch(), keep=1)
     assert best_step(tmp_path) is None
     assert checkpoint_steps(tmp_path) == [2]
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda folder: (folder / "weights").write_bytes(b"123"), "weights has 3 of its 1,000 bytes"),
+        (lambda folder: (folder / "state" / "of-0").unlink(), "state/of-0 has gone"),
+        (lambda folder: (folder / "files.json").write_text("{"), "files.json is cut off"),
+        (lambda folder: (folder / "files.json").unlink(), None),  # of an earlier olr
+        (lambda folder: (folder / "notes.txt").write_text("mine"), None),
+    ],
+)
+def test_a_checkpoint_that_was_cut_off_later_is_found_out(tmp_path, damage, told):
+    def fill(folder):
+        (folder / "state").mkdir()
+        (folder / "state" / "of-0").write_bytes(b"0")
+        (folder / "weights").write_bytes(bytes(1000))
+
+    write_checkpoint(tmp_path, 3, fill, keep=1)
+    assert damage_of(checkpoint_path(tmp_path, 3)) is None
+    damage(checkpoint_path(tmp_path, 3))
+    assert damage_of(checkpoint_path(tmp_path, 3)) == told

@@ -1,0 +1,135 @@
+"""A workshop for the tests of hard use: small data and recipes, and commands that start at once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+from forks import Command, Forks, Plan
+
+MODEL = "builtin:addition-easier"
+RECIPE = """\
+name: tiny
+data: {train: train.jsonl, validation: validation.jsonl, test: test.jsonl, extractor: reversed_digits}
+noise: {type: active, ratio: 0.5}
+model: {path: "builtin:addition-easier"}
+method: {name: olr, slope_threshold: 0, warmup_epochs: 1}
+train:
+  epochs: 5
+  prompts_per_step: 6
+  mini_batch_prompts: 3
+  rollouts_per_prompt: 4
+  learning_rate: 1.0e-3
+  max_new_tokens: 5
+  checkpoint_every: 3
+  evaluate_every: 2
+  keep_checkpoints: 2
+engine: {name: local, device: cpu, threads: 1}
+"""
+STEPS = 10
+
+
+@dataclass
+class Workshop:
+    """A folder in which commands are typed, with data, a recipe, and what comes of each command undisturbed.
+
+    Attributes:
+        folder: its path.
+        forks: starts the commands.
+    """
+
+    folder: Path
+    forks: Forks
+    _seconds: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def words(command: str, out: Path) -> list[str]:
+        """What is typed for a command that writes to `out`."""
+        if command == "train":
+            return ["train", "tiny.yaml", "--run-dir", str(out)]
+        if command == "evaluate":
+            small = ["--samples", "4", "--limit", "60", "--max-new-tokens", "6", "--backend", "transformers"]
+            return ["evaluate", MODEL, *small, "--out", str(out)]
+        small = ["--visits", "3", "--samples", "4", "--prompts-per-step", "4", "--max-new-tokens", "6"]
+        read = ["--extractor", "reversed_digits", "--backend", "transformers", "--run-dir", str(out)]
+        return ["rollouts", MODEL, "train.jsonl", *small, *read]
+
+    @classmethod
+    def words_to_go_on(cls, command: str, out: Path) -> list[str]:
+        """What is typed for a command that was stopped, however far it had come."""
+        goes_on = command != "evaluate" and (out / "manifest.json").exists()
+        return cls.words(command, out) + ["--resume"] * goes_on
+
+    def place(self, name: str) -> Path:
+        """A free place below the folder."""
+        place = self.folder / "places" / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(exist_ok=True)
+        return place
+
+    def start(self, command: str, out: Path, plan: Plan | None = None) -> Command:
+        """Start a command, or let it go on."""
+        return self.forks.start(*self.words_to_go_on(command, out), plan=plan)
+
+    def finish(self, command: str, out: Path) -> None:
+        """Run a command, or let it go on, to its end, which must be a good one."""
+        done = self.start(command, out)
+        assert done.wait() == 0, done.err
+
+    def whole(self, command: str) -> Path:
+        """What a command writes that nobody interrupts."""
+        return {"train": self._trained, "evaluate": self._evaluated, "rollouts": self._sampled}[command]
+
+    def seconds(self, command: str, *, is_long: bool) -> float:
+        """How long an undisturbed command takes; the first of all is slower, and the long version asks again."""
+        self.whole(command)
+        if is_long:
+            began = time.monotonic()
+            self.finish(command, self.place("again"))
+            self._seconds[command] = time.monotonic() - began
+        return self._seconds[command]
+
+    def operations(self, command: str) -> list[str]:
+        """The file operations of such a command, in their order."""
+        self.whole(command)
+        return (self.folder / f"{command}.operations").read_text().splitlines()
+
+    @cached_property
+    def _trained(self) -> Path:
+        return self._make("train")
+
+    @cached_property
+    def _evaluated(self) -> Path:
+        return self._make("evaluate")
+
+    @cached_property
+    def _sampled(self) -> Path:
+        return self._make("rollouts")
+
+    def _make(self, command: str) -> Path:
+        out = self.folder / f"whole-{command}"
+        plan = Plan(out, 0, "", self.folder / f"{command}.operations")
+        began = time.monotonic()
+        status, done = self.forks.olr(*self.words(command, out), plan=plan)
+        assert status == 0, done.err
+        self._seconds[command] = time.monotonic() - began
+        return out
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    folder = tmp_path_factory.mktemp("workshop")
+    draw = random.Random(1)
+    for name, prompts in (("train", 12), ("validation", 6), ("test", 6)):
+        sums = [(draw.randint(100, 499), draw.randint(100, 499)) for _ in range(prompts)]
+        lines = [f'{{"question": "{a}+{b}=", "answer": "{a + b}"}}\n' for a, b in sums]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    (folder / "tiny.yaml").write_text(RECIPE)
+    with Forks(folder) as forks:
+        yield Workshop(folder, forks)

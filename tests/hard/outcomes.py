@@ -1,0 +1,99 @@
+"""What came of a command, held against what comes of it undisturbed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from olr_cli.errors import UserError
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+
+
+def differences(command: str, out: Path, whole: Path) -> list[str]:
+    """How what is at `out` differs from the undisturbed `whole`; what took time is left out."""
+    found = _of_evaluations(out, whole) if command == "evaluate" else _of_runs(command, out, whole)
+    leftovers = [file for file in out.rglob("*") if file.name.endswith((".tmp", ".removed", ".parts"))]
+    return [*found, *(f"{file} was left behind" for file in leftovers)]
+
+
+def _of_runs(command: str, run: Path, whole: Path) -> Iterator[str]:
+    for name, scan, order in (
+        ("labels", scan_labels, ["step", "prompt_id"]),
+        ("rollouts", scan_rollouts, ["step", "prompt_id", "sample"]),
+    ):
+        ours, theirs = (scan(each).sort(order).collect() for each in (run, whole))
+        if not ours.equals(theirs):
+            yield f"other {name}"
+    if _untimed(run) != _untimed(whole):
+        yield "other metrics"
+    if command == "train":
+        yield from _of_folders(run / "checkpoints", whole / "checkpoints")
+    manifest = read_manifest(run)
+    last = manifest["attempts"][-1]
+    if (manifest["status"], last.get("outcome")) != ("finished", "finished") or "ended" not in last:
+        yield f"its manifest says {manifest['status']}, and of the last attempt {last.get('outcome')}"
+    begun = [attempt["from_step"] for attempt in manifest["attempts"]]
+    if begun != sorted(begun):
+        yield f"attempts began at {begun}"
+
+
+def _of_evaluations(folder: Path, whole: Path) -> Iterator[str]:
+    yield from _of_folders(folder, whole)
+    if "scores.json" not in {file.name for file in folder.iterdir()}:
+        yield "no scores"
+
+
+def _of_folders(ours: Path, theirs: Path) -> Iterator[str]:
+    here, there = (
+        {str(file.relative_to(each)): file.read_bytes() for file in each.rglob("*") if file.is_file()}
+        for each in (ours, theirs)
+    )
+    for name in sorted(here.keys() | there.keys()):
+        if name != ".lock" and here.get(name) != there.get(name):
+            yield f"other {name}"
+
+
+def _untimed(run: Path) -> list[dict[str, Any]]:
+    lines = read_metrics(run)
+    return [{name: value for name, value in line.items() if not name.startswith("time/")} for line in lines]
+
+
+def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list[str]:
+    """What would mislead somebody who reads what a command has left; `is_idle`: nobody is writing meanwhile."""
+    if command == "evaluate":
+        return _faults_of_evaluation(out)
+    if not (out / "manifest.json").exists():
+        return []
+    read_manifest(out)
+    seen = [stored_steps(out)]
+    if seen[0]:
+        seen += [sorted(set(scan(out).collect()["step"])) for scan in (scan_labels, scan_rollouts)]
+    found = [f"steps {steps}" for steps in seen if steps != list(range(1, len(steps) + 1))]
+    if is_idle and any(steps != seen[0] for steps in seen):
+        found.append("tables of other steps")
+    measured = [line["step"] for line in read_metrics(out)]
+    first = 0 if command == "train" else 1
+    if measured != list(range(first, first + len(measured))):
+        found.append(f"metrics of steps {measured}")
+    return found
+
+
+def _faults_of_evaluation(folder: Path) -> list[str]:
+    from olr_cli.evaluation.folder import read_evaluation, read_scores
+
+    if not (folder / "evaluation.json").exists():
+        return []
+    read_evaluation(folder)
+    try:
+        scores = read_scores(folder)
+    except UserError as error:
+        return [str(error)]
+    scored = folder / "scores.json"
+    now = json.loads(json.dumps([each.plain() for each in scores]))
+    if scored.exists() and json.loads(scored.read_text())["scores"] != now:
+        return ["scores.json is not of these generations"]
+    return []

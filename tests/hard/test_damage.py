@@ -1,0 +1,247 @@
+"""Files of a run that are cut off, changed or newer: said in a sentence, and never taken for what was written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from forks import ROOT
+from outcomes import differences
+
+from olr_cli.errors import UserError
+from olr_cli.evaluation.folder import VERSION, read_evaluation
+from olr_cli.evaluation.generations import GenerationStore
+from olr_cli.runs.checkpoints import checkpoint_path
+from olr_cli.runs.directory import MANIFEST_VERSION, read_manifest, read_recipe
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.store import check_shard
+
+TABLES = ("labels", "rollouts")
+
+
+@pytest.fixture
+def run(workshop, tmp_path):
+    """A copy of a finished run."""
+    shutil.copytree(workshop.whole("train"), tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def evaluation(workshop, tmp_path):
+    """A copy of a finished evaluation."""
+    shutil.copytree(workshop.whole("evaluate"), tmp_path / "evaluation")
+    return tmp_path / "evaluation"
+
+
+def footer_of(content):
+    """Bytes of a Parquet file's footer, with its length and the closing mark."""
+    return int.from_bytes(content[-8:-4], "little") + 8
+
+
+def contents(run):
+    return {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+
+
+def shards(run):
+    """A shard of one step, and one of several that were put together, of each table."""
+    return [
+        (table, next(iter(sorted((run / table).glob(pattern)))))
+        for table in TABLES
+        for pattern in ("step-*.parquet", "steps-*.parquet")
+    ]
+
+
+def test_a_shard_cut_off_anywhere_in_its_footer_is_named(run, is_long):
+    cuts = 0
+    for table, shard in shards(run):
+        whole = shard.read_bytes()
+        check_shard(shard, table)
+        for kept in range(0 if is_long else len(whole) - footer_of(whole), len(whole), 1 if is_long else 37):
+            shard.write_bytes(whole[:kept])
+            with pytest.raises(UserError, match=f"{shard.name} is torn or not Parquet"):
+                check_shard(shard, table)
+            cuts += 1
+        shard.write_bytes(whole)
+    print(f"\n{cuts} shards cut off, all named")
+
+
+def test_generations_cut_off_anywhere_in_their_footer_are_named(evaluation, is_long):
+    file, cuts = evaluation / "generations" / "arithmetic.parquet", 0
+    store, whole = GenerationStore(file.parent, "arithmetic"), file.read_bytes()
+    for kept in range(0 if is_long else len(whole) - footer_of(whole), len(whole), 1 if is_long else 37):
+        file.write_bytes(whole[:kept])
+        with pytest.raises(UserError, match=r"arithmetic\.parquet is torn or not Parquet"):
+            store.read()
+        cuts += 1
+    print(f"\n{cuts} files of generations cut off, all named")
+
+
+def test_a_manifest_cut_off_anywhere_is_named(run, is_long):
+    file = run / "manifest.json"
+    whole = file.read_bytes()
+    for kept in range(0, len(whole) - 1, 1 if is_long else 37):  # the last byte ends the line
+        file.write_bytes(whole[:kept])
+        with pytest.raises(UserError, match=r"manifest\.json is not valid JSON"):
+            read_manifest(run)
+
+
+def test_half_a_recipe_is_not_taken_for_a_recipe(run, is_long):
+    file = run / "recipe.yaml"
+    whole = file.read_bytes()
+    for kept in range(0, len(whole), 1 if is_long else 3):
+        file.write_bytes(whole[:kept])
+        with pytest.raises(UserError, match=r"recipe\.yaml is cut off"):
+            read_recipe(run)
+
+
+def test_a_record_of_an_evaluation_cut_off_anywhere_is_named(evaluation, is_long):
+    file = evaluation / "evaluation.json"
+    whole = file.read_bytes()
+    for kept in range(0, len(whole) - 1, 1 if is_long else 37):
+        file.write_bytes(whole[:kept])
+        with pytest.raises(UserError, match=r"evaluation\.json is not valid JSON"):
+            read_evaluation(evaluation)
+
+
+def test_metrics_cut_off_anywhere_are_read_up_to_there(run):
+    file, lines = run / "metrics.jsonl", read_metrics(run)
+    whole = file.read_bytes()
+    for kept in range(0, len(whole), 11):
+        file.write_bytes(whole[:kept])
+        assert read_metrics(run) == lines[: whole[:kept].count(b"\n")]
+
+
+def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluation, is_long):
+    """As every command that reads it says: status 2, one sentence."""
+
+    def newer(file, version):
+        plain = json.loads(file.read_text())
+        file.write_text(json.dumps(plain | {"schema_version": version + 1}))
+
+    def newer_shard(table, key):
+        file = next(iter(sorted((run if table in TABLES else evaluation).glob(f"{table}/*.parquet"))))
+        arrow = pq.read_table(file)
+        marks = arrow.schema.metadata | {key: b"99"}
+        pq.write_table(arrow.replace_schema_metadata(marks), file)
+
+    def says(*words):
+        status, ended = workshop.forks.olr(*words)
+        last = ended.err.splitlines()[-1]
+        assert (status, last.startswith("Error: "), "was written by a newer olr" in last) == (
+            2,
+            True,
+            True,
+        ), ended.err
+
+    newer_shard("labels", b"olr.schema_version")
+    says("analyze", run, "--table", "arms")
+    newer_shard("rollouts", b"olr.schema_version")
+    says("replay", run, "--json")
+    newer_shard("generations", b"olr.generations")
+    says(*workshop.words("evaluate", evaluation))
+    newer(evaluation / "evaluation.json", VERSION)
+    says("evaluate", "--regrade", evaluation)
+    newer(run / "manifest.json", MANIFEST_VERSION)
+    says("train", "tiny.yaml", "--run-dir", run, "--resume")
+    if is_long:
+        for words in (
+            ["analyze", run],
+            ["audit", run],
+            ["replay", run],
+            ["train", "tiny.yaml", "--run-dir", run],
+        ):
+            says(*words)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "recipe.yaml", "metrics.jsonl"])
+def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_removed(name, workshop, run):
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+    for size in (0, (run / name).stat().st_size // 2):
+        os.truncate(run / name, size)
+        before = contents(run)
+        status, ended = workshop.forks.olr(*workshop.words("train", run), "--resume")
+        last = ended.err.splitlines()[-1]
+        assert (status, last.startswith("Error: "), name in last) == (2, True, True), ended.err
+        assert contents(run) == before
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_was_cut_off_later_is_passed_over(workshop, run, is_long):
+    names = [file.name for file in checkpoint_path(run, 10).iterdir()]
+    for name in names if is_long else ["optimizer.pt"]:
+        out = workshop.place("cut-off")
+        shutil.copytree(workshop.whole("train"), out)
+        manifest = json.loads((out / "manifest.json").read_text())
+        (out / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+        file = checkpoint_path(out, 10) / name
+        os.truncate(file, file.stat().st_size // 2)
+        ended = workshop.start("train", out)
+        assert ended.wait() == 0, ended.err
+        assert f"step-000010 is damaged ({name} " in ended.out
+        assert not differences("train", out, workshop.whole("train"))
+
+
+FLIPS = """
+import collections, json, resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # for a wrong byte may be read as any length
+from olr_cli.errors import UserError
+from olr_cli.runs.damage import told_of_damage
+from olr_cli.runs.store import scan_labels, scan_rollouts
+run, table, stride = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+scan = {"labels": scan_labels, "rollouts": scan_rollouts}[table]
+shard = sorted((run / table).glob("step-*.parquet"))[0]
+whole, truth = shard.read_bytes(), scan(run).collect()
+first = len(whole) - int.from_bytes(whole[-8:-4], "little") - 8
+count = collections.Counter()
+for place in range(first, len(whole), stride):
+    for flip in (1, 0x80, 0xFF):
+        changed = bytearray(whole)
+        changed[place] ^= flip
+        shard.write_bytes(changed)
+        try:
+            outcome = "as it was" if scan(run).collect().equals(truth) else "other data"
+        except UserError as error:
+            outcome = "named" if shard.name in str(error) else "not named"
+        except BaseException as error:
+            shard.write_bytes(changed)
+            outcome = "named" if shard.name in (told_of_damage(error, [run]) or "") else f"not named: {error!r}"
+        count[outcome] += 1
+print(json.dumps(count))
+"""
+
+
+@pytest.mark.slow
+def test_a_wrong_byte_in_a_footer_is_named_or_without_effect(run, is_long):
+    """In a process with a limit on its memory, for a decoder may take any number for a length."""
+    for table in TABLES:
+        ended = subprocess.run(
+            [sys.executable, "-c", FLIPS, str(run), table, "1" if is_long else "150"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "RUST_BACKTRACE": "0"},
+        )
+        assert ended.returncode == 0, ended.stderr[-2000:]
+        count = json.loads(ended.stdout)
+        print(f"\n{table}: {count}")
+        assert set(count) <= {"as it was", "named"}, count
+
+
+def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(workshop, run, is_long):
+    shard = sorted((run / "rollouts").glob("steps-*.parquet"))[0]
+    content = shard.read_bytes()
+    rows = len(content) - footer_of(content) - 4
+    shard.write_bytes(
+        content[:4] + bytes(rows) + content[4 + rows :]
+    )  # as a disk leaves it that lost its blocks
+    for words in [["replay", run, "--json"], ["analyze", run, "--table", "arms"]][: 2 if is_long else 1]:
+        status, ended = workshop.forks.olr(*words)
+        last = ended.err.splitlines()[-1]
+        assert (status, f"{shard} is damaged" in last) == (2, True), ended.err
