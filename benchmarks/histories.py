@@ -26,7 +26,14 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.training import training_prompts
 from olr_cli.engines.launch import make_supervisor
-from olr_cli.engines.steps import Stopwatch, step_batches, step_metrics, steps_per_epoch, total_steps
+from olr_cli.engines.steps import (
+    Stopwatch,
+    step_batches,
+    step_metrics,
+    steps_per_epoch,
+    store_step,
+    total_steps,
+)
 from olr_cli.recipe import Recipe
 from olr_cli.recipe_files import validate
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt, held
@@ -123,9 +130,8 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
         with watch.measure("update"):
             policy.learn(rows, decided)
         with watch.measure("store"):
-            records = [record for group in decided for record in group.rollouts]
-            store.append(step, [group.label for group in decided], records)
-        metrics = step_metrics(decided, 0) | (policy.held_out() if step % per_epoch == 0 else {})
+            tables = store_step(store, step, decided)
+        metrics = step_metrics(tables, 0) | (policy.held_out() if step % per_epoch == 0 else {})
         append_metrics(run, step, visit, metrics | watch.metrics())
         watch = Stopwatch()
     store.sync()

@@ -4,6 +4,10 @@ Everything between the rollouts and the rewards is timed: extraction, equivalenc
 effective label, records. The visit is the sixth, so histories have five entries. Every repetition has fresh answers:
 a memo filled by the one before does not help it. Starting the worker processes (once a run) is timed apart.
 
+The limit is one parse of every distinct string that a parser is needed for. So of all visits are counted: those
+strings, how often the parser was asked to read one, and how often the one that it read most. `first_visit_workers_s` is
+what the first visit waits for workers.
+
     taskset -c 0 python benchmarks/label_update.py            # a JSON line a kind of answers
 """
 
@@ -14,9 +18,14 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from olr_cli.answers import Judge
+from olr_cli.answers.pool import WorkerPool
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe_methods import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
@@ -78,9 +87,38 @@ def groups(answers: Answers, rng: random.Random) -> list[list[RolloutGroup]]:
     ]
 
 
+@dataclass
+class Asked:
+    """What worker processes were asked for: texts to read and how often each, pairs to compare, and the seconds."""
+
+    reads: Counter[str] = field(default_factory=Counter)
+    pairs: int = 0
+    seconds: float = 0.0
+
+
+@contextmanager
+def watched() -> Iterator[Asked]:
+    """Counts what workers are asked for within the block."""
+    asked, run = Asked(), WorkerPool.run
+
+    def counted(pool: WorkerPool, tasks: Sequence[Sequence[str]]) -> list[Any]:
+        asked.reads.update(task[1] for task in tasks if task[0] == "read")
+        asked.pairs += sum(task[0] == "same" for task in tasks)
+        began = time.perf_counter()
+        results = run(pool, tasks)
+        asked.seconds += time.perf_counter() - began
+        return results
+
+    WorkerPool.run = counted  # type: ignore[method-assign]
+    try:
+        yield asked
+    finally:
+        WorkerPool.run = run  # type: ignore[method-assign]
+
+
 def measure(answers: Answers, repetitions: int) -> dict[str, float]:
     """Median and spread of the sixth visit's time, and of the first, whose answers nobody has seen before."""
-    first, last = [], []
+    first, last, waited, reads, pairs = [], [], [], [], []
     with Judge(workers=1) as judge:
         began = time.perf_counter()
         judge.classify([{"\\sqrt{2}+x", "x+2"}])
@@ -89,17 +127,27 @@ def measure(answers: Answers, repetitions: int) -> dict[str, float]:
             visits = groups(answers, random.Random(repetition))
             supervisor = Supervisor(compose(OlrMethod(warmup_epochs=5)), judge, seed=repetition)
             seconds = []
-            for visit in visits:
-                began = time.perf_counter()
-                supervisor.supervise(visit)
-                seconds.append(time.perf_counter() - began)
+            with watched() as asked:
+                for visit in visits:
+                    began = time.perf_counter()
+                    supervisor.supervise(visit)
+                    seconds.append(time.perf_counter() - began)
+                    if len(seconds) == 1:
+                        waited.append(asked.seconds)
             first.append(seconds[0])
             last.append(seconds[-1])
+            reads.append(asked.reads)
+            pairs.append(asked.pairs)
     return {
         "first_visit_median_s": round(statistics.median(first), 3),
         "first_visit_max_s": round(max(first), 3),
         "sixth_visit_median_s": round(statistics.median(last), 3),
         "worker_start_s": round(start, 2),
+        "first_visit_workers_s": round(statistics.median(waited), 3),
+        "strings_for_a_parser": statistics.mean(map(len, reads)),
+        "parses": statistics.mean(sum(asked.values()) for asked in reads),
+        "most_parses_of_one": max(max(asked.values(), default=0) for asked in reads),
+        "pairs_compared_by_workers": statistics.mean(pairs),
     }
 
 

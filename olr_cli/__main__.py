@@ -1,5 +1,15 @@
-"""`python -m olr_cli` is `olr`."""
+"""`python -m olr_cli` is `olr`; a signal is heeded before anything slow is imported."""
 
-from olr_cli.cli import main
+from olr_cli.runs.interrupts import heed_signals
 
-main()
+
+def main() -> None:
+    """Entry point of the program."""
+    heed_signals()
+    from olr_cli.cli import main as olr
+
+    olr()
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
@@ -17,9 +18,12 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.recipe import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
 from olr_cli.runs.metrics import Metrics, read_metrics
-from olr_cli.runs.store import arrow_table
+from olr_cli.runs.store import RunStore
 from olr_cli.supervision import SupervisedGroup
 from olr_cli.supervision.metrics import label_metrics, rollout_metrics
+
+StepTables = tuple[pa.Table, pa.Table]
+"""The labels and the rollouts of one step, as they are stored."""
 
 
 def steps_per_epoch(recipe: Recipe, prompts: int) -> int:
@@ -85,15 +89,23 @@ def wants_checkpoint(recipe: Recipe, run: Path, step: int, last: int, metrics: M
     )
 
 
-def step_metrics(decided: Sequence[SupervisedGroup], timeouts: int) -> Metrics:
+def store_step(store: RunStore, step: int, decided: Sequence[SupervisedGroup]) -> StepTables:
+    """Store the records of a complete step.
+
+    Raises:
+        UserError: the disk is full or not writable; the step is then not in the store.
+    """
+    rollouts = [record for group in decided for record in group.rollouts]
+    return store.append(step, [group.label for group in decided], rollouts)
+
+
+def step_metrics(tables: StepTables, timeouts: int) -> Metrics:
     """The metrics of one step's records, and how many of its answers and pairs verification gave up on."""
-    labels = pl.DataFrame(pl.from_arrow(arrow_table("labels", [group.label for group in decided])))
-    records = [record for group in decided for record in group.rollouts]
-    rollouts = pl.DataFrame(pl.from_arrow(arrow_table("rollouts", records)))
+    labels, rollouts = (pl.DataFrame(pl.from_arrow(table)) for table in tables)
     return {
         **label_metrics(labels),
         **rollout_metrics(labels, rollouts),
-        "rollout/groups": len(decided),
+        "rollout/groups": len(labels),
         "rollout/verification_timeouts": timeouts,
     }
 

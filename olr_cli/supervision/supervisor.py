@@ -123,6 +123,19 @@ class Supervisor:
                 decided.append(supervised)
             return self._choose(groups, decided)
 
+    def expect(self, prompts: Sequence[Prompt]) -> None:
+        """Let the verifier start beside whatever comes next, if the labels of these prompts say that it is needed."""
+        texts = (text for prompt in prompts for text in _label_texts(prompt))
+        self.judge.expect(text for text in texts if text is not None)
+
+    def read_ahead(self, groups: Sequence[RolloutGroup]) -> None:
+        """Verify the answers of groups that `supervise` will get next, which then finds it done.
+
+        Takes the responses alone, and records nothing: it can run in another thread while the groups' statistics are
+        still being made.
+        """
+        self._classes(groups, [self._answers(group) for group in groups])
+
     def _check_visits(self, groups: Sequence[RolloutGroup]) -> None:
         if len({group.prompt.prompt_id for group in groups}) < len(groups):
             raise ValueError("a prompt comes twice in one step")

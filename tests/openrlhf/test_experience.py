@@ -8,6 +8,7 @@ the recorded tokens; the policy's forward pass hands out the recorded statistics
 import asyncio
 import itertools
 import random
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -574,6 +575,38 @@ def test_the_policys_entropy_is_the_mean_over_all_response_tokens_of_a_step(judg
             for t, token in enumerate(one.tokens)
         ]
         assert metrics == {"policy/entropy": pytest.approx(sum(values) / len(values), rel=1e-9)}
+
+
+def test_answers_are_verified_while_the_forward_passes_run(judge, tokenizer, tmp_path, monkeypatch):
+    is_verified = threading.Event()
+    read, forward = SupervisedTrainer.read, RecordedPolicy.async_run_method_batch
+
+    def reading(self, samples):
+        said = read(self, samples)
+        is_verified.set()
+        return said
+
+    def waiting(self, *args, **kwargs):
+        assert is_verified.wait(60)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(SupervisedTrainer, "read", reading)
+    monkeypatch.setattr(RecordedPolicy, "async_run_method_batch", waiting)
+    on_openrlhf(record(*boxed_prompts(), tokenizer), judge, tokenizer, tmp_path / "run", shuffled)
+
+
+@pytest.mark.parametrize("broken", [(RecordedPolicy, "async_run_method_batch"), (SupervisedTrainer, "read")])
+def test_what_fails_while_answers_are_verified_is_told_and_leaves_no_thread(
+    broken, judge, tokenizer, tmp_path, monkeypatch
+):
+    def fail(*_args, **_kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(*broken, fail)
+    threads = threading.active_count()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        on_openrlhf(record(*arithmetic_prompts(), tokenizer), judge, tokenizer, tmp_path / "run", shuffled)
+    assert threading.active_count() == threads
 
 
 @pytest.mark.parametrize("smoothing", [0, 0.25])

@@ -23,13 +23,14 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli import recipe as sections
 from olr_cli.data.prompts import Message, Prompt, View
-from olr_cli.engines.launch import DataSets, Run
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.memory import keep_freed_memory
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
+from olr_cli.engines.run import DataSets, Run
 from olr_cli.engines.steps import (
     Stopwatch,
     epoch_so_far,
@@ -39,6 +40,7 @@ from olr_cli.engines.steps import (
     step_batches,
     step_metrics,
     steps_per_epoch,
+    store_step,
     total_steps,
     wants_checkpoint,
 )
@@ -52,7 +54,7 @@ from olr_cli.supervision.held_out import held_out_accuracy
 
 
 class LocalEngine:
-    """The engine for one machine: loads the policy, then trains it (see `olr_cli.engines.launch.Engine`)."""
+    """The engine for one machine: loads the policy, then trains it (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
         """Load the starting policy and encode every prompt.
@@ -91,6 +93,7 @@ class LocalEngine:
             Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
         """
         recipe, prompts, judge = run.recipe, run.data.train.prompts, run.supervisor.judge
+        run.supervisor.expect(prompts)
         reference = self.policy.frozen_copy() if recipe.train.kl_weight > 0 else None
         if run.done:
             self.policy = load_policy(recipe, checkpoint_path(run.path, run.done))
@@ -122,9 +125,8 @@ class LocalEngine:
                 with clock.measure("update"):
                     metrics = grpo.update(sampled, *advantages_and_trains(decided, self.views))
                 with clock.measure("store"):
-                    labels = [group.label for group in decided]
-                    run.store.append(step, labels, [record for group in decided for record in group.rollouts])
-                metrics |= step_metrics(decided, judge.timeouts - timeouts_before)
+                    tables = store_step(run.store, step, decided)
+                metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
                 for sign in signs_of_a_wrong_template(metrics) if step == 1 else ():
                     run.progress.say(sign)
                 if is_due(step, recipe.train.evaluate_every, last):
@@ -173,11 +175,14 @@ def section(recipe: Recipe) -> sections.LocalEngine:
 
 
 def set_up_torch(recipe: Recipe) -> None:
-    """Set torch up as the recipe says, so that results repeat."""
+    """Set torch up as the recipe says, so that results repeat, and so that memory costs little time."""
     threads = section(recipe).threads
     if threads is not None:
         torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # No memory is read here before it is written; to fill it first would only take time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    keep_freed_memory()
     # The run has a display of its own; bars for loading and saving a few weights would tear it.
     disable_progress_bar()  # type: ignore[no-untyped-call]
 

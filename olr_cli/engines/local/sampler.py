@@ -134,7 +134,7 @@ def _respond(
     )
     end_ids = torch.tensor(policy.end_ids, device=device)
     context = policy.read(prompts)
-    context.repeat(keys_PG.shape[1])
+    context.repeat(keys_PG.shape[1], room=limit)
     rows = torch.arange(B, device=device)  # the rows of `written` that are still in the batch
     goes_on = torch.ones(B, dtype=torch.bool, device=device)  # and whether they have not ended
 

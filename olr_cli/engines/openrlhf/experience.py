@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -83,19 +84,17 @@ def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) 
 def rollout_groups(
     samples: Sequence[Any],
     members: Members,
-    means: dict[str, list[float | None]],
     tokenizer: Any,
     prompts: dict[str, Prompt],
     *,
     visit: int,
     step: int,
 ) -> list[RolloutGroup]:
-    """The complete groups of a step, in the order of `members`.
+    """The complete groups of a step, in the order of `members`, without the statistics of a forward pass.
 
     Args:
         samples: an `Experience` a rollout.
         members: which samples make up each group.
-        means: the samples' `token_means`, by the names of `Rollout`'s statistics.
         tokenizer: decodes responses; special tokens are left out.
         prompts: by id.
         visit: this epoch, from 1.
@@ -109,13 +108,27 @@ def rollout_groups(
             tokens=len(tokens[i]),
             truncated=bool(sample.truncated[0]),
             view=read_prompt_label(sample.labels[0])[0],
-            **{name: values[i] for name, values in means.items()},
         )
         for i, sample in enumerate(samples)
     ]
     return [
         RolloutGroup(prompts[prompt_id], visit=visit, step=step, rollouts=tuple(rollouts[i] for i in own))
         for prompt_id, own in members.items()
+    ]
+
+
+def with_statistics(
+    groups: Sequence[RolloutGroup], members: Members, means: Mapping[str, Sequence[float | None]]
+) -> list[RolloutGroup]:
+    """The same groups with `token_means` of their samples, by the names of `Rollout`'s statistics."""
+
+    def measured(rollout: Rollout, sample: int) -> Rollout:
+        own: dict[str, Any] = {name: values[sample] for name, values in means.items()}
+        return replace(rollout, **own)
+
+    return [
+        replace(group, rollouts=tuple(map(measured, group.rollouts, own)))
+        for group, own in zip(groups, members.values(), strict=True)
     ]
 
 

@@ -1,18 +1,20 @@
 """OpenRLHF's controller with the supervisor in it.
 
     OpenRLHF:   sample ──► forward passes ──► [supervise] ──► advantages ──► update ──► weights to vLLM ──► [record]
+                      └──► [verify] ────────────────┘
 
-The two steps in brackets are ours. Everything about a run on the disk is written here, in one process; the command
-that started the job reads it.
+The steps in brackets are ours. Answers are verified while the models, which are in other processes, make their forward
+passes. Everything about a run on the disk is written here, in one process; the command that started the job reads it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import ray
@@ -24,22 +26,26 @@ from olr_cli.answers import Judge
 from olr_cli.engines.launch import load_data, make_supervisor
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.experience import (
+    Members,
     give_rewards,
     group_members,
     response_tokens,
     rollout_groups,
     token_means,
+    with_statistics,
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.steps import (
+    StepTables,
     Stopwatch,
     epoch_order,
     is_due,
     step_metrics,
     steps_per_epoch,
+    store_step,
     wants_checkpoint,
 )
 from olr_cli.errors import UserError
@@ -48,7 +54,7 @@ from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision import SupervisedGroup, compose
+from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
 _METRICS = {
@@ -60,6 +66,20 @@ _METRICS = {
     "time/weights": "timing/broadcast",
 }
 """Our names for OpenRLHF's."""
+
+
+class Said(NamedTuple):
+    """What the rollouts of a step say.
+
+    Attributes:
+        members: which samples make up each group.
+        groups: the rollouts, without the statistics of a forward pass.
+        timeouts_before: answers and pairs given up before this step.
+    """
+
+    members: Members
+    groups: list[RolloutGroup]
+    timeouts_before: int
 
 
 class PromptOrder:
@@ -111,9 +131,11 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
-        """OpenRLHF's forward passes, then labels and rewards of the whole step."""
-        batches: list[Any] = super().make_experience(samples_list)
-        self.trainer.supervise(self._samples, batches, self._forwards)
+        """OpenRLHF's forward passes and beside them the verification, then labels and rewards of the whole step."""
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            said = beside.submit(self.trainer.read, self._samples)
+            batches: list[Any] = super().make_experience(samples_list)
+            self.trainer.supervise(said, batches, self._forwards)
         return batches
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
@@ -158,6 +180,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.judge = Judge()
         history = stored_history(self.run_path) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.train, self.judge, history)
+        self.supervisor.expect(self.data.train.prompts)
         self.store = RunStore(self.run_path)
         self._decided: list[SupervisedGroup] = []
         rows = self.samples_generator.prompts_dataloader.dataset
@@ -204,31 +227,40 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
         return result
 
-    def supervise(self, samples: list[Any], batches: list[Any], forwards: list[PolicyForward]) -> None:
-        """Decide the labels and rewards of the step whose rollouts these are, and prepare the micro-batches for it.
+    def read(self, samples: list[Any]) -> Said:
+        """What the samples of a step, of single rollouts, say; their answers are verified then.
 
-        Args:
-            samples: of single rollouts.
-            batches: micro-batches of them, after the forward passes.
-            forwards: the policy's, of each micro-batch.
+        It needs nothing of the forward passes, and so can run beside them.
         """
         timeouts_before = self.judge.timeouts
+        members = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
+        groups = rollout_groups(
+            samples, members, self.tokenizer, self.prompts, visit=self._epoch, step=self._step
+        )
+        self.supervisor.read_ahead(groups)
+        return Said(members, groups, timeouts_before)
+
+    def supervise(self, read: Future[Said], batches: list[Any], forwards: list[PolicyForward]) -> None:
+        """Decide the labels and rewards of a step, and prepare its micro-batches for it.
+
+        Args:
+            read: what its rollouts say; it is waited for.
+            batches: micro-batches of the rollouts, after the forward passes.
+            forwards: the policy's, of each micro-batch.
+        """
         with self._clock.measure("verification"):
-            members = group_members(
-                samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt
-            )
+            said = read.result()
+            samples = sum(map(len, said.members.values()))
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
             means = {
-                "mean_logprob": token_means(log_probs, batches, len(samples)),
-                "entropy": token_means(entropies, batches, len(samples)),
-                "self_certainty": token_means(self_certainties, batches, len(samples)),
+                "mean_logprob": token_means(log_probs, batches, samples),
+                "entropy": token_means(entropies, batches, samples),
+                "self_certainty": token_means(self_certainties, batches, samples),
             }
-            groups = rollout_groups(
-                samples, members, means, self.tokenizer, self.prompts, visit=self._epoch, step=self._step
-            )
+            groups = with_statistics(said.groups, said.members, means)
         self._decided = self.supervisor.supervise(groups, self._clock.measure)
-        self._timeouts = self.judge.timeouts - timeouts_before
-        give_rewards(batches, self._decided, members, normalised=divides_by_std(self.recipe))
+        self._timeouts = self.judge.timeouts - said.timeouts_before
+        give_rewards(batches, self._decided, said.members, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
             for batch, forward in zip(batches, forwards, strict=True):
@@ -245,8 +277,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """
         self._require_sole_writer()
         with self._clock.measure("store"):
-            self._store()
-        metrics = step_metrics(self._decided, self._timeouts) | self._openrlhf_metrics(logs_dict)
+            tables = self._store()
+        metrics = step_metrics(tables, self._timeouts) | self._openrlhf_metrics(logs_dict)
         if is_due(global_step, self.recipe.train.evaluate_every, self._steps):
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
@@ -282,15 +314,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _epoch(self) -> int:
         return (self._step - 1) // self._per_epoch + 1
 
-    def _store(self) -> None:
+    def _store(self) -> StepTables:
         """Write the step's records, in the order in which its prompts were due."""
         order = epoch_order(self.recipe, len(self.prompts), self._epoch)
         ids = [prompt.prompt_id for prompt in self.data.train.prompts]
         place = {ids[row]: number for number, row in enumerate(order)}
         decided = sorted(self._decided, key=lambda group: place[group.label.prompt_id])
-        self.store.append(
-            self._step, [g.label for g in decided], [record for g in decided for record in g.rollouts]
-        )
+        return store_step(self.store, self._step, decided)
 
     def _openrlhf_metrics(self, status: dict[str, Any]) -> Metrics:
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
