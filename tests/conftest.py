@@ -1,6 +1,7 @@
-"""Shared by all tests: one thread, no network, no deadlines that a busy machine would miss."""
+"""Shared by all tests: one thread, no network, no deadlines that a busy machine would miss, and Ctrl-C is heeded."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -8,6 +9,10 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_COLOR", "1")
+
+# A shell has it ignored by what it starts in the background.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("olr", deadline=None)
 settings.load_profile("olr")
