@@ -16,7 +16,7 @@ class UserError(Exception):
     content stays on one line, and steers no terminal.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str = "") -> None:
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
         super().__init__(
             line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"

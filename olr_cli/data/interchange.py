@@ -327,10 +327,13 @@ def _marks(
     originals = _texts(raw, "extra_info.original_ground_truth", place)
     named = _texts(raw, "extra_info.noise_type", place)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
+    names_types = any(name is not None for name in named)
     marks: list[tuple[NoiseType | None, str | None]] = []
     for row, (label, original, name) in enumerate(zip(labels, originals, named, strict=True)):
         if name is not None:
             marks.append(_named_mark(name, label, original, f"{place}: row {row} (the first is 0)"))
+        elif names_types and original is None and label != SENTINEL:
+            marks.append((None, None))  # others are called clean, and this row is not
         elif has_marks:
             marks.append(_implied_mark(label, original, noise_type_of_sentinel))
         else:

@@ -12,7 +12,7 @@ from olr_cli.runs.checkpoints import (
     checkpoint_steps,
     damage_of,
     drop_unfinished,
-    remove_checkpoint,
+    set_aside,
 )
 from olr_cli.runs.directory import Kind, drop_leftovers, read_manifest, read_recipe, require_kind, versions
 from olr_cli.runs.metrics import drop_metrics_after, read_metrics
@@ -110,7 +110,7 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     last = newest_shard(path)
     _require_whole(path, kind, done, last, newest=max([done, *damaged]))
     for step, reason in damaged.items():
-        progress.say(f"Warning: {checkpoint_path(path, step)} is damaged ({reason}) and is removed.")
+        progress.say(f"Warning: {checkpoint_path(path, step)} is damaged ({reason}) and is set aside.")
     steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
     progress.say(f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}.")
     drop_leftovers(path)
@@ -118,10 +118,9 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     RunStore(path).drop_after(done)
     # A run that starts anew does so with the line of step 0 too.
     drop_metrics_after(path, done if done else -1)
-    for step in (
-        damaged
-    ):  # last: as long as steps after `done` are there, it is no sign of checkpoints that have gone
-        remove_checkpoint(path, step)
+    # Last, after the steps that they were of: those without a checkpoint look as if checkpoints had gone.
+    for step in damaged:
+        set_aside(checkpoint_path(path, step))
     return done
 
 

@@ -40,6 +40,7 @@ def targets(model: str, checkpoints: Sequence[str], out: Path | None) -> list[Ta
         return [Target(_model(model), out or Path("evaluations") / name, model, {})]
     run = Path(model)
     require_run(run)
+    read_manifest(run)  # of a newer olr, it may mean something else
     chosen = dict(_step(run, wanted) for wanted in checkpoints or ("last",))
     folder = out or run / "evaluation"
     return [

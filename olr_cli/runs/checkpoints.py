@@ -69,7 +69,7 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     best = best_step(run)
     for old in checkpoint_steps(run)[:-keep]:
         if old != best:
-            remove_checkpoint(run, old)
+            _remove(checkpoint_path(run, old))
 
 
 def best_step(run: Path) -> int | None:
@@ -87,13 +87,21 @@ def drop_unfinished(run: Path) -> None:
         shutil.rmtree(leftover)
 
 
-def remove_checkpoint(run: Path, step: int) -> None:
-    """Remove the checkpoint after `step` steps."""
+def _remove(checkpoint: Path) -> None:
     # Renamed first: a kill while the files go must not leave half a checkpoint under a whole one's name.
-    checkpoint = checkpoint_path(run, step)
     doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
     os.replace(checkpoint, doomed)
     shutil.rmtree(doomed)
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Take a damaged checkpoint out of the way of one that is written anew; returns where it is now."""
+    aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
+    with writing(aside):
+        if aside.exists():
+            shutil.rmtree(aside)
+        os.replace(checkpoint, aside)
+    return aside
 
 
 def damage_of(checkpoint: Path) -> str | None:

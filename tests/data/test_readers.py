@@ -11,6 +11,7 @@ import pytest
 
 from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt
 from olr_cli.data.readers import PromptSet, read_prompts
+from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
@@ -424,6 +425,16 @@ def test_a_name_below_a_folder_that_exists_is_a_file_and_no_hub_id(
     (tmp_path / "data" / "dapo").mkdir()
     with pytest.raises(UserError, match=r"no file data/dapp \(did you mean 'dapo'\?"):
         read_prompts("data/dapp")
+
+
+def test_in_a_file_that_names_noise_types_a_row_without_one_is_of_unknown_quality(tmp_path: Path) -> None:
+    """R5: written and read again it is so too, though its neighbours' true answers are in the file by then."""
+    rows = [interchange("1", noise_type="clean"), interchange("2", index=5), interchange(SENTINEL)]
+    expected = [("1", "1", "clean"), ("2", None, None), (SENTINEL, None, "inactive")]
+    first = read_lines(tmp_path, *rows)
+    assert marks(first) == expected
+    (tmp_path / "again.parquet").write_bytes(encode(first, tmp_path / "again.parquet"))
+    assert marks(read_prompts(tmp_path / "again.parquet")) == expected
 
 
 @needs_shared

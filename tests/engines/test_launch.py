@@ -119,7 +119,7 @@ def test_a_resume_without_the_newest_checkpoint_removes_nothing(stopped):
 def test_a_resume_goes_on_from_the_newest_checkpoint_that_is_whole(stopped):
     (stopped / "checkpoints" / "step-000006" / "w").write_text("")
     warning, continuing = go(stopped, resume=True)
-    assert warning.endswith("step-000006 is damaged (w has 0 of its 1 bytes) and is removed.")
+    assert warning.endswith("step-000006 is damaged (w has 0 of its 1 bytes) and is set aside.")
     assert continuing == f"Continuing {stopped} after step 4 (steps 5 to 8 are done again)."
     assert read_manifest(stopped)["status"] == "finished"
 
@@ -130,7 +130,7 @@ def test_a_resume_killed_before_the_damaged_checkpoint_went_goes_on_too(stopped,
 
     (stopped / "checkpoints" / "step-000006" / "w").write_text("")
     with monkeypatch.context() as patch:
-        patch.setattr(resuming, "remove_checkpoint", dies)
+        patch.setattr(resuming, "set_aside", dies)
         go(stopped, resume=True)
     assert stored_steps(stopped) == [1, 2, 3, 4]
     go(stopped, resume=True)

@@ -7,6 +7,7 @@ from olr_cli.runs.checkpoints import (
     checkpoint_path,
     checkpoint_steps,
     damage_of,
+    set_aside,
     write_checkpoint,
 )
 from olr_cli.runs.metrics import append_metrics
@@ -49,3 +50,11 @@ def test_a_checkpoint_that_was_cut_off_later_is_found_out(tmp_path, damage, told
     assert damage_of(checkpoint_path(tmp_path, 3)) is None
     damage(checkpoint_path(tmp_path, 3))
     assert damage_of(checkpoint_path(tmp_path, 3)) == told
+
+
+def test_a_damaged_checkpoint_is_kept_beside_the_one_that_is_written_anew(tmp_path):
+    for turn in "ab":
+        write_checkpoint(tmp_path, 3, lambda folder: (folder / "weights").write_text(turn), keep=1)  # noqa: B023
+        aside = set_aside(checkpoint_path(tmp_path, 3))
+        assert (aside / "weights").read_text() == turn
+        assert checkpoint_steps(tmp_path) == []
