@@ -6,9 +6,10 @@ from prompt text to changed weights, decoded responses and a trivial reward incl
 Without KL term our update leaves out groups of equal rewards, which have no gradient; their share is printed, and
 they are not part of the limit. That the process keeps the memory it frees serves both.
 
-Printed: medians, the median of the paired ratios, and the share of the matrix-multiply limit that our step reaches.
-The limit is the time of the floating-point operations that no step can do without (each prompt read once, backward
-twice the forward, attention included) at the rate of a matrix product of this size, measured in the same run.
+Printed, of CPU seconds, which other programs on the machine disturb less: medians, the median of the paired ratios, and
+the share of the matrix-multiply limit that our step reaches. The limit is the time of the floating-point operations
+that no step can do without (each prompt read once, backward twice the forward, attention included) at the rate of a
+matrix product of this size, measured in the same run.
 
 TRL is a dependency of this file only. To install and run it (no GPU needed, two minutes):
 
@@ -58,11 +59,11 @@ class Alternate(TrainerCallback):
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """TRL is about to generate."""
-        self.began = time.perf_counter()
+        self.began = time.process_time()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """TRL has updated."""
-        self.seconds.append(time.perf_counter() - self.began)
+        self.seconds.append(time.process_time() - self.began)
         torch.use_deterministic_algorithms(True, warn_only=True)  # as `olr train` has it; TRL does without
         self.ours.step()
         torch.use_deterministic_algorithms(False)

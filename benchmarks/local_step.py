@@ -5,6 +5,7 @@
 First a run of laptop/quickstart: medians of its steps' parts, and what storing a step costs. Then generate + update
 alone (80 prompts x 8 rollouts, KL term), of the built-in policy and of one four times as wide with random weights: the
 share of each kind of kernel in a step's time (the rest is Python and torch's dispatch), and the share of the limit.
+These are CPU seconds, which other programs on the machine disturb less.
 
 The limit is the time of the floating-point operations that no step can do without (each prompt read once, backward
 twice the forward, attention included) at the rate of a matrix product of this size, measured in the same run.
@@ -105,7 +106,7 @@ class Steps:
 
     def step(self) -> None:
         """Generate and update once."""
-        began = time.perf_counter()
+        began = time.process_time()
         draws = [
             [seeding.key("benchmark", len(self.seconds), p, g) for g in range(self.setting.rollouts)]
             for p in range(len(self.setting.prompts))
@@ -116,7 +117,7 @@ class Steps:
         )
         rewards_PG = torch.tensor([[reward(text) for text in texts] for texts in sampled.texts_PG])
         self.grpo.update(sampled, rewards_PG, [True] * len(ids))
-        self.seconds.append(time.perf_counter() - began)
+        self.seconds.append(time.process_time() - began)
         self.sampled.append(sampled)
         self.teaches.append((rewards_PG != rewards_PG[:, :1]).any(dim=1))
 
@@ -154,9 +155,9 @@ def gemm_rate(rows: int, inner: int, columns: int) -> float:
     a, b = torch.randn(rows, inner), torch.randn(inner, columns)
     seconds: list[float] = []
     while sum(seconds) < 1 or len(seconds) < 5:
-        began = time.perf_counter()
+        began = time.process_time()
         a @ b
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     return 2 * rows * inner * columns / statistics.median(seconds)
 
 
@@ -173,11 +174,12 @@ def wider(times: int) -> Policy:
 
 
 def kernel_shares(steps: Steps, count: int) -> dict[str, float]:
-    """Share of each kind of kernel in the time of so many steps."""
+    """Share of each kind of kernel in the time of so many steps, by the clock, as the profiler has it."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        began = time.perf_counter()
         for _ in range(count):
             steps.step()
-    whole = sum(steps.seconds[-count:])
+        whole = time.perf_counter() - began
     shares = dict.fromkeys([*KINDS, "elementwise and reductions"], 0.0)
     for event in profiled.key_averages():
         name = event.key.removeprefix("aten::")

@@ -29,6 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
+from olr_cli.engines.local.attention import share_keys_and_values
 from olr_cli.engines.local.cache import RoomyLayer
 from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError
@@ -101,6 +102,8 @@ class Policy:
         self.dtype = dtype
         # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
         self.model = model.to(device=device, dtype=torch.float32).eval()
+        if device.type == "cpu":
+            share_keys_and_values(self.model)
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id

@@ -16,6 +16,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
 )
+from transformers.integrations import sdpa_attention
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import Policy
@@ -207,6 +208,37 @@ def test_room_set_aside_for_tokens_changes_no_score(name):
             after = [policy.extend(context, responses[kept, t : t + 1]) for t in range(3, 6)]
         logits[room] = torch.cat([*before, *after], dim=1)
     torch.testing.assert_close(logits[0], logits[6], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attention_without_copies_gives_the_scores_of_transformers_own(name):
+    responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
+    found = []
+    for implementation in (None, "sdpa"):
+        policy = ARCHITECTURES[name]()
+        if implementation:
+            policy.model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            context = policy.read(PROMPTS)
+            context.repeat(2)
+            found.append(policy.extend(context, responses))
+    torch.testing.assert_close(*found, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("wants_gradient", [False, True])
+def test_keys_and_values_that_query_heads_share_are_copied_for_gradients_only(wants_gradient, monkeypatch):
+    copied = []
+    copy = sdpa_attention.repeat_kv
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", lambda *args: copied.append(args) or copy(*args))
+    policy = tiny_policy()
+    with torch.set_grad_enabled(wants_gradient):
+        context = policy.read(PROMPTS)  # padded, so with a mask
+        policy.extend(context, torch.full((len(PROMPTS), 3), 5))
+    assert bool(copied) == wants_gradient
+
+
+def test_what_a_saved_policy_attends_with_is_left_to_who_loads_it(saved):
+    assert "sdpa" not in (saved / "config.json").read_text()
 
 
 def test_tokens_appended_one_by_one_rarely_move_those_before_them():
