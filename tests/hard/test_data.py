@@ -436,7 +436,7 @@ def test_any_rows_are_a_data_set_or_are_refused(
 ) -> None:
     folder, read = tmp_path_factory.mktemp("rows"), []
 
-    @settings(max_examples=20_000 if is_long else 120, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5_000 if is_long else 120, suppress_health_check=list(HealthCheck))
     @given(rows=ROWS)
     def law(rows: list[dict[str, Any]]) -> None:
         path = jsonl(folder, "".join(json.dumps(row) + "\n" for row in rows))

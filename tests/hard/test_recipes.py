@@ -520,7 +520,7 @@ def test_any_tree_is_a_recipe_that_can_be_written_or_is_refused(
 ) -> None:
     folder, accepted = tmp_path_factory.mktemp("trees"), []
 
-    @settings(max_examples=20_000 if is_long else 100, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5_000 if is_long else 100, suppress_health_check=list(HealthCheck))
     @given(tree=TREES)
     def law(tree: dict[str, Any]) -> None:
         accepted.append(require_law(write(folder, dump_yaml(tree).encode("utf-8", "surrogatepass"))))
@@ -541,7 +541,7 @@ def test_any_bytes_are_a_recipe_or_are_refused(
     marks = [b"&a ", b"*a", b"<<: ", b"{", b"]", b"? ", b"!!", b"\t", b"%", b": ", b"- ", b"|", b"#"]
     junk = st.binary(max_size=4) | st.sampled_from(marks)
 
-    @settings(max_examples=20_000 if is_long else 100, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5_000 if is_long else 100, suppress_health_check=list(HealthCheck))
     @given(edits=st.lists(st.tuples(st.integers(0, len(seedling)), st.integers(0, 30), junk), max_size=6))
     def law(edits: list[tuple[int, int, bytes]]) -> None:
         text = seedling
