@@ -46,7 +46,7 @@ from trl import GRPOConfig, GRPOTrainer
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.loop import set_up_torch
 from olr_cli.engines.local.policy import Policy
-from olr_cli.recipe_files import load_recipe
+from olr_cli.recipe.files import load_recipe
 
 
 class Alternate(TrainerCallback):

@@ -33,7 +33,7 @@ from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.loop import LocalEngine, set_up_torch
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
-from olr_cli.recipe_files import load_recipe
+from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
 

@@ -49,7 +49,7 @@ from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
-from olr_cli.recipe import NoiseDraw
+from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.supervision.advantages import group_advantages
 

@@ -17,8 +17,8 @@ from typing import Any
 import polars as pl
 
 from olr_cli.errors import UserError
-from olr_cli.recipe import UNDECIDING, Recipe, flatten
-from olr_cli.recipe_methods import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import UNDECIDING, Recipe, flatten
 from olr_cli.runs.directory import Kind, kind_note, kind_of, read_manifest, read_recipe, require_run
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, stored_steps

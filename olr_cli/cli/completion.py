@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def recipe_names(incomplete: str) -> list[str]:
     """The recipes that come with olr; where none fits, the shell offers files."""
-    from olr_cli.recipe_files import bundled_recipes, list_recipes
+    from olr_cli.recipe.files import bundled_recipes, list_recipes
 
     folder = bundled_recipes()
     names = (str(path.relative_to(folder).with_suffix("")) for path in list_recipes())

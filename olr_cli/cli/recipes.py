@@ -18,7 +18,7 @@ app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=Tr
 @ends_well
 def ls() -> None:
     """List the recipes that come with olr; each can be trained by its name."""
-    from olr_cli.recipe_files import bundled_recipes, list_recipes
+    from olr_cli.recipe.files import bundled_recipes, list_recipes
 
     folder = bundled_recipes()
     names = [str(path.relative_to(folder).with_suffix("")) for path in list_recipes()]
@@ -40,8 +40,8 @@ def show(
     ] = False,
 ) -> None:
     """Print a recipe."""
-    from olr_cli.recipe_files import find_recipe, load_recipe
-    from olr_cli.recipe_yaml import read_text
+    from olr_cli.recipe.files import find_recipe, load_recipe
+    from olr_cli.recipe.plain_yaml import read_text
     from olr_cli.runs.directory import recipe_yaml
 
     text = recipe_yaml(load_recipe(recipe)) if resolved else read_text(find_recipe(recipe))
@@ -59,7 +59,7 @@ def cp(
     """Copy a recipe to a file of your own; a base it builds on is written into it."""
     from olr_cli.errors import UserError
     from olr_cli.files import write_text
-    from olr_cli.recipe_files import find_recipe, load_recipe, merged_text
+    from olr_cli.recipe.files import find_recipe, load_recipe, merged_text
 
     source = find_recipe(recipe)
     if target.exists():
@@ -80,8 +80,9 @@ def validate(
     set_: Settings = None,
 ) -> None:
     """Check a recipe without starting anything: unknown keys, wrong values, likely mistakes."""
-    from olr_cli.recipe_checks import recipe_warnings
-    from olr_cli.recipe_files import expand_sweep, load_recipe
+    from olr_cli.recipe.checks import recipe_warnings
+    from olr_cli.recipe.files import load_recipe
+    from olr_cli.recipe.sweeps import expand_sweep
 
     resolved = load_recipe(recipe, set_ or ())
     for warning in recipe_warnings(resolved):

@@ -12,7 +12,7 @@ from olr_cli.cli.options import require_known
 from olr_cli.cli.stopping import shown_until_stopped
 
 if TYPE_CHECKING:
-    from olr_cli.recipe import Recipe
+    from olr_cli.recipe.schema import Recipe
 
 
 def rollouts(

@@ -12,7 +12,7 @@ from olr_cli.cli.options import Settings
 from olr_cli.cli.stopping import shown_until_stopped
 
 if TYPE_CHECKING:
-    from olr_cli.recipe import Recipe
+    from olr_cli.recipe.schema import Recipe
 
 
 def train(
@@ -46,7 +46,8 @@ def train(
 ) -> None:
     """Train a policy as a recipe says."""
     from olr_cli.errors import UserError
-    from olr_cli.recipe_files import expand_sweep, load_recipe
+    from olr_cli.recipe.files import load_recipe
+    from olr_cli.recipe.sweeps import expand_sweep
 
     settings = set_ or []
     if not sweep:

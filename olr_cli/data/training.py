@@ -9,7 +9,7 @@ from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import SENTINEL, NoiseType
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
-from olr_cli.recipe import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
+from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:

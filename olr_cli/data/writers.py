@@ -15,10 +15,15 @@ SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
 
 
-def write_prompts(prompts: PromptSet, target: Path) -> bool:
+def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
     The file appears whole or not at all, and no other file is ever replaced.
+
+    Args:
+        prompts: the rows.
+        target: the file.
+        option: of the command line, that names it.
 
     Returns:
         True if the file was written, False if it was there already with the same bytes.
@@ -30,7 +35,7 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
     if target.exists():
         if target.is_file() and target.read_bytes() == content:
             return False
-        raise UserError(f"{target} exists already with another content; choose another name with --out")
+        raise UserError(f"{target} exists already with another content; choose another name with {option}")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, lambda path: _write_bytes(path, content))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from olr_cli.engines.run import DataSets, Engine
-from olr_cli.recipe import OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 
 
 def engine_of(recipe: Recipe) -> Callable[[Recipe, DataSets], Engine]:

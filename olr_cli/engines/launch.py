@@ -19,8 +19,8 @@ from olr_cli.engines.resume import (
 from olr_cli.engines.run import DataSets, Engine, Run
 from olr_cli.engines.steps import total_steps
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe import Recipe
-from olr_cli.recipe_checks import recipe_warnings, step_warnings
+from olr_cli.recipe.checks import recipe_warnings, step_warnings
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import (
     Kind,
     begin_attempt,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from olr_cli.errors import UserError
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics
 

@@ -9,7 +9,7 @@ from jinja2 import TemplateError
 
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.errors import UserError, first_line
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 
 NO_TEMPLATE = "{} has no chat template: prompts are given to it as plain text, roles left out"
 

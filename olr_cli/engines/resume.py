@@ -6,7 +6,7 @@ from pathlib import Path
 
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
-from olr_cli.recipe import Recipe, changed_keys
+from olr_cli.recipe.schema import Recipe, changed_keys
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
     checkpoint_steps,

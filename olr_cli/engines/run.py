@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import Message
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision import Supervisor

@@ -15,7 +15,7 @@ import pyarrow as pa
 from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.prompts import Prompt
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import RunStore

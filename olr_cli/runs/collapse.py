@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.metrics import Metrics
 from olr_cli.supervision.methods import compose
 

@@ -22,9 +22,9 @@ from typing import Any, Literal
 from olr_cli import __version__
 from olr_cli.errors import UserError
 from olr_cli.files import write_text, writing
-from olr_cli.recipe import Recipe
-from olr_cli.recipe_files import load_recipe
-from olr_cli.recipe_yaml import dump_yaml
+from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.plain_yaml import dump_yaml
+from olr_cli.recipe.schema import Recipe
 
 MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from olr_cli import seeding
 from olr_cli.answers import AnswerClasses, Judge, Vote, default_extractor, extract, first_majority, vote
 from olr_cli.data.prompts import SENTINEL, Prompt, View
-from olr_cli.recipe import NoiseDraw
+from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.supervision.advantages import group_advantages
 from olr_cli.supervision.criteria import historical_majority, slope
 from olr_cli.supervision.groups import Rollout, RolloutGroup

@@ -18,7 +18,7 @@ from olr_cli.cli import app
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.training import training_prompts
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

@@ -12,7 +12,7 @@ import pytest
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.training import held_out_prompts, training_prompts
 from olr_cli.errors import UserError
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 
 
 def table(folder: Path, *marks: dict[str, Any]) -> str:

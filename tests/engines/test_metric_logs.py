@@ -7,7 +7,7 @@ import pytest
 
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.errors import UserError
-from olr_cli.recipe import LoggingSection, Recipe
+from olr_cli.recipe.schema import LoggingSection, Recipe
 from olr_cli.runs.directory import create_run, read_manifest
 
 

@@ -125,10 +125,9 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
         seconds = time.perf_counter() - began
         if keep:
             _child(law, runs, ["-merge=1", str(fewest), str(seeds)], folder)
-            texts = {
-                text_of(path.read_bytes()) for path in fewest.iterdir() if path.stat().st_size <= KEPT_BYTES
-            }
-            lines = sorted(map(json.dumps, texts), key=lambda line: (len(line), line))
+            texts = {text_of(path.read_bytes()) for path in fewest.iterdir()}
+            kept = [text for text in texts if len(bytes_of(text)) <= KEPT_BYTES and _is_quick(law, text)]
+            lines = sorted(map(json.dumps, kept), key=lambda line: (len(line), line))
             (CORPUS / f"{law}.jsonl").write_text("\n".join(lines) + "\n", "ascii")
         memory = [json.loads(line) for line in said.splitlines() if line.startswith('{"after"')]
         return {"law": law, "texts": runs, "seconds": round(seconds), "memory": memory}

@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.errors import UserError
-from olr_cli.recipe import Recipe
-from olr_cli.recipe_files import _KINDS, expand_sweep, find_recipe, load_recipe, merged_text, validate
-from olr_cli.recipe_yaml import MOST_BYTES, MOST_LEVELS, MOST_VALUES, dump_yaml
+from olr_cli.recipe.files import find_recipe, load_recipe, merged_text
+from olr_cli.recipe.plain_yaml import MOST_BYTES, MOST_LEVELS, MOST_VALUES, dump_yaml
+from olr_cli.recipe.schema import KINDS, Recipe
+from olr_cli.recipe.sweeps import expand_sweep
+from olr_cli.recipe.validation import validate
 from olr_cli.runs.directory import recipe_yaml
 
 LONGEST_SENTENCE = 900
@@ -86,7 +88,8 @@ BOMBS = {
 _IN_BOUNDS = """
 import resource, sys
 from olr_cli.errors import UserError
-from olr_cli.recipe_files import expand_sweep, load_recipe
+from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.sweeps import expand_sweep
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 for path in sys.argv[1:]:
@@ -357,7 +360,7 @@ def test_no_arm_or_value_leads_out_of_the_sweeps_folder(arm: str, value: str) ->
     except UserError as error:
         sentence(str(error))
         return
-    from olr_cli.recipe_files import _sweep_runs
+    from olr_cli.recipe.sweeps import _sweep_runs
 
     sweep = validate(tree, "x").sweep
     assert sweep is not None
@@ -390,7 +393,7 @@ def fields() -> Iterator[tuple[str, str, tuple[tuple[str, str], ...]]]:
     """Every field of every section of every kind: the section's key, the field's, and the kind."""
     for name, field in Recipe.model_fields.items():
         yield "", name, ()
-        tag, kinds = _KINDS.get(name, ("", {}))
+        tag, kinds = KINDS.get(name, ("", {}))
         for kind, section in kinds.items() or (("", model) for model in models_in(field.annotation)):
             for key in section.model_fields:
                 yield name, key, ((tag, kind),) if tag else ()
@@ -478,7 +481,7 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
         optional={"ratio": st.decimals(0, 1, places=25).map(str) | st.floats(0, 1)},
     ),
     "method": st.fixed_dictionaries(
-        {"name": st.sampled_from(sorted(_KINDS["method"][1]))},
+        {"name": st.sampled_from(sorted(KINDS["method"][1]))},
         optional={"penalty_weight": st.floats(0, 1e300, exclude_min=True)},
     )
     | st.fixed_dictionaries(

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.recipe_files import load_recipe
+from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps

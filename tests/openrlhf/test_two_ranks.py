@@ -17,7 +17,7 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.loop import encode_prompts
 from olr_cli.engines.local.policy import Policy
-from olr_cli.recipe_files import load_recipe
+from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.collapse import CollapseWatch
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "metrics"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe import Recipe, changed_keys
+from olr_cli.recipe.schema import Recipe, changed_keys
 from olr_cli.runs import directory
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished, write_checkpoint
 from olr_cli.runs.directory import (
@@ -103,7 +103,8 @@ def test_resume_is_advised_only_where_there_is_something_to_resume(tmp_path):
 def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
     path = tmp_path / "run"
     kill = (
-        "import os; from pathlib import Path; from olr_cli.recipe import Recipe; from olr_cli.runs import directory\n"
+        "import os; from pathlib import Path\n"
+        "from olr_cli.recipe.schema import Recipe; from olr_cli.runs import directory\n"
         "directory.write_manifest = lambda *_: os.kill(os.getpid(), 9)\n"
         f"path = Path({str(path)!r})\n"
         "with directory.held(path, make=True): directory.create_run(path, Recipe())"

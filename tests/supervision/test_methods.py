@@ -7,8 +7,7 @@ import pytest
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe_files import validate
-from olr_cli.recipe_methods import (
+from olr_cli.recipe.methods import (
     METHODS,
     CoRewardMethod,
     GrpoMethod,
@@ -20,6 +19,7 @@ from olr_cli.recipe_methods import (
     TokenEntropyMethod,
     TtrlMethod,
 )
+from olr_cli.recipe.validation import validate
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.methods import _METHODS
 

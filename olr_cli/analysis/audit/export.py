@@ -132,10 +132,7 @@ def export(found: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
     repaired = replace(data, table=_with_columns(data, own)).with_prompts(
         _marked(new, data.prompts, judge), _facts(found)
     )
-    try:
-        return write_prompts(repaired, target)
-    except UserError as error:
-        raise UserError(str(error).replace("--out", "--export")) from None
+    return write_prompts(repaired, target, option="--export")
 
 
 def evidence(row: Row) -> str:

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from olr_cli import recipe as sections
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
@@ -44,7 +43,8 @@ from olr_cli.engines.steps import (
     total_steps,
     wants_checkpoint,
 )
-from olr_cli.recipe import Recipe
+from olr_cli.recipe import schema as sections
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.interrupts import Interrupted, stop_requests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from olr_cli.engines.openrlhf.flags import section
 from olr_cli.errors import UserError
-from olr_cli.recipe import OpenRlhfEngine, Recipe, flatten
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe import OpenRlhfEngine, Recipe, flatten
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 
 ADAM_BETAS = (0.9, 0.999)

@@ -26,7 +26,7 @@ from olr_cli.engines.openrlhf.set_up import environment as set_up_environment
 from olr_cli.engines.openrlhf.set_up import set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import read_recipe
 
 _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}

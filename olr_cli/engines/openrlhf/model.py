@@ -17,7 +17,7 @@ from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError, first_line
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 
 _HAS_CODE = (
     "{} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to true if you"

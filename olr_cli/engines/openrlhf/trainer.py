@@ -49,7 +49,7 @@ from olr_cli.engines.steps import (
     wants_checkpoint,
 )
 from olr_cli.errors import UserError
-from olr_cli.recipe import Recipe
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
 from olr_cli.errors import UserError
-from olr_cli.recipe import flatten
-from olr_cli.recipe_files import validate
+from olr_cli.recipe.schema import flatten
+from olr_cli.recipe.validation import validate
 
 
 def recipe(train=None, method="grpo", **engine):

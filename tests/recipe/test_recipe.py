@@ -8,20 +8,14 @@ from fractions import Fraction
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe import ActiveNoiseSection, Recipe, changed_keys
-from olr_cli.recipe_checks import recipe_warnings, steepest_slope, step_warnings
-from olr_cli.recipe_files import (
-    expand_sweep,
-    find_recipe,
-    list_recipes,
-    load_recipe,
-    merged_text,
-    overlay,
-    override,
-    validate,
-)
-from olr_cli.recipe_methods import GrpoMethod, OlrMethod
-from olr_cli.recipe_yaml import dump_yaml
+from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
+from olr_cli.recipe.files import find_recipe, list_recipes, load_recipe, merged_text
+from olr_cli.recipe.layers import overlay, override
+from olr_cli.recipe.methods import GrpoMethod, OlrMethod
+from olr_cli.recipe.plain_yaml import dump_yaml
+from olr_cli.recipe.schema import ActiveNoiseSection, Recipe, changed_keys
+from olr_cli.recipe.sweeps import expand_sweep
+from olr_cli.recipe.validation import validate
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.criteria import slope
 from olr_cli.supervision.history import Past, Visit

@@ -9,9 +9,10 @@ from itertools import product
 import pytest
 
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus
-from olr_cli.recipe_checks import recipe_warnings, step_warnings
-from olr_cli.recipe_files import bundled_recipes, expand_sweep, load_recipe
-from olr_cli.recipe_methods import OlrMethod
+from olr_cli.recipe.checks import recipe_warnings, step_warnings
+from olr_cli.recipe.files import bundled_recipes, load_recipe
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.sweeps import expand_sweep
 
 FOLDER = bundled_recipes() / "paper"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from olr_cli.recipe_section import Exact, Number, Section, Whole
+from olr_cli.recipe.section import Exact, Number, Section, Whole
 
 Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from olr_cli.recipe_methods import GrpoMethod, Method
-from olr_cli.recipe_section import Count, Exact, Number, Section, Temperature, Text, Whole, no_truth
-from olr_cli.recipe_yaml import shortened
+from olr_cli.recipe.methods import METHODS, GrpoMethod, Method
+from olr_cli.recipe.plain_yaml import shortened
+from olr_cli.recipe.section import Count, Exact, Number, Section, Temperature, Text, Whole, no_truth
 
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 Ratio = Annotated[Exact, Field(ge=0, le=1)]
@@ -239,6 +239,20 @@ class SweepSection(Section):
 
 Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")]
 Engine = Annotated[LocalEngine | OpenRlhfEngine, Field(discriminator="name")]
+
+KINDS: dict[str, tuple[str, dict[str, type[Section]]]] = {
+    "noise": (
+        "type",
+        {
+            "inactive": InactiveNoiseSection,
+            "active": ActiveNoiseSection,
+            "mixed": MixedNoiseSection,
+        },
+    ),
+    "method": ("name", {kind.model_fields["name"].default: kind for kind in METHODS}),
+    "engine": ("name", {"local": LocalEngine, "openrlhf": OpenRlhfEngine}),
+}
+"""Sections of several kinds: the key that tells the kind, and each kind's keys."""
 
 
 class Recipe(Section):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from olr_cli.recipe import Recipe
-from olr_cli.recipe_methods import CoRewardMethod, OlrMethod, TtrlMethod
+from olr_cli.recipe.methods import CoRewardMethod, OlrMethod, TtrlMethod
+from olr_cli.recipe.schema import Recipe
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
