@@ -1,10 +1,10 @@
 """Speed of the local engine: rollouts per second of generate + update, next to TRL's GRPOTrainer.
 
-Both train the same built-in policy in one process, alternating step by step on one thread: same prompts, rollouts,
-length limit, float32, one optimiser step over all rollouts, once without and once with the KL term. Timed is the way
-from prompt text to changed weights, decoded responses and a trivial reward included, TRL's data loading left out.
-Without KL term our update leaves out groups of equal rewards, which have no gradient; their share is printed, and
-they are not part of the limit. That the process keeps the memory it frees serves both.
+Each trains the same built-in policy in a process of its own, as its users have it, and both take turns, a step each, on
+one thread: same prompts, rollouts, length limit, float32, one optimiser step over all rollouts, once without and once
+with the KL term. Timed is the way from prompt text to changed weights, decoded responses and a trivial reward included,
+TRL's data loading left out. Without KL term our update leaves out groups of equal rewards, which have no gradient;
+their share is printed, and they are not part of the limit.
 
 Printed, of CPU seconds, which other programs on the machine disturb less: medians, the median of the paired ratios, and
 the share of the matrix-multiply limit that our step reaches. The limit is the time of the floating-point operations
@@ -21,9 +21,11 @@ TRL is a dependency of this file only. To install and run it (no GPU needed, two
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import tempfile
 import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -40,7 +42,7 @@ from local_step import (
     gemm_rate,
     reward,
 )
-from transformers import PrinterCallback, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.engines.local.builtin import policy_path
@@ -49,39 +51,35 @@ from olr_cli.engines.local.policy import Policy
 from olr_cli.recipe.files import load_recipe
 
 
-class Alternate(TrainerCallback):
-    """Times TRL's steps and lets us take one of ours after each."""
+class TakingTurns(TrainerCallback):
+    """Lets TRL take a step when it is asked to, and tells how many CPU seconds the step took."""
 
-    def __init__(self, ours: Steps) -> None:
-        self.ours = ours
-        self.seconds: list[float] = []
-        self.response_length = 0.0
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe = pipe
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """TRL is about to generate."""
+        self.pipe.recv()
         self.began = time.process_time()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """TRL has updated."""
-        self.seconds.append(time.process_time() - self.began)
-        torch.use_deterministic_algorithms(True, warn_only=True)  # as `olr train` has it; TRL does without
-        self.ours.step()
-        torch.use_deterministic_algorithms(False)
+        self.pipe.send(time.process_time() - self.began)
 
 
-def alternate(setting: Setting, steps: int) -> Alternate:
-    """Run both for the same number of steps."""
-    both = Alternate(Steps(Policy.load(policy_path(MODEL), device="cpu"), setting))
-    theirs = Policy.load(policy_path(MODEL), device="cpu")
-    with tempfile.TemporaryDirectory() as folder:
+def train_with_trl(setting: Setting, steps: int, threads: int, pipe: Connection) -> None:
+    """Take so many steps, one whenever the pipe says so; in the end say the mean length of a response."""
+    torch.set_num_threads(threads)
+    folder = policy_path(MODEL)
+    with tempfile.TemporaryDirectory() as output:
         trainer = GRPOTrainer(
-            model=theirs.model,
-            processing_class=theirs.tokenizer,
+            model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+            processing_class=AutoTokenizer.from_pretrained(folder),
             train_dataset=Dataset.from_dict({"prompt": setting.prompts}),
             reward_funcs=lambda completions, **_: [reward(text) for text in completions],
-            callbacks=[both],
+            callbacks=[TakingTurns(pipe)],
             args=GRPOConfig(
-                output_dir=folder,
+                output_dir=output,
                 use_cpu=True,
                 bf16=False,
                 gradient_checkpointing=False,
@@ -89,7 +87,7 @@ def alternate(setting: Setting, steps: int) -> Alternate:
                 generation_batch_size=setting.rows,
                 num_generations=setting.rollouts,
                 max_completion_length=setting.max_new_tokens,
-                max_steps=steps + WARM_UP_STEPS,
+                max_steps=steps,
                 learning_rate=LEARNING_RATE,
                 lr_scheduler_type="constant",
                 beta=setting.kl_weight,
@@ -103,22 +101,38 @@ def alternate(setting: Setting, steps: int) -> Alternate:
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-        both.response_length = trainer.state.log_history[-1]["completions/mean_length"]
-    return both
+        pipe.send(trainer.state.log_history[-1]["completions/mean_length"])
 
 
-def report(both: Alternate, count: int) -> None:
+def measure(setting: Setting, count: int) -> None:
+    """Let both take turns, and print what came of it."""
+    steps = WARM_UP_STEPS + count
+    pipe, its_end = multiprocessing.Pipe()
+    trl = multiprocessing.get_context("spawn").Process(
+        target=train_with_trl, args=(setting, steps, torch.get_num_threads(), its_end), daemon=True
+    )
+    trl.start()
+    its_end.close()
+    ours, theirs = Steps(Policy.load(policy_path(MODEL), device="cpu"), setting), []
+    for _ in range(steps):
+        ours.step()
+        pipe.send("your turn")
+        theirs.append(pipe.recv())
+    report(ours, theirs, pipe.recv())
+    trl.join()
+
+
+def report(own: Steps, of_trl: list[float], length_of_trl: float) -> None:
     """Print one setting's figures."""
-    setting, own = both.ours.setting, both.ours
-    steps = range(WARM_UP_STEPS, WARM_UP_STEPS + count)
-    ours, theirs = ([seconds[step] for step in steps] for seconds in (own.seconds, both.seconds))
+    setting, steps = own.setting, range(WARM_UP_STEPS, len(of_trl))
+    ours, theirs = ([seconds[step] for step in steps] for seconds in (own.seconds, of_trl))
     length = statistics.mean(own.sampled[step].lengths_PG.float().mean().item() for step in steps)
     teaching = statistics.mean(own.teaches[step].float().mean().item() for step in steps)
     rate, square = own.gemm_rate(), gemm_rate(2048, 2048, 2048)
     ratio = statistics.median(t / o for t, o in zip(theirs, ours, strict=True))
 
-    print(f"KL weight {setting.kl_weight:g}: {count} steps, {setting.rows} rollouts each")
-    print(f"  response tokens: {length:.2f}, TRL's {both.response_length:.2f}")
+    print(f"KL weight {setting.kl_weight:g}: {len(steps)} steps, {setting.rows} rollouts each")
+    print(f"  response tokens: {length:.2f}, TRL's {length_of_trl:.2f}")
     print(f"  groups of equal rewards: {1 - teaching:.0%}")
     for name, seconds in (("local engine", ours), ("TRL", theirs)):
         median = statistics.median(seconds)
@@ -143,11 +157,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     arguments = parser.parse_args()
     set_up_torch(load_recipe(RECIPE))
-    torch.use_deterministic_algorithms(False)
     prompts = arithmetic(arguments.prompts)
     for kl_weight in (0.0, 1e-3):
         setting = Setting(prompts, arguments.rollouts, arguments.max_new_tokens, kl_weight)
-        report(alternate(setting, arguments.steps), arguments.steps)
+        measure(setting, arguments.steps)
 
 
 if __name__ == "__main__":
