@@ -5,11 +5,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/quickstart
 
+LOWEST_VENV ?= .venv-lowest
+
 OPENRLHF_VENV ?= .venv-openrlhf
 OPENRLHF_BIN  := $(OPENRLHF_VENV)/bin
 OPENRLHF_PIP   = $(OPENRLHF_BIN)/python -m pip install --quiet
 
-.PHONY: quickstart gallery test hard fuzz test-openrlhf install clean no-gpu
+.PHONY: quickstart gallery test test-lowest hard fuzz test-openrlhf install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -38,6 +40,13 @@ test: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# The tests with the lowest versions of its dependencies that pyproject.toml admits.
+test-lowest:
+	$(PYTHON) -m venv --clear $(LOWEST_VENV)
+	$(PYTHON) requirements/lowest.py > $(LOWEST_VENV)/constraints.txt
+	$(LOWEST_VENV)/bin/python -m pip install --quiet --constraint $(LOWEST_VENV)/constraints.txt --editable '.[dev]'
+	$(LOWEST_VENV)/bin/pytest -n 2
 
 # The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
 hard: $(VENV)/.installed-dev
@@ -74,4 +83,4 @@ no-gpu:
 	exit 2; }
 
 clean:
-	rm -rf $(VENV) $(OPENRLHF_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(OPENRLHF_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

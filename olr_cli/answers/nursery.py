@@ -19,9 +19,13 @@ from pathlib import Path
 
 from olr_cli.answers.worker import END, START
 
-_PROGRAM = (
-    "import sys; sys.path.append({root!r}); from olr_cli.answers import worker; worker.main({time_limit!r})"
-)
+_PROGRAM = """\
+import sys
+if {root!r} not in sys.path:
+    sys.path.insert(0, {root!r})  # this olr, whichever is installed too
+from olr_cli.answers import worker
+worker.main({time_limit!r})
+"""
 _START_LIMIT = 120.0
 
 

@@ -1,13 +1,16 @@
 """Worker processes: limits, deaths, replacement (R8)."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import olr_cli
 from olr_cli.answers import Judge, nursery, pool
 from olr_cli.answers.judge import _Memo
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
@@ -152,6 +155,20 @@ def test_workers_that_cant_start_are_reported(workers, monkeypatch):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match="can't be started"):
         workers.run([("read", "x")])
+
+
+def test_workers_are_of_the_same_olr_as_their_parent_where_another_is_installed(tmp_path):
+    shutil.copytree(Path(olr_cli.__file__).parent, tmp_path / "olr_cli")
+    with (tmp_path / "olr_cli" / "answers" / "equivalence.py").open("a") as module:
+        module.write("\ndef read(answer):\n    return None\n")
+    script = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from olr_cli.answers import pool
+print(pool.WorkerPool(1, 60.0).run([("read", "x/2")]))
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[None]\n"
 
 
 def test_an_interrupted_run_leaves_no_reply_behind(workers, monkeypatch):
