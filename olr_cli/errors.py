@@ -24,8 +24,14 @@ class UserError(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string.
+
+    First comes one that is nearly the same, then one that `name` is the beginning of, then one that is alike.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.85)
+    close += sorted((longer for longer in names if name and longer.startswith(name)), key=len)
+    close += difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

@@ -76,11 +76,14 @@ def rollouts(
     json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
 ) -> None:
     """Sample every prompt of a data set several times, and store what a training run would; nothing is trained."""
+    from olr_cli.answers import EXTRACTORS
     from olr_cli.evaluation.rollouts import rollouts_recipe
 
     if backend is not None:
         require_known("--backend", backend, ("vllm", "transformers"))
     require_known("--device", device, ("auto", "cpu", "cuda"))
+    if extractor is not None:
+        require_known("--extractor", extractor, tuple(EXTRACTORS))
     recipe = rollouts_recipe(
         model,
         data,

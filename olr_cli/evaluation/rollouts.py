@@ -52,6 +52,20 @@ from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
 MANY = 0.9
 """Share of responses without an answer in the first step that is hardly the policy's fault."""
 
+_OPTIONS = {
+    "data.train": "DATA",
+    "data.limit": "--limit",
+    "data.extractor": "--extractor",
+    "model.path": "MODEL",
+    "seed": "--seed",
+    "train.epochs": "--visits",
+    "train.max_new_tokens": "--max-new-tokens",
+    "train.prompts_per_step": "--prompts-per-step",
+    "train.rollouts_per_prompt": "--samples",
+    "train.temperature": "--temperature",
+}
+"""What the command line calls the keys of such a recipe."""
+
 
 def rollouts_recipe(
     model: str,
@@ -105,7 +119,7 @@ def rollouts_recipe(
         },
         "engine": {"name": "local", "device": device, "threads": 1 if is_builtin(origin(model)) else None},
     }
-    return validate(tree, "olr rollouts")
+    return validate(tree, "olr rollouts", called=_OPTIONS)
 
 
 def _name(data: str) -> str:

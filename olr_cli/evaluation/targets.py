@@ -12,7 +12,7 @@ from olr_cli.data.columns import texts
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, read_evaluation
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
@@ -80,6 +80,9 @@ def _model(model: str) -> str:
         raise UserError(f"{model} is a folder of runs; name one of them, for example {runs[0]}")
     if os.path.exists(path):
         raise UserError(f"{model} is neither a model (it has no config.json) nor a run (no manifest.json)")
+    siblings = [str(file.parent) for file in path.parent.glob("*/manifest.json")]
+    if siblings and "/" in model:
+        raise UserError(f"there is no run {model}{did_you_mean(model, siblings)}; {path.parent} has others")
     if not _HUB_ID.fullmatch(model) or model.startswith("."):
         raise UserError(
             f"there is no model folder {model}; check the path, or name a model on the hub: org/name"

@@ -15,8 +15,13 @@ _MOST_PROBLEMS = 6
 """Of a recipe with many mistakes, so many are told."""
 
 
-def validate(tree: Mapping[str, Any], source: str) -> Recipe:
+def validate(tree: Mapping[str, Any], source: str, called: Mapping[str, str] | None = None) -> Recipe:
     """The recipe in `tree`.
+
+    Args:
+        tree: nested keys.
+        source: where they are from, for errors.
+        called: dotted key -> what the user knows it as, if not by its key.
 
     Raises:
         UserError: one sentence that names the source, the key, what is wrong and what would be right.
@@ -32,14 +37,14 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
         return Recipe.model_validate(tree)
     except ValidationError as error:
         details = error.errors()
-        first, *others = [_sentence(detail) for detail in details[:_MOST_PROBLEMS]]
+        first, *others = [_sentence(detail, called or {}) for detail in details[:_MOST_PROBLEMS]]
         if len(details) > _MOST_PROBLEMS:
             others.append("…")
         more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
         raise UserError(f"{source}: {first}{more}") from None
 
 
-def _sentence(detail: Any) -> str:
+def _sentence(detail: Any, called: Mapping[str, str]) -> str:
     place = _dotted(detail["loc"])
     if detail["type"] == "extra_forbidden":
         alike = [key for key in _known_keys() if key.count(".") == place.count(".")]
@@ -59,7 +64,7 @@ def _sentence(detail: Any) -> str:
     if detail["type"] == "value_error":
         message = str(detail["ctx"]["error"])
         return f"{place}: {message}" if place else message
-    found = f"{place} is {shown(detail['input'])}"
+    found = f"{called.get(place, place)} is {shown(detail['input'])}"
     if detail["type"] in ("tuple_type", "list_type"):
         return f"{found}: expected a list, as [{shown(detail['input'])}]"
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):

@@ -76,6 +76,8 @@ def test_what_is_neither_model_nor_run_is_told_apart(trained, tmp_path):
     assert "neither a model (it has no config.json) nor a run" in refused(tmp_path)
     assert "there is no model folder" in refused(tmp_path / "nowhere")
     assert "there is no model folder ../nowhere" in refused("../nowhere")
+    mistyped = trained.with_name(f"{trained.name}x")
+    assert f"there is no run {mistyped} (did you mean '{trained}'?)" in refused(mistyped)
     shutil.rmtree(trained / "checkpoints")
     assert "has no checkpoint yet" in refused(trained)
 
