@@ -27,7 +27,7 @@ def values(column: pa.ChunkedArray, name: str, place: str) -> list[Any]:
     """
     try:
         found: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError):  # pyarrow's errors of values are ValueErrors too
+    except (ValueError, OverflowError, KeyError):  # of pyarrow, or of a time zone that nobody knows
         raise UserError(
             f"{place}: column '{name}' holds {column.type} values that cannot be read; write them as text"
         ) from None

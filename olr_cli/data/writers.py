@@ -82,7 +82,12 @@ def _json_lines(prompts: PromptSet, target: Path) -> bytes:
     try:
         rows = labelled_table(prompts.table, prompts.prompts).to_pylist()
         return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
-    except (TypeError, ValueError, OverflowError) as error:
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        KeyError,
+    ) as error:  # KeyError: of a time zone that nobody knows
         raise UserError(
             f"{target}: a column of {prompts.source} does not fit JSON ({first_line(error)}); write .parquet"
         ) from None

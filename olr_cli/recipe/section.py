@@ -8,15 +8,26 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
+MOST_PLACES = 30
+
 
 def _written(number: Decimal) -> float | str:
     """An exact number as JSON and YAML take it: a float where one says the same, else its digits as text."""
     return float(number) if Decimal(repr(float(number))) == number else str(number)
 
 
+def _few_places(number: Decimal) -> Decimal:
+    """Refuse what as a fraction could have more digits than memory holds."""
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -MOST_PLACES:
+        raise PydanticCustomError("places", f"Input should have no more than {MOST_PLACES} decimal places")
+    return number
+
+
 Exact = Annotated[
     Decimal,
-    Field(gt=-1_000_000, lt=1_000_000, decimal_places=30),
+    Field(gt=-1_000_000, lt=1_000_000),
+    AfterValidator(_few_places),
     PlainSerializer(_written, when_used="json"),
 ]
 """A number compared as written, not as the nearest double (R12)."""

@@ -264,7 +264,10 @@ def test_structs_nested_without_end_are_refused(tmp_path: Path) -> None:
     for _ in range(300):
         column = pa.StructArray.from_arrays([column], ["a"])
     path = parquet(tmp_path, question=["q"], answer=[1], x=column)
-    assert "too deeply nested" in refusal(lambda: read_prompts(path))
+    told = refusal(lambda: read_prompts(path))
+    assert (
+        "too deeply nested" in told or "is not a whole Parquet file" in told
+    )  # as pyarrow has it, by version
 
 
 def test_an_encrypted_file_is_called_encrypted(tmp_path: Path) -> None:
