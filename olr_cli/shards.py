@@ -62,6 +62,12 @@ def table_shards(folder: Path) -> list[Shard]:
     return kept
 
 
+def holds(shards: Iterable[Shard], steps: range) -> bool:
+    """Whether shards that share no step have all of some consecutive ones; without a list of steps, however many."""
+    common = (min(shard.last, steps[-1]) - max(shard.first, steps[0]) + 1 for shard in shards)
+    return sum(max(0, count) for count in common) == len(steps)
+
+
 def complete_steps(tables: Iterable[Path]) -> list[int]:
     """The steps of which every one of these folders has a shard, ascending."""
     held = [{step for shard in table_shards(folder) for step in shard.steps} for folder in tables]

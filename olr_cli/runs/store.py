@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
-from olr_cli.shards import PATTERN, Shard, all_shards, complete_steps, shard_path, table_shards
+from olr_cli.shards import PATTERN, Shard, all_shards, complete_steps, holds, shard_path, table_shards
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -93,15 +93,14 @@ class RunStore:
         self._put_together()
 
     def _put_together(self) -> None:
-        complete = set(stored_steps(self._run))
-        for table in _RECORDS:
+        tables = {table: table_shards(self._run / table) for table in _RECORDS}
+        for table, shards in tables.items():
             folder = self._run / table
-            shards = table_shards(folder)
             for leftover in set(all_shards(folder)) - set(shards):  # of a kill after a block was written
                 leftover.path.unlink()
             for first, own in groupby(shards, lambda shard: _first_of_block(shard.first)):
                 block, parts = range(first, first + STEPS_TOGETHER), list(own)
-                if len(parts) > 1 and complete.issuperset(block):
+                if len(parts) > 1 and all(holds(each, block) for each in tables.values()):
                     _rewrite(folder, table, block, parts)
                     for part in parts:
                         part.path.unlink()

@@ -1,6 +1,9 @@
 """Old steps are put together into few files, and nothing that is read changes by it, whatever interrupts it."""
 
 import itertools
+import random
+import tracemalloc
+from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -17,7 +20,7 @@ from olr_cli.runs.store import (
     scan_rollouts,
     stored_steps,
 )
-from olr_cli.shards import complete_steps, shard_path, table_shards
+from olr_cli.shards import Shard, complete_steps, holds, shard_path, table_shards
 
 
 @pytest.fixture
@@ -146,6 +149,29 @@ def test_rollouts_of_steps_whose_labels_have_gone_are_left_out(tmp_path, blocks_
     labels.unlink()
     assert rows_by_step(scan_rollouts(tmp_path)) == {1: 2, 2: 4}
     assert len(list(read_rollout_steps(tmp_path, ["step"]))) == 2
+
+
+def test_shards_hold_steps_that_are_in_them_however_cut():
+    draw = random.Random(3)
+    for _ in range(300):
+        ends = sorted(draw.sample(range(1, 30), 6))
+        shards = [
+            Shard(Path(), first, last - 1) for first, last in itertools.pairwise(ends) if draw.random() < 0.8
+        ]
+        steps = range(start := draw.randint(1, 28), draw.randint(start + 1, 30))
+        assert holds(shards, steps) == set(steps).issubset(step for shard in shards for step in shard.steps)
+
+
+def test_what_putting_together_takes_does_not_grow_with_the_steps(tmp_path):
+    for table in ("labels", "rollouts"):
+        (tmp_path / table).mkdir()
+        for first in range(1, 50_001, 250):
+            shard_path(tmp_path / table, first, first + 249).touch()
+    tracemalloc.start()
+    RunStore(tmp_path).sync()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2_000_000  # a list of the steps takes several times as much
 
 
 def test_names_of_shards(tmp_path):
