@@ -63,7 +63,7 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     rows[5]["answer"] = rows[50]["answer"] = r"\binom{10^9}{5\cdot 10^8}"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = (
-        *SMALL,
+        *(setting for setting in SMALL if not setting.startswith("noise.")),
         "data.train=data.jsonl",  # relative to where the command runs, not to where Ray was started
         "data.limit=null",
         "data.extractor=text",

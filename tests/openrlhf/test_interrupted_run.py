@@ -102,7 +102,7 @@ def test_every_step_has_its_metrics_once(run: Path) -> None:
         "time/step",
     ):
         assert all(name in line for line in lines[1:]), name
-    assert {line["policy/lr"] for line in lines[1:]} == {4e-4}
+    assert {line["policy/lr"] for line in lines[1:]} == {1e-3}
 
 
 def test_steps_before_the_checkpoint_were_not_made_again(run: Path, story: dict[str, object]) -> None:
