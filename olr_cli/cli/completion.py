@@ -5,11 +5,9 @@ from __future__ import annotations
 
 def recipe_names(incomplete: str) -> list[str]:
     """The recipes that come with olr; where none fits, the shell offers files."""
-    from olr_cli.recipe.files import bundled_recipes, list_recipes
+    from olr_cli.recipe.files import bundled_names
 
-    folder = bundled_recipes()
-    names = (str(path.relative_to(folder).with_suffix("")) for path in list_recipes())
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in bundled_names() if name.startswith(incomplete)]
 
 
 def figures(incomplete: str) -> list[str]:

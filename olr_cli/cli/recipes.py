@@ -18,10 +18,9 @@ app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=Tr
 @ends_well
 def ls() -> None:
     """List the recipes that come with olr; each can be trained by its name."""
-    from olr_cli.recipe.files import bundled_recipes, list_recipes
+    from olr_cli.recipe.files import bundled_names, list_recipes
 
-    folder = bundled_recipes()
-    names = [str(path.relative_to(folder).with_suffix("")) for path in list_recipes()]
+    names = bundled_names()
     width = max(len(name) for name in names)
     for name, path in zip(names, list_recipes(), strict=True):
         typer.echo(f"{name:{width}}  {_headline(path)}")

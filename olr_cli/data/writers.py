@@ -82,12 +82,7 @@ def _json_lines(prompts: PromptSet, target: Path) -> bytes:
     try:
         rows = labelled_table(prompts.table, prompts.prompts).to_pylist()
         return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        KeyError,
-    ) as error:  # KeyError: of a time zone that nobody knows
+    except (TypeError, ValueError, OverflowError, KeyError) as error:  # KeyError: of an unknown time zone
         raise UserError(
             f"{target}: a column of {prompts.source} does not fit JSON ({first_line(error)}); write .parquet"
         ) from None

@@ -43,12 +43,8 @@ def find_recipe(name: str | Path) -> Path:
         )
     if os.path.exists(path):
         raise UserError(f"{path} is not a plain file; put the recipe into one")
-    folder = bundled_recipes()
-    known = [str(p.relative_to(folder).with_suffix("")) for p in list_recipes()]
-    wanted = str(path.with_suffix(""))
-    raise UserError(
-        f"no recipe at {path}{did_you_mean(wanted, known)}; `olr recipes ls` lists the recipes that come with olr"
-    )
+    hint = did_you_mean(str(path.with_suffix("")), bundled_names())
+    raise UserError(f"no recipe at {path}{hint}; `olr recipes ls` lists the recipes that come with olr")
 
 
 def _bundled(name: Path) -> Path | None:
@@ -62,6 +58,12 @@ def _bundled(name: Path) -> Path | None:
 def list_recipes() -> list[Path]:
     """Every bundled recipe file, sorted."""
     return sorted(bundled_recipes().rglob("*.yaml"))
+
+
+def bundled_names() -> list[str]:
+    """What the bundled recipes are found by, in the order of `list_recipes`."""
+    folder = bundled_recipes()
+    return [str(path.relative_to(folder).with_suffix("")) for path in list_recipes()]
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

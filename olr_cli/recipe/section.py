@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
-MOST_PLACES = 30
+_MOST_PLACES = 30
 
 
 def _written(number: Decimal) -> float | str:
@@ -19,8 +19,8 @@ def _written(number: Decimal) -> float | str:
 def _few_places(number: Decimal) -> Decimal:
     """Refuse what as a fraction could have more digits than memory holds."""
     exponent = number.as_tuple().exponent
-    if isinstance(exponent, int) and exponent < -MOST_PLACES:
-        raise PydanticCustomError("places", f"Input should have no more than {MOST_PLACES} decimal places")
+    if isinstance(exponent, int) and exponent < -_MOST_PLACES:
+        raise PydanticCustomError("places", f"Input should have no more than {_MOST_PLACES} decimal places")
     return number
 
 
