@@ -1,6 +1,6 @@
 """Seconds of one label update: 160 prompts x 8 responses of 2,000 characters, on one core.
 
-Everything between the rollouts and the rewards is timed: extraction, equivalence classes, vote, history, criteria,
+Everything between the rollouts and the rewards is timed: extraction, classes, verdicts, vote, history, criteria,
 effective label, records. The visit is the sixth, so histories have five entries. Every repetition has fresh answers:
 a memo filled by the one before does not help it. Starting the worker processes (once a run) is timed apart.
 
@@ -102,8 +102,8 @@ def watched() -> Iterator[Asked]:
     asked, run = Asked(), WorkerPool.run
 
     def counted(pool: WorkerPool, tasks: Sequence[Sequence[str]]) -> list[Any]:
-        asked.reads.update(task[1] for task in tasks if task[0] == "read")
-        asked.pairs += sum(task[0] == "same" for task in tasks)
+        asked.reads.update(task[1] for task in tasks if task[0] == "key")
+        asked.pairs += sum(task[0] == "matches" for task in tasks)
         began = time.perf_counter()
         results = run(pool, tasks)
         asked.seconds += time.perf_counter() - began
@@ -121,7 +121,7 @@ def measure(answers: Answers, repetitions: int) -> dict[str, float]:
     first, last, waited, reads, pairs = [], [], [], [], []
     with Judge(workers=1) as judge:
         began = time.perf_counter()
-        judge.classify([{"\\sqrt{2}+x", "x+2"}])
+        judge.keys(["\\sqrt{2}+x", "x+2"])
         start = time.perf_counter() - began
         for repetition in range(repetitions):
             visits = groups(answers, random.Random(repetition))

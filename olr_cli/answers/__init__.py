@@ -1,23 +1,28 @@
-"""What responses claim: extraction (R6), equivalence classes (R7, R8), vote (R9).
+"""What responses claim: extraction (R6), the class of an answer, the verdict about a pair (R7, R8), vote (R9).
 
-    response ──extract──► answer ──tidy──► Form ──compare / math-verify──► AnswerClasses ──vote──► majority
+    response ──extract──► answer ──read──► Form ──► key: its class ──vote──► majority
+                                                └─► matches(gold, answer): right or wrong
 
-Exact numbers and what is made of them never leave this process; everything else is read and verified by worker
+Exact numbers, words, and what is made of them never leave this process; everything else is read and verified by worker
 processes that can be killed.
 """
 
 from olr_cli.answers.extraction import EXTRACTORS, default_extractor, extract
-from olr_cli.answers.judge import AnswerClasses, Judge, equivalent
+from olr_cli.answers.forms import Key, is_read
+from olr_cli.answers.judge import RULES, Judge, Pair, is_match
 from olr_cli.answers.votes import Vote, first_majority, vote
 
 __all__ = [
     "EXTRACTORS",
-    "AnswerClasses",
+    "RULES",
     "Judge",
+    "Key",
+    "Pair",
     "Vote",
     "default_extractor",
-    "equivalent",
     "extract",
     "first_majority",
+    "is_match",
+    "is_read",
     "vote",
 ]

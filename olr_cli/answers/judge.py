@@ -1,111 +1,88 @@
-"""Which of several answers mean the same (R7, R8)."""
+"""Which answers are one class, and which match a label (R7, R8)."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations, product
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from olr_cli.answers import reading
-from olr_cli.answers.forms import Form, compare, from_json, short
+from olr_cli.answers.forms import Key, unread
+from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
+from olr_cli.answers.reading import NeedsAlgebra, read
 
-_LONGEST_PARSED = 1000
-_DEEPEST_PARSED = 40
-_MEMO = 1 << 17
-"""Forms, those within forms counted, and verdicts: about 100 MB."""
+RULES = 2
+"""Raised whenever the same answers may fall into other classes, or a pair get another verdict; in every manifest."""
 
+_MEMO = 1 << 18
+"""Keys and verdicts that are remembered: about 100 MB."""
 
-class AnswerClasses:
-    """The classes of equivalent answers among the strings of one collection; immutable.
+Pair: TypeAlias = tuple[str, str]
+"""A gold, label or truth, and an answer."""
 
-    Classes are numbered from 0 in the order of their lexicographically first members.
-    """
-
-    __slots__ = ("_classes", "_parsed", "_undecided")
-
-    def __init__(
-        self, classes: Mapping[str, int], parsed: frozenset[str], undecided: frozenset[tuple[int, int]]
-    ) -> None:
-        self._classes = classes
-        self._parsed = parsed
-        self._undecided = undecided
-
-    def class_of(self, answer: str) -> int:
-        """The class of an answer.
-
-        Raises:
-            KeyError: the answer isn't in the collection.
-        """
-        return self._classes[answer]
-
-    def same(self, a: str, b: str) -> bool:
-        """Whether two answers of the collection mean the same."""
-        return self._classes[a] == self._classes[b]
-
-    def is_parsed(self, answer: str) -> bool:
-        """Whether the answer could be read within its limits; otherwise it is a class by its text alone (R8)."""
-        return answer in self._parsed
-
-    def proved_different(self, a: str, b: str) -> bool:
-        """Whether both could be read, and verification of their classes answered no, not just nothing (R3)."""
-        first, second = sorted((self._classes[a], self._classes[b]))
-        return first != second and {a, b} <= self._parsed and (first, second) not in self._undecided
-
-
-Key = TypeVar("Key", bound=Hashable)
+MemoKey = TypeVar("MemoKey", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class _Memo(Generic[Key, Value]):
-    """The most recently used results, as many as weigh `size` together."""
+class _Memo(Generic[MemoKey, Value]):
+    """The most recently used `size` results."""
 
-    def __init__(self, size: int, weigh: Callable[[Value], int] = lambda value: 1) -> None:
-        self._room = size
-        self._weigh = weigh
-        self._items: OrderedDict[Key, Value] = OrderedDict()
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._items: OrderedDict[MemoKey, Value] = OrderedDict()
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: MemoKey) -> bool:
         return key in self._items
 
-    def __getitem__(self, key: Key) -> Value:
+    def __getitem__(self, key: MemoKey) -> Value:
         self._items.move_to_end(key)
         return self._items[key]
 
-    def __setitem__(self, key: Key, value: Value) -> None:
-        if key in self._items:
-            self._room += self._weigh(self._items.pop(key))
+    def __setitem__(self, key: MemoKey, value: Value) -> None:
         self._items[key] = value
-        self._room -= self._weigh(value)
-        while self._room < 0:
-            self._room += self._weigh(self._items.popitem(last=False)[1])
+        self._items.move_to_end(key)
+        if len(self._items) > self._size:
+            self._items.popitem(last=False)
 
 
 class Judge:
-    """Tells which answers mean the same; owns worker processes, which start when first needed.
+    """Tells answers' classes and verdicts about pairs; owns worker processes, which start when first needed.
 
-    What it says about a collection depends on the collection alone: not on the order of its strings, nor on what
-    was classified before. Safe to share between threads.
+    Both are functions of the texts alone: not of what else was said, nor of what was asked before. What takes too long
+    is given up, and with a `ledger` it stays so when the run is resumed or replayed. Safe to share between threads.
 
     Args:
-        time_limit: seconds to read one answer or to verify one pair; what takes longer is given up.
+        time_limit: processor seconds to read one answer or to verify one pair.
         workers: most worker processes at a time; by default one a core, at most four.
+        ledger: a file of what was given up, a line each; made when there is something to write.
+        keep: write what is given up into the ledger; otherwise it is only read.
     """
 
-    def __init__(self, *, time_limit: float = 2.0, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        time_limit: float = 2.0,
+        workers: int | None = None,
+        ledger: Path | None = None,
+        keep: bool = True,
+    ) -> None:
         if workers is None:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
             workers = min(cores or 1, 4)
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
         self._pool = WorkerPool(workers, time_limit)
-        self._forms: _Memo[str | bytes, Form] = _Memo(_MEMO, Form.size)
+        self._keys: _Memo[str | bytes, Key] = _Memo(_MEMO)
         self._verdicts: _Memo[tuple[str | bytes, str | bytes], bool | None] = _Memo(_MEMO)
+        self._ledger = ledger
+        self._keep = keep
+        self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
 
     def __enter__(self) -> Judge:
@@ -121,148 +98,108 @@ class Judge:
 
     def expect(self, answers: Iterable[str]) -> None:
         """Get ready, beside whatever the caller does next, if answers like these take a worker."""
-        if any(_read_here(answer)[0] is None for answer in answers):
+        if any(_key_here(answer) is None for answer in answers):
             with self._lock:
                 self._pool.prepare()
 
-    def classify(self, batches: Sequence[Collection[str]]) -> list[AnswerClasses]:
-        """The classes of each collection of answers (R7), in the order of `batches`; duplicates are fine."""
-        collections = [sorted(set(batch)) for batch in batches]
+    def keys(self, answers: Iterable[str]) -> dict[str, Key]:
+        """The key of the class of each answer (R7, *same*)."""
+        found: dict[str, Key] = {}
+        asked: list[str] = []
         with self._lock:
-            forms = self._read(sorted(set().union(*collections)))
-            spellings = [_spellings(collection, forms) for collection in collections]
-            verdicts = self._verify(pair for each in spellings for pair in _open_questions(each))
-        return [
-            _partition(collection, forms, each, verdicts)
-            for collection, each in zip(collections, spellings, strict=True)
-        ]
+            for answer in dict.fromkeys(answers):
+                memo = _memo_key(answer)
+                if memo in self._keys:
+                    found[answer] = self._keys[memo]
+                    continue
+                key = _key_here(answer)
+                if key is None and ("key", answer) not in self._given_up:
+                    asked.append(answer)
+                else:
+                    found[answer] = self._keys[memo] = key or _key_of_text(answer)
+            for answer, reply in zip(asked, self._ask([("key", answer) for answer in asked]), strict=True):
+                found[answer] = self._keys[_memo_key(answer)] = Key(reply) if reply else _key_of_text(answer)
+        return found
 
-    def _read(self, answers: Sequence[str]) -> dict[str, Form]:
-        """The form of each answer."""
-        forms: dict[str, Form] = {}
-        unread: list[tuple[str, str]] = []  # the answer, and what of it is parsed
-        for answer in answers:
-            form, tidied = _read_here(answer)
-            if form is None and _key(answer) in self._forms:
-                form = self._forms[_key(answer)]
-            if form is None:
-                unread.append((answer, tidied))
-            else:
-                forms[answer] = form
-        replies = self._pool.run([("read", tidied) for _, tidied in unread])
-        for (answer, _), reply in zip(unread, replies, strict=True):
-            self.timeouts += reply is GAVE_UP
-            form = _text(answer) if reply is None or reply is GAVE_UP else from_json(reply)
-            forms[answer] = self._forms[_key(answer)] = form
-        return forms
+    def matches(self, pairs: Iterable[Pair]) -> dict[Pair, bool | None]:
+        """Whether each answer is right, given the gold beside it (R7, *matches*).
 
-    def _verify(self, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], bool | None]:
-        """Whether the two answers of each pair are the same by `verify` both ways; None where it can't tell."""
-        verdicts: dict[tuple[str, str], bool | None] = {}
-        asked: list[tuple[str, str]] = []
-        for pair in dict.fromkeys(pairs):
-            key = (_key(pair[0]), _key(pair[1]))
-            if key in self._verdicts:
-                verdicts[pair] = self._verdicts[key]
-            else:
-                asked.append(pair)
-        replies = self._pool.run([("same", tidy(a), tidy(b)) for a, b in asked])
-        for (a, b), reply in zip(asked, replies, strict=True):
-            self.timeouts += reply is GAVE_UP
-            verdict: bool | None = None if reply is GAVE_UP else reply
-            verdicts[a, b] = self._verdicts[_key(a), _key(b)] = verdict
-        return verdicts
+        Returns:
+            None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
+            wrong.
+        """
+        found: dict[Pair, bool | None] = {}
+        asked: list[Pair] = []
+        with self._lock:
+            for pair in dict.fromkeys(pairs):
+                memo = _memo_key(pair[0]), _memo_key(pair[1])
+                if memo in self._verdicts:
+                    found[pair] = self._verdicts[memo]
+                    continue
+                try:
+                    found[pair] = self._verdicts[memo] = matches(*pair)
+                except NeedsAlgebra:
+                    if ("matches", *pair) in self._given_up:
+                        found[pair] = None
+                    else:
+                        asked.append(pair)
+            for pair, reply in zip(asked, self._ask([("matches", *pair) for pair in asked]), strict=True):
+                found[pair] = self._verdicts[_memo_key(pair[0]), _memo_key(pair[1])] = reply
+        return found
 
-
-def _read_here(answer: str) -> tuple[Form | None, str]:
-    """The form of an answer that needs no worker, and the tidied answer."""
-    tidied = tidy(answer)
-    if len(tidied) > _LONGEST_PARSED or _depth(tidied) > _DEEPEST_PARSED:
-        return _text(answer), ""
-    return reading.read(tidied), tidied
-
-
-def _depth(text: str) -> int:
-    """How deep brackets nest, whether or not they pair up."""
-    if sum(map(text.count, "([{")) <= _DEEPEST_PARSED:
-        return 0
-    depth = deepest = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
+    def _ask(self, tasks: list[tuple[str, ...]]) -> list[Any]:
+        """The workers' replies; None where there is none."""
+        replies = self._pool.run(tasks)
+        given_up = [task for task, reply in zip(tasks, replies, strict=True) if reply is GAVE_UP]
+        if given_up:
+            self.timeouts += len(given_up)
+            self._given_up.update(given_up)
+            if self._ledger is not None and self._keep:
+                with self._ledger.open("a", encoding="ascii") as file:
+                    file.write("".join(json.dumps(task) + "\n" for task in given_up))
+        return [None if reply is GAVE_UP else reply for reply in replies]
 
 
-def _text(answer: str) -> Form:
-    return Form("text", short(normal_text(answer)))
+def _read_ledger(file: Path | None) -> set[tuple[str, ...]]:
+    """What a ledger says was given up; a line that a kill cut off says nothing."""
+    given_up: set[tuple[str, ...]] = set()
+    if file is None or not file.exists():
+        return given_up
+    for line in file.read_text(encoding="ascii", errors="replace").splitlines():
+        try:
+            given_up.add(tuple(json.loads(line)))
+        except ValueError:
+            continue
+    return given_up
 
 
-def _key(answer: str) -> str | bytes:
+def _key_here(answer: str) -> Key | None:
+    """The key of an answer that needs no worker."""
+    try:
+        return read(answer).key
+    except NeedsAlgebra:
+        return None
+
+
+def _key_of_text(answer: str) -> Key:
+    """The key of an answer that can't be read."""
+    return unread(normal_text(tidy(answer))).key
+
+
+def _memo_key(answer: str) -> str | bytes:
     """`answer` itself, or a digest that takes less memory."""
     if len(answer) <= 64:
         return answer
     return hashlib.blake2b(answer.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 
-def _spellings(collection: Sequence[str], forms: Mapping[str, Form]) -> dict[Form, str]:
-    """The distinct forms of a sorted collection, each with its lexicographically first spelling."""
-    return {forms[answer]: answer for answer in reversed(collection)}
-
-
-def _pairs(spellings: Mapping[Form, str]) -> Iterator[tuple[Form, Form, tuple[str, str]]]:
-    """Pairs of forms that may mean the same, and of their spellings in order: two numbers or texts never do."""
-    alone = [form for form in spellings if form.kind in ("number", "text")]
-    others = [form for form in spellings if form.kind not in ("number", "text")]
-    for a, b in chain(combinations(others, 2), product(others, alone)):
-        first, second = spellings[a], spellings[b]
-        yield a, b, (first, second) if first < second else (second, first)
-
-
-def _open_questions(spellings: Mapping[Form, str]) -> Iterator[tuple[str, str]]:
-    """Pairs of spellings that only math-verify can compare."""
-    return (pair for a, b, pair in _pairs(spellings) if compare(a, b) is None)
-
-
-def _partition(
-    collection: Sequence[str],
-    forms: Mapping[str, Form],
-    spellings: Mapping[Form, str],
-    verdicts: Mapping[tuple[str, str], bool | None],
-) -> AnswerClasses:
-    """The connected components of sameness."""
-    parent = {form: form for form in spellings}
-
-    def root(form: Form) -> Form:
-        while parent[form] != form:
-            form = parent[form]
-        return form
-
-    undecided = []
-    for a, b, pair in _pairs(spellings):
-        verdict = compare(a, b)
-        if verdict is None:
-            verdict = verdicts[pair]
-            if verdict is None:
-                undecided.append((a, b))
-        if verdict:
-            parent[root(a)] = root(b)
-    numbers: dict[Form, int] = {}
-    classes = {answer: numbers.setdefault(root(forms[answer]), len(numbers)) for answer in collection}
-    pairs = (sorted((numbers[root(a)], numbers[root(b)])) for a, b in undecided)
-    return AnswerClasses(
-        classes,
-        parsed=frozenset(answer for answer in collection if forms[answer].is_parsed),
-        undecided=frozenset((low, high) for low, high in pairs),
-    )
-
-
 _shared_lock = threading.Lock()
 _shared: list[Judge] = []
 
 
-def equivalent(a: str, b: str) -> bool:
-    """Whether two answers, as they stand in a box, mean the same (R7)."""
+def is_match(gold: str, answer: str) -> bool:
+    """Whether an answer is right, given a gold; both as they stand in a box (R7)."""
     with _shared_lock:
         if not _shared:
             _shared.append(Judge(workers=1))
-    return _shared[0].classify([(a, b)])[0].same(a, b)
+    return _shared[0].matches([(gold, answer)])[gold, answer] is True

@@ -1,4 +1,4 @@
-"""math-verify's reading of an answer, several times faster. Runs in workers only: imports sympy.
+"""math-verify's reading of LaTeX, several times faster. Runs in workers only: imports sympy.
 
 The parser is math-verify's own (latex2sympy2_extended's grammar). Its Python runtime spends nearly all its time on
 full-context prediction, which the grammar needs in one rule only; everywhere else the cheaper SLL prediction gives
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -16,27 +17,25 @@ from antlr4.atn.ParserATNSimulator import ParserATNSimulator  # type: ignore[imp
 from antlr4.atn.PredictionMode import PredictionMode  # type: ignore[import-untyped]
 from latex2sympy2_extended.antlr_parser import PSParser
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy, normalize_latex
-from latex2sympy2_extended.math_normalization import NormalizationConfig, units
-from math_verify.grader import should_treat_as_complex
-from math_verify.parser import get_last_eq
+from latex2sympy2_extended.math_normalization import NormalizationConfig
 
-# math-verify's normalisation in two parts: between them units are dropped.
-_COMMANDS = NormalizationConfig(boxed="last")
-_OPERATORS = NormalizationConfig(basic_latex=False, malformed_operators=True, nits=True, boxed="none")
+from olr_cli.answers.reading import Unreadable
 
-_TEXT = r"\\(?:text|mbox)\{[^{}]*\}(?:\^\d|\{\^\d\})?"
-_TEXTS = re.compile(rf"(?:{_TEXT}\s*)*")
-_UNIT = re.compile(rf"(?<=[\w)}}\]!%])\s*{_TEXT}\s*(?=[,;)\]]|$)")
-_UNITS = "|".join(re.escape(unit) for unit in units if unit not in ("ab", "bc"))
-_BARE_UNITS = re.compile(rf"(?<=[\d}}\s])\s*((?:{_UNITS})(?:e?s)?(?:\s+(?:{_UNITS})(?:e?s)?)?)$")
-_VARIABLE = re.compile(r"(?<![a-zA-Z\\])[a-zA-Z]")
+_NORMALIZATION = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
 _ARGUMENT = re.compile(
     r"(\\(?:(?:arc|a|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp)(?:\s*[_^](?:\w|\{[^{}]*\}))*)"
     r"\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 )
+_GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")
 _INDEXED_E = re.compile(r"E(?=\s*_)")
 _NAME = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
+_TEXT = re.compile(r"\\text\{[^{}]*\}")
+_MISREAD = re.compile(
+    r"!!|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:pmod|bmod|mod|equiv)"
+)
+"""Double factorials (read as factorials of factorials), powers without braces (read from the left), and what is
+computed though it has letters."""
 
 _RULE = PSParser.ruleNames.index("atom_expr")  # whether x^2(... goes on as a power or as a function call
 _FULL_CONTEXT = frozenset(
@@ -72,50 +71,28 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
         return super().parse_number(text)
 
 
-def parse(answer: str) -> Any:
-    """The sympy object that math-verify reads in the content of a box; numbers in surrounding prose don't count.
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Any:
+    """The sympy object that math-verify reads in tidied LaTeX.
 
     It reads a little more than math-verify does: an `E` with an index, and `M` beside `m` as another symbol.
 
     Raises:
-        Exception: of whatever kind the parser raises, if the answer as a whole can't be read.
+        Unreadable: math-verify would misread it.
+        Exception: of whatever kind the parser raises, if the text as a whole can't be read.
     """
-    latex = normalized(answer)
-    # The grammar has no index for E. Of a = b = c that can't be read only the end counts, as in math-verify.
-    *attempts, last = dict.fromkeys((latex, _INDEXED_E.sub(r"\\text{E}", latex), get_last_eq(latex)))
-    for attempt in attempts:
-        with contextlib.suppress(Exception):
-            return _convert(attempt)
-    return _convert(last)
-
-
-def normalized(answer: str) -> str:
-    r"""`answer` in the LaTeX that the grammar knows, without units.
-
-    Where math-verify swallows what is no unit, or takes what follows an argument for a part of it, it isn't followed:
-    it reads 3 in ``3\text{ or }\sqrt{2}``, ``3 a b`` and ``3 h k``, and 0 in ``\ln{2}/2``.
-    """
-    latex = normalize_latex(answer, _COMMANDS)
-    if not _TEXTS.fullmatch(latex):
-        latex = _UNIT.sub("", latex)
-    latex = normalize_latex(_without_bare_units(" ".join(latex.split())), _OPERATORS)
-    return _ARGUMENT.sub(r"\1(\2)", latex)
-
-
-def _without_bare_units(latex: str) -> str:
-    """`latex` without units that are not in a text; a letter or two are a unit only after a number: not in `2 r h`."""
-    match = _BARE_UNITS.search(latex)
-    if match is None:
-        return latex
-    quantity, lengths = latex[: match.start()], [len(unit) for unit in match[1].split()]
-    if lengths.count(1) > 1 or (min(lengths) <= 2 and _VARIABLE.search(quantity.rpartition("=")[2])):
-        return latex
-    return quantity
+    if _MISREAD.search(text):
+        raise Unreadable(text)
+    latex = _ARGUMENT.sub(r"\1(\2)", normalize_latex(text, _NORMALIZATION))
+    latex = _GAMMA.sub(r"\\text{gamma}", latex)  # the grammar takes it for the function
+    with contextlib.suppress(Exception):
+        return _convert(latex)
+    return _convert(_INDEXED_E.sub(r"\\text{E}", latex))  # the grammar has no index for E
 
 
 def _convert(latex: str) -> Any:
     """What `latex` says. Letters have no case, so that `A` is `a`, unless both are there: `M/m` is not 1."""
-    letters = set(_LETTER.findall(latex))
+    letters = set(_LETTER.findall(_TEXT.sub("", latex)))
     if len({letter.lower() for letter in letters}) < len(letters):
         parsed = _parse(_NAME.sub(_without_capital, latex), ConversionConfig(lowercase_symbols=False))
         names = {symbol.name for symbol in parsed.atoms(sympy.Symbol)}
@@ -131,8 +108,7 @@ def _without_capital(name: re.Match[str]) -> str:
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    is_real = not should_treat_as_complex(latex)
     try:
-        return _Converter(is_real=is_real, config=config).parse(latex)
+        return _Converter(is_real=True, config=config).parse(latex)
     except Exception:
-        return _Latex2Sympy(is_real=is_real, config=config).parse(latex)
+        return _Latex2Sympy(is_real=True, config=config).parse(latex)

@@ -1,4 +1,4 @@
-r"""Spellings brought to one notation before anything is parsed: plain and Unicode signs, wrappers, percent words."""
+r"""Spellings brought to one notation before anything is read: signs, styles, wrappers, derivatives."""
 
 from __future__ import annotations
 
@@ -8,48 +8,127 @@ import unicodedata
 from olr_cli.answers.extraction import boxed
 
 _SIGNS = {
-    "−": "-",
-    "×": r"\times ",
-    "·": r"\cdot ",
-    "÷": r"\div ",
-    "≤": r"\le ",
-    "≥": r"\ge ",
-    "≠": r"\ne ",
-    "∞": r"\infty ",
-    "∈": r"\in ",
-    "∪": r"\cup ",
-    "∩": r"\cap ",
-    "∅": r"\emptyset ",
-    "√": r"\sqrt ",
-    "π": r"\pi ",
-    "°": r"^\circ ",
-    "²": "^2",
-    "³": "^3",
-    "~": " ",
-    "$": None,
+    **{"−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "±": r"\pm ", "∓": r"\mp "},
+    **{
+        "≤": r"\le ",
+        "≥": r"\ge ",
+        "≠": r"\ne ",
+        "≈": r"\approx ",
+        "∞": r"\infty ",
+        "∈": r"\in ",
+        "∪": r"\cup ",
+    },
+    **{"∩": r"\cap ", "∅": r"\emptyset ", "√": r"\sqrt ", "°": r"^\circ ", "∠": r"\angle ", "∑": r"\sum "},
+    **{"α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "θ": r"\theta "},
+    **{
+        "λ": r"\lambda ",
+        "π": r"\pi ",
+        "ρ": r"\rho ",
+        "σ": r"\sigma ",
+        "τ": r"\tau ",
+        "φ": r"\phi ",
+        "ω": r"\omega ",
+    },
+    **{
+        "½": r"\frac12 ",
+        "¼": r"\frac14 ",
+        "¾": r"\frac34 ",
+        "′": "'",
+        "’": "'",
+        "~": " ",
+        "¢": " cents",
+        "$": None,
+        '"': None,
+        "“": None,
+        "”": None,
+    },
+    **{sign: f"^{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    **{sign: f"_{{{digit}}}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }
 # Control characters and invisible marks carry no meaning; those that are white space stay.
 _INVISIBLE = [chr(c) for c in (*range(32), *range(127, 160), 0x200B, 0x2060, 0xFEFF) if not chr(c).isspace()]
 _TRANSLATION = str.maketrans({**_SIGNS, **dict.fromkeys(_INVISIBLE)})
+_MONEY = "\ue000"
+"""Stands for an escaped dollar sign while the others are dropped."""
 
-_STYLE = r"text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it)"
+_TEXT_STYLE = r"\\(?:text[a-z]*|mbox|hbox|math(?:rm|it|sf|tt|normal|up)|operatorname\*?)(?![a-zA-Z])"
+_SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
+_INDEX = r"(?:\s*_\s*(\w|\{[^{}]*\}))?"
+_OF = r"(?:\s*\(\s*\w\s*\))?"
+_ORDER = r"(?:\s*\^\s*(?:(\d)|\{\s*(\d)\s*\}))?"
+_D = r"(?:d|\\partial)\s*"
 _REWRITES = [
     (re.compile(r"^\*\*(.*)\*\*$"), r"\1"),
-    (re.compile(r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])|\\!|\\displaystyle(?![a-zA-Z])"), ""),
-    (re.compile(r"\\langle(?![a-zA-Z])"), "("),
+    (re.compile(r",\s*\\!\s*"), ","),
+    (re.compile(r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))"), " "),
+    (
+        re.compile(
+            r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\.?|\\!|\\(?:display|text)style(?![a-zA-Z])|\\limits(?![a-zA-Z])"
+        ),
+        "",
+    ),
+    (re.compile(r"\\(?:bf|rm|it|sf|tt)(?![a-zA-Z])"), ""),
+    (re.compile(r"\\(?:math|text)?color\s*\{[^{}]*\}"), ""),
+    (re.compile(r"\\(?:bm|boldsymbol|mathbf)\s*\{\s*([a-zA-Z])\s*\}"), r"\1"),
+    (re.compile(r"\\(?:bm|boldsymbol|mathbf|boxed|mathbb(?=\s*\{[^RNZQC]))(?![a-zA-Z])"), ""),
+    (re.compile(r"\\[lv]?langle(?![a-zA-Z])"), "("),
     (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
     (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset "),
-    # math-verify strips the unit of `25\text{ percent}`, but 25 % is 1/4 (R7).
-    (re.compile(rf"\\(?:{_STYLE})\s*\{{\s*(?:percent(?:age)?|pct|\\?%)\s*\}}"), r"\\%"),
-    (re.compile(r"(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$"), r"\\%"),
-    (re.compile(rf"(\\(?:{_STYLE})\s*\{{[^{{}}]*\}})\s*\^\s*\{{\s*(\d)\s*\}}\s*$"), r"\1^\2"),
+    (re.compile(r"\\(le|ge)(?:q|slant|qslant)(?![a-zA-Z])"), r"\\\1 "),
+    (re.compile(r"\\neq(?![a-zA-Z])"), r"\\ne "),
+    (re.compile(r"\\(?:simeq|cong|doteq)(?![a-zA-Z])"), r"\\approx "),
+    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\\[dt]binom(?![a-zA-Z])"), r"\\binom"),
+    (re.compile(rf"{_TEXT_STYLE}"), r"\\text"),
+    (re.compile(r"\\text\s+(?=\{)"), r"\\text"),
+    (re.compile(r"\\text\{\s*([ied])\s*\}"), r"\1"),
+    (re.compile(r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}"), r" \1 \2"),
+    (re.compile(r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}"), r" \1"),
+    (
+        re.compile(r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$"),
+        r"\\%",
+    ),
+    (re.compile(r"(?<![a-zA-Z\\])(?:np|numpy|math)\.(?=[a-z])"), r"\\"),
+    (re.compile(r"\\?(?<![a-zA-Z])sqrt\s*\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (
+        re.compile(r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\([a-zA-Z]+))"),
+        r"_{\1\2\3}",
+    ),
+    (re.compile(r"(?<=\d)\{,\}(?=\d{3})"), ""),
+    (re.compile(r"\{\s*:\s*\}"), ":"),
+    (re.compile(r"^\\text\{[^{}]*\b(?:is|are|equals?)\s*:?\s*\}"), ""),
+    (re.compile(r"(?<![a-zA-Z\\])(?=(?:pi|arcsin|arccos|arctan)(?![a-zA-Z])|infinity)"), r"\\"),
+    (re.compile(r"\\infinity|\\inf(?![a-zA-Z])"), r"\\infty "),
     (re.compile(r"\*\*"), "^"),
 ]
-_STYLED = re.compile(rf"\\(?:{_STYLE}|operatorname)\s*\{{([^{{}}]*)\}}")
-_SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![a-zA-Z])")
-_FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_RATIO = rf"\\frac\s*\{{\s*{_D}{_ORDER}\s*({_SYMBOL}){_OF}\s*\}}\s*\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"
+_DERIVATIVES = [  # what is derived, by what, and which groups say how often
+    (re.compile(_RATIO), r"\3", r"\4", (1, 2)),
+    (
+        re.compile(rf"({_SYMBOL})\s*('+|\^\s*\{{\s*(?:\\prime\s*)+\}}|\^\s*\\prime)(?![a-zA-Z])"),
+        r"\1",
+        "",
+        (2,),
+    ),
+    (re.compile(rf"\\(d+)ot\s*(?:\{{\s*({_SYMBOL})\s*\}}|({_SYMBOL})){_INDEX}"), r"\2\3\4", "t", (1,)),
+]
+_BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
+_FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
+_ANGLE = re.compile(r"\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
+_TRANSPOSED = re.compile(
+    r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
+)
+_NAMED_NUMBER = re.compile(r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=[\s}])([^{}]*)\}")
+_APPROXIMATION = re.compile(r"(.*?)\s*\\approx(?![a-zA-Z])")
+_CONDITION = re.compile(r"(?<=\S)\s*,?\s*\\text\{\s*,?\s*(?:where|for|with|when|such that)\b.*")
+_LEADING = re.compile(r"^(?:\s|=|:|\\(?:approx|sim|therefore|implies|Rightarrow|to)(?![a-zA-Z]))+")
+_TRAILING = re.compile(r"(?:\s|(?<!\.)\.|,|;|(?<!\\)\\$)+$")
+
+_STYLED = re.compile(r"\\text\{([^{}]*)\}")
 _BRACED = re.compile(r"(?<=[_^])\{ ?(\w) ?\}")
 _GAP = re.compile(r"(?<!\w) | (?!\w)")
+LONGEST_READ = 1000
+"""Longer answers are compared as texts."""
 _LONGEST_NORMALIZED = 2000
 """Putting a run of combining marks into Unicode's order takes quadratic time."""
 
@@ -57,30 +136,88 @@ _LONGEST_NORMALIZED = 2000
 def tidy(answer: str) -> str:
     r"""`answer` in plain LaTeX without the wrappers that carry no meaning.
 
-    Drops ``$``, ``\(...\)``, ``\left``, control characters and the full stop at the end; spells Unicode signs,
-    ``percent`` and ``**`` as LaTeX does; takes the content of a box.
+    Drops ``$``, ``\(...\)``, ``\left``, bold and colours, control characters, an ``=`` or ``\approx`` in front and the
+    full stop at the end; spells Unicode signs, ``percent`` and ``**`` as LaTeX does, and all upright styles as
+    ``\text``; takes the content of a box. Derivatives, angles and transposes become names, which algebra leaves alone.
+    A long answer keeps all but its signs.
     """
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
-    text = " ".join(answer.replace("\\$", "").translate(_TRANSLATION).split())
-    if "\\" in text or "*" in text or "p" in text:
-        for pattern, replacement in _REWRITES:
-            text = pattern.sub(replacement, text)
+    text = " ".join(answer.replace("\\$", _MONEY).translate(_TRANSLATION).replace(_MONEY, "\\$").split())
+    return text if text.isalnum() or len(text) > LONGEST_READ else _rewritten(text)
+
+
+def _rewritten(text: str) -> str:
     for opening, closing in (("\\(", "\\)"), ("\\[", "\\]")):
         if text.startswith(opening) and text.endswith(closing):
             text = text[2:-2]
-    text = text.strip()
-    if text.endswith(".") and not text.endswith(".."):
-        text = text[:-1].rstrip()
+    if "\\" in text or "*" in text or "p" in text:
+        for pattern, replacement in _REWRITES:
+            text = pattern.sub(replacement, text)
+    text = _LEADING.sub("", _TRAILING.sub("", text))
+    if "\\text{" in text:
+        text = _unwrapped(text if "\\begin" in text else _CONDITION.sub("", text))
+    if "\\approx" in text:
+        text = _without_approximation(text)
+    return " ".join(_with_names(text).split())
+
+
+def _unwrapped(text: str) -> str:
+    r"""`text` without a style around all of it: `5\text{ cm}` for `\text{5 cm}`."""
+    text = _NAMED_NUMBER.sub(lambda m: m[1] + (f"\\text{{{m[2]}}}" if m[2].strip() else ""), text)
+    whole = _STYLED.fullmatch(text)
+    if whole is None or whole[1].replace(" ", "").isalpha():
+        return text
+    return _TRAILING.sub("", whole[1])
+
+
+def _without_approximation(text: str) -> str:
+    """An exact value before its approximation; `x = 3.1` for `x ≈ 3.1`."""
+    match = _APPROXIMATION.match(text)
+    if match is not None and any(sign.isdigit() for sign in match[1]):
+        return match[1].rstrip(" \\,;")
+    return text.replace("\\approx", "=")
+
+
+def _with_names(text: str) -> str:
+    """Derivatives, angles and transposes as names: to algebra they would be products, powers and fractions."""
+    if "'" in text or "\\" in text:
+        for pattern, symbol, variable, order in _DERIVATIVES:
+            text = pattern.sub(lambda m: _derivative(m, symbol, variable, order), text)  # noqa: B023
+    if "\\angle" in text:
+        text = _ANGLE.sub(lambda m: f"\\text{{angle {_from_either_side(m[1])}}}", text)
+    if "^" in text:
+        text = _TRANSPOSED.sub(r"_{transposed}", text)
     return text
 
 
-def normal_text(answer: str) -> str:
-    r"""What two answers that can't be parsed must share to be the same (R8).
+def _derivative(match: re.Match[str], symbol: str, variable: str, groups: tuple[int, ...]) -> str:
+    """A derivative as a name: `derivative1 x by t` for dx/dt, `derivative2 x` for x''."""
+    order = next((match[group] for group in groups if match[group]), "1")
+    times = order if order.isdigit() else str(order.count("'") or order.count("prime") or order.count("d"))
+    by = match.expand(variable)
+    name = re.sub(r"[\\{}_]", "", f"{match.expand(symbol)} by {by}" if by else match.expand(symbol))
+    return f"\\text{{derivative{times} {name}}}"
 
-    The tidied answer without ``\text{}`` and its kin, the braces of ``x_{1}`` and white space but a single space
-    between words; in Unicode NFC unless it is very long. Case stays.
+
+def without_arguments(text: str, *, keep_variables: bool) -> str:
+    """A tidied text whose functions of time are plain names, and whose derivatives don't say by what, if so wanted."""
+    return _FUNCTION_OF_TIME.sub("", text if keep_variables else _BY.sub(r"\1", text))
+
+
+def _from_either_side(letters: str) -> str:
+    """`ABC` for both `ABC` and `CBA`."""
+    points = re.findall(r"[A-Z](?:_?\{?\d\}?)?", letters)
+    points = [re.sub(r"[_{}]", "", point) for point in points]
+    return "".join(min(points, points[::-1]))
+
+
+def normal_text(tidied: str) -> str:
+    r"""What two answers that can't be read must share to be the same (R8).
+
+    The tidied answer without ``\text{}``, the braces of ``x_{1}`` and white space but a single space between words; in
+    Unicode NFC unless it is very long. Case stays.
     """
-    text = _FRACTION.sub(r"\\frac", _SPACING.sub(" ", _STYLED.sub(r"\1", tidy(answer))))
+    text = _STYLED.sub(r"\1", tidied)
     text = _GAP.sub("", _BRACED.sub(r"\1", " ".join(text.split())))
     return text if len(text) > _LONGEST_NORMALIZED else unicodedata.normalize("NFC", text)

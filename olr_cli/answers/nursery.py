@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections import deque
 from pathlib import Path
 
@@ -24,7 +22,7 @@ import sys
 if {root!r} not in sys.path:
     sys.path.insert(0, {root!r})  # this olr, whichever is installed too
 from olr_cli.answers import worker
-worker.main({time_limit!r})
+worker.main()
 """
 _START_LIMIT = 120.0
 
@@ -34,14 +32,10 @@ class Lost(Exception):
 
 
 class Nursery:
-    """The process that starts workers.
+    """The process that starts workers."""
 
-    Args:
-        time_limit: seconds that a request to a worker should take at most.
-    """
-
-    def __init__(self, time_limit: float) -> None:
-        program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[2]), time_limit=time_limit)
+    def __init__(self) -> None:
+        program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[2]))
         self._owner = os.getpid()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._socket, its_end = socket.socketpair()
@@ -79,11 +73,16 @@ class Nursery:
             os.close(its_replies)
         return Worker(self, worker, requests, replies)
 
-    def end(self, worker: int) -> None:
-        """Kill a worker, whatever it does; another process's is left alone."""
+    def end(self, worker: int) -> int:
+        """Kill a worker, whatever it does; another process's is left alone.
+
+        Returns:
+            The signal that ended it; 0 where that is not known.
+        """
         if self.is_mine():
-            with contextlib.suppress(Lost):  # then it ends with its input, or by its alarm
-                self._ask(END + b"%d" % worker)
+            with contextlib.suppress(Lost):  # then it ends with its input, or with its time
+                return int(self._ask(END + b"%d" % worker))
+        return 0
 
     def close(self) -> None:
         """End the process, once its workers are ended; of another process's, only what was inherited of it."""
@@ -113,9 +112,7 @@ class Worker:
 
     Attributes:
         process_id: its number.
-        tasks: what it was given and hasn't answered, in order.
-        limit: seconds that the first of its tasks may take.
-        deadline: when it will have taken them.
+        tasks: what it was given and hasn't answered, in order, each with the part of the time limit that it may take.
     """
 
     def __init__(self, nursery: Nursery, process_id: int, requests: int, replies: int) -> None:
@@ -123,29 +120,14 @@ class Worker:
         self.input, self.output = requests, replies
         for file in (requests, replies):
             os.set_blocking(file, False)
-        self.tasks: deque[int] = deque()
+        self.tasks: deque[tuple[int, float]] = deque()
         self.outbox = bytearray()
         self.inbox = bytearray()
-        self.begin(0.0)
         self._nursery = nursery
 
-    def begin(self, limit: float) -> None:
-        """The first of its tasks may take so many seconds from now."""
-        self.limit = limit
-        self.deadline = time.monotonic() + limit
-
-    def seconds(self) -> float:
-        """Since the first of its tasks began."""
-        return time.monotonic() - self.deadline + self.limit
-
-    def has_output(self) -> bool:
-        """Whether there is something to read, if only that it has ended."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.output, selectors.EVENT_READ)
-            return bool(selector.select(0))
-
-    def end(self) -> None:
-        """Kill the process, whatever it does, and free everything of it."""
-        self._nursery.end(self.process_id)
+    def end(self) -> int:
+        """Kill the process, whatever it does, and free everything of it. Returns the signal that ended it, or 0."""
+        ended_by = self._nursery.end(self.process_id)
         os.close(self.input)
         os.close(self.output)
+        return ended_by

@@ -1,6 +1,6 @@
-"""Worker processes with a wall-clock limit on every task (R8).
+"""Worker processes with a limit of processor time on every task (R8).
 
-A task that doesn't return is ended by killing its process, which needs no cooperation from it.
+A task that doesn't return is ended with its process, which needs no cooperation from it.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 from olr_cli.answers.nursery import Lost, Nursery, Worker
-from olr_cli.answers.worker import RETIRED
+from olr_cli.answers.worker import RETIRED, TIMED_OUT
 
 _WINDOW = 16
 """Tasks a worker holds at a time, so that it never waits for the parent."""
@@ -25,9 +24,9 @@ _ATTEMPTS = 2
 """A task whose worker died may have been an innocent bystander once."""
 _MOST_FAILED_STARTS = 3
 _PATIENCE = 16
-"""Time limits that may be spent in vain before a run makes haste."""
+"""Time limits that may be wasted before a run makes haste."""
 _HASTE = 32
-"""What part of the limit a task has then at first, and what part of the tasks may take it all in the end."""
+"""In haste, a task first gets 1/32 of the limit, and at most 1/32 of the tasks get all of it."""
 
 
 class GaveUp:
@@ -42,7 +41,7 @@ class WorkerPool:
 
     Args:
         size: most workers at a time.
-        time_limit: seconds a task may take.
+        time_limit: seconds of processor time a task may take.
     """
 
     def __init__(self, size: int, time_limit: float) -> None:
@@ -55,8 +54,8 @@ class WorkerPool:
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """The results of `tasks` (requests as in `worker`), in order; `GAVE_UP` where there is none.
 
-        However many tasks never return, a run is over: once `_PATIENCE` time limits have been spent in vain, every
-        task has a small part of the limit first, and those that need more share what `_HASTE` leaves them.
+        A run ends however many tasks never return: once `_PATIENCE` time limits are wasted, every task first gets a
+        small part of the limit, and those that need more share what `_HASTE` leaves them.
 
         Raises:
             RuntimeError: workers can't be started.
@@ -79,7 +78,7 @@ class WorkerPool:
     def prepare(self) -> None:
         """Start what starts workers, without waiting for it: it takes the most of a second."""
         if not self._nurseries:
-            self._nurseries.append(Nursery(self.time_limit))
+            self._nurseries.append(Nursery())
 
     def start_worker(self) -> None:
         """Have one worker more.
@@ -116,7 +115,7 @@ class _Run:
         self.failed_starts = 0
         self.postponed: list[int] = []
         self.is_last_round = False
-        self.spent = 0.0  # time limits that came to nothing
+        self.wasted = 0.0  # time limits of tasks that did not return
 
     def finish(self) -> list[Any]:
         self._work()
@@ -132,17 +131,12 @@ class _Run:
             for worker in self.workers:
                 self._feed(worker)
             self._exchange()
-            for worker in [w for w in self.workers if w.tasks and time.monotonic() > w.deadline]:
-                if not worker.has_output():
-                    self._bury(worker, timed_out=True)
-            if self.is_last_round and self.spent > most:
+            if self.is_last_round and self.wasted > most:
                 self.pending.clear()
 
-    def _limit(self) -> float:
-        """Seconds that the next task may take."""
-        if self.is_last_round or self.spent < _PATIENCE:
-            return self.pool.time_limit
-        return self.pool.time_limit / _HASTE
+    def _share(self) -> float:
+        """The part of the time limit that the next task may take."""
+        return 1.0 if self.is_last_round or self.wasted < _PATIENCE else 1 / _HASTE
 
     def _staff(self) -> None:
         """Start as many workers as the work left is worth."""
@@ -155,27 +149,25 @@ class _Run:
                 if self.failed_starts >= _MOST_FAILED_STARTS:
                     raise RuntimeError(f"workers for math-verify can't be started: {words}") from None
                 for worker in self.workers:
-                    self.pending.extendleft(reversed(worker.tasks))
+                    self._put_back(worker)
                 self.pool.close()
 
     def _feed(self, worker: Worker) -> None:
         while self.pending and len(worker.tasks) < _WINDOW:
-            if not worker.tasks:
-                worker.begin(self._limit())
-            task = self.pending.popleft()
-            worker.tasks.append(task)
-            worker.outbox += json.dumps(self.tasks[task]).encode("ascii") + b"\n"
+            task, share = self.pending.popleft(), self._share()
+            worker.tasks.append((task, share))
+            request = [share * self.pool.time_limit, *self.tasks[task]]
+            worker.outbox += json.dumps(request).encode("ascii") + b"\n"
 
     def _exchange(self) -> None:
-        """Wait until a worker has something to say or runs out of time; then talk to all that are ready."""
+        """Wait until a worker has something to say or has ended; then talk to all that are ready."""
         with selectors.DefaultSelector() as selector:
             for worker in self.workers:
                 if worker.tasks:
                     selector.register(worker.output, selectors.EVENT_READ, worker)
                 if worker.outbox:
                     selector.register(worker.input, selectors.EVENT_WRITE, worker)
-            patience = min(w.deadline for w in self.workers if w.tasks) - time.monotonic()
-            events = selector.select(max(0.0, patience))
+            events = selector.select()
         for key, event in events:
             worker = key.data
             if worker not in self.workers:
@@ -203,25 +195,31 @@ class _Run:
             if reply == RETIRED:
                 self._dismiss(worker)
                 return
-            self.results[worker.tasks.popleft()] = reply
-            worker.begin(self._limit())
+            task, _ = worker.tasks.popleft()
+            self.results[task] = reply
         if not data:
-            self._bury(worker, timed_out=False)
+            self._bury(worker)
 
-    def _bury(self, worker: Worker, *, timed_out: bool) -> None:
-        """End a worker, or see that it has ended, and give up the task that did it, unless that may yet be done."""
+    def _bury(self, worker: Worker) -> None:
+        """See that a worker has ended, and give up the task that ended it, unless that may yet be done."""
+        self.workers.remove(worker)
+        timed_out = worker.end() == TIMED_OUT
         if worker.tasks:
-            self.spent += worker.seconds() / self.pool.time_limit
-            culprit = worker.tasks.popleft()
+            culprit, share = worker.tasks.popleft()
             self.attempts[culprit] += not timed_out
-            if timed_out and worker.limit < self.pool.time_limit:
-                self.postponed.append(culprit)
-            elif not timed_out and self.attempts[culprit] < _ATTEMPTS:
-                worker.tasks.appendleft(culprit)
-        self._dismiss(worker)
+            if timed_out:
+                self.wasted += share
+                if share < 1:
+                    self.postponed.append(culprit)
+            elif self.attempts[culprit] < _ATTEMPTS:
+                self.pending.appendleft(culprit)
+        self._put_back(worker)
 
     def _dismiss(self, worker: Worker) -> None:
         """End a worker and put its tasks back."""
         self.workers.remove(worker)
         worker.end()
-        self.pending.extendleft(reversed(worker.tasks))
+        self._put_back(worker)
+
+    def _put_back(self, worker: Worker) -> None:
+        self.pending.extendleft(task for task, _ in reversed(worker.tasks))

@@ -1,79 +1,179 @@
-r"""Answers that need no computer algebra: exact numbers, and tuples, lists, sets and intervals of them (R7).
+r"""From an answer to its form (R7): lists, tuples, intervals, assignments, units, exact numbers, words.
 
-Everything here takes microseconds and imports nothing heavy; what it doesn't recognise is left to math-verify.
-Where both read an answer they agree, but for spellings that math-verify misreads, such as ``1\,234``, ``1 1/2``,
-``4.5e3``, ``12\frac12\%`` and ``5\text{ cm}, 6\text{ cm}``.
+What stands between commas, brackets and equals signs is an expression. Exact numbers and words are read here, in
+microseconds and without heavy imports. Other expressions are read by the `leaf` that is given: computer algebra in a
+worker; nothing in the process that trains.
 """
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
+from itertools import product
+from typing import TypeAlias
 
-from olr_cli.answers.forms import Form, number, unordered
+from olr_cli.answers.forms import Form, number, short, unordered, unread
+from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
+from olr_cli.answers.units import based_digits, clock_time, split_choice, split_scale, split_unit, word
 
+Leaf: TypeAlias = Callable[[str], Form]
+"""Reads an expression, relation or matrix in tidied LaTeX. Raises `Unreadable` where it can't."""
+
+_DEEPEST_READ = 40
 _LARGEST_EXPONENT = 4000
 
-_S = r"(?:\s|\\[,;: ])*+"  # possessive: adjacent ones would backtrack in cubic time
-_DIGITS = r"(?:[1-9]\d{0,2}(?:(?:,|\{,\}|\ |\\[,;: ])\d{3})+(?!\d)|\d+)"
-_EXPONENT = rf"(?:[eE][+-]?\d+|{_S}\\(?:times|cdot){_S}10{_S}\^{_S}(?:\{{{_S}[+-]?\d+{_S}\}}|[+-]?\d+))"
+
+class Unreadable(Exception):
+    """An answer, or a part of it, says nothing that could be compared."""
+
+
+class NeedsAlgebra(Exception):
+    """An answer has a part that only computer algebra can read."""
+
+
+def no_algebra(text: str) -> Form:
+    """The leaf of a process without computer algebra."""
+    raise NeedsAlgebra(text)
+
+
+def read(answer: str, leaf: Leaf = no_algebra) -> Form:
+    """What an answer says; by its normalised text if it can't be read (R8).
+
+    Raises:
+        NeedsAlgebra: `leaf` is without it, and the answer can't be read so.
+    """
+    return read_tidied(tidy(answer), leaf)
+
+
+def read_tidied(text: str, leaf: Leaf) -> Form:
+    """The same of an answer that `tidy` went over."""
+    if len(text) > LONGEST_READ or _depth(text) > _DEEPEST_READ:
+        return unread(normal_text(text))
+    try:
+        return _statement(text, leaf)
+    except Unreadable:
+        return unread(normal_text(text))
+
+
+def _depth(text: str) -> int:
+    """How deep brackets nest, whether or not they pair up."""
+    if sum(map(text.count, "([{")) <= _DEEPEST_READ:
+        return 0
+    depth = deepest = 0
+    for sign in text:
+        depth += (sign in "([{") - (sign in ")]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _statement(text: str, leaf: Leaf) -> Form:
+    """What a tidied text says."""
+    simple = _simple(text) or _simple_quantity(text)
+    if simple is not None:
+        return simple
+    elements = _elements(text)
+    if len(elements) != 1 or elements[0] != text:
+        return _list([_statement(element, leaf) for element in elements])
+    for kind in (_choice, _relation, _union, _group, _quantity):
+        form = kind(text, leaf)
+        if form is not None:
+            return form
+    return leaf(text)
+
+
+# Words and numbers
+
+
+def _simple_quantity(text: str) -> Form | None:
+    """A number with a unit, which may have commas of its own: `15,000 kg`."""
+    body, unit = split_unit(text)
+    value = exact_number(body) if unit else None
+    return None if value is None else Form("quantity", unit, (number(value),))
+
+
+def _simple(text: str) -> Form | None:
+    """The form of a text that needs neither algebra nor to be taken apart."""
+    value = exact_number(text)
+    if value is not None:
+        return number(value)
+    if text.endswith("%"):
+        value = exact_number(text[:-1].rstrip("\\ "))
+        if value is None:
+            return None
+        is_fraction = abs(value) < 1 and ("/" in text or "frac" in text)
+        return Form("percent", "fraction" if is_fraction else "", (number(value),))
+    if text in _INFINITIES:
+        return Form("value", _INFINITIES[text])
+    letters = word(text)
+    if letters is not None and letters not in _CONSTANTS:
+        return Form("word", letters)
+    time = clock_time(text)
+    if time is not None:
+        return Form("time", time)
+    based = based_digits(text)
+    if based is not None:
+        base, digits = based
+        return Form("based", f"{base}:{digits}")
+    return None
+
+
+_INFINITIES = {"\\infty": "oo", "+\\infty": "oo", "-\\infty": "-oo", "- \\infty": "-oo"}
+_CONSTANTS = ("e", "i")
+_DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
+_EXPONENT = r"(?:[eE][+-]?\d+|\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*[+-]?\d+\s*\}|[+-]?\d+))"
 _MAGNITUDE = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+){_EXPONENT}?"
-_DECIMAL = rf"[+-]?{_S}{_MAGNITUDE}"
-_STYLE = r"\\(?:text(?:rm|bf|it|normal)?|mbox|math(?:rm|bf|it))"
-_TAIL = (  # percent sign, degrees, unit
-    rf"{_S}(?P<percent>\\?%)?{_S}(?:\^{_S}(?:\\circ|\{{{_S}\\circ{_S}\}}))?"
-    rf"{_S}(?:{_STYLE}\s*\{{[^{{}}]*\}}(?:\^\d)?)?"
-)
+_DECIMAL = rf"[+-]?\s*{_MAGNITUDE}"
 _RATIO = re.compile(
-    rf"(?P<sign>[+-]?){_S}(?:(?P<whole>\d+)\s+(?=\d+/\d))?(?P<p>{_MAGNITUDE})(?:{_S}/{_S}(?P<q>{_DECIMAL}))?{_TAIL}",
+    rf"(?P<sign>[+-]?)\s*(?:(?P<whole>\d+)\s+(?=\d+/\d))?(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?",
     re.ASCII,
 )
 _FRACTION = re.compile(
-    rf"(?P<sign>[+-]?){_S}(?:(?P<whole>\d+){_S})?\\[dtc]?frac"
-    rf"{_S}(?:(?P<p1>\d)|\{{{_S}(?P<p>{_DECIMAL}){_S}\}}){_S}(?:(?P<q1>\d)|\{{{_S}(?P<q>{_DECIMAL}){_S}\}}){_TAIL}",
+    r"(?P<sign>[+-]?)\s*(?:(?P<whole>\d+)\s*)?\\frac"
+    rf"\s*(?:(?P<p1>\d)|\{{\s*(?P<p>{_DECIMAL})\s*\}})\s*(?:(?P<q1>\d)|\{{\s*(?P<q>{_DECIMAL})\s*\}})",
     re.ASCII,
 )
-_PARTS = re.compile(rf"(-?)\+?{_S}(.*?)({_EXPONENT})?", re.ASCII)
-_DECIMAL_COMMA = re.compile(r"-?0\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)  # as math-verify reads 0,125
-_WRAPPED = re.compile(rf"(?:{_STYLE}\s*)?\{{([^{{}}]*)\}}")
+_PARTS = re.compile(rf"(-?)\+?\s*(.*?)({_EXPONENT})?", re.ASCII)
+_REPEATING = re.compile(r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII)
+_WRAPPED = re.compile(r"\{([^{}]*)\}")
 
 
-def read(answer: str) -> Form | None:
-    """The form of a tidied answer that is an exact number or made of them; None if it takes more to tell."""
-    value = exact_number(answer)
-    if value is not None:
-        return number(value)
-    if "," not in answer or _DECIMAL_COMMA.fullmatch(answer):
-        return None
-    return _composite(answer)
+def exact_number(text: str) -> Fraction | None:
+    r"""The number that a tidied text spells; None if it doesn't spell one.
 
-
-def exact_number(answer: str) -> Fraction | None:
-    r"""The number that a tidied answer spells; None if it doesn't spell one.
-
-    Integers, thousands separators, decimals, powers of ten, ``a/b``, ``\frac{a}{b}``, mixed numbers, percentages;
-    units and degrees are dropped as math-verify does.
+    Integers, thousands separators, decimals, repeating ones, powers of ten, ``a/b``, ``\frac{a}{b}``, mixed numbers,
+    and a scale word behind one (`3 million`). No percent signs, no units.
     """
-    if answer.isascii() and answer.isdigit():
-        return Fraction(int(answer))
-    wrapped = _WRAPPED.fullmatch(answer)
+    if text.isascii() and text.isdigit():
+        return Fraction(int(text))
+    wrapped = _WRAPPED.fullmatch(text)
     if wrapped is not None:
-        answer = wrapped[1].strip()
-    if "frac" in answer:
-        match = _FRACTION.fullmatch(answer)
-        if match is None:
-            return None
-        p, q = match["p1"] or match["p"], match["q1"] or match["q"]
-    else:
-        match = _RATIO.fullmatch(answer)
-        if match is None:
-            return None
-        p, q = match["p"], match["q"]
-    return _rational(match["sign"], match["whole"], p, q, is_percentage=match["percent"] is not None)
+        text = wrapped[1].strip()
+    if text.endswith(("n", "d", "s", "}")):
+        text, zeros = split_scale(text)
+        if zeros:
+            value = exact_number(text)
+            return None if value is None else value * 10**zeros
+    repeating = _REPEATING.fullmatch(text)
+    if repeating is not None:
+        sign, whole, decimals, *period = repeating.groups()
+        return _repeating(sign, whole, decimals, period[0] or period[1])
+    match = _FRACTION.fullmatch(text) if "frac" in text else _RATIO.fullmatch(text)
+    if match is None:
+        return None
+    found = match.groupdict()
+    return _rational(found["sign"], found["whole"], found["p"] or found["p1"], found["q"] or found.get("q1"))
 
 
-def _rational(sign: str, whole: str | None, p: str, q: str | None, *, is_percentage: bool) -> Fraction | None:
+def _repeating(sign: str, whole: str, decimals: str, period: str) -> Fraction:
+    """The value of whole.decimals(period)."""
+    shift = 10 ** len(decimals)
+    value = Fraction(int(whole + decimals), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))
+    return -value if sign == "-" else value
+
+
+def _rational(sign: str, whole: str | None, p: str, q: str | None) -> Fraction | None:
     top, bottom = _decimal(p), Fraction(1) if q is None else _decimal(q)
     if top is None or bottom is None or bottom == 0:
         return None
@@ -83,8 +183,6 @@ def _rational(sign: str, whole: str | None, p: str, q: str | None, *, is_percent
         if not (p.isdigit() and q is not None and q.isdigit() and value < 1):
             return None
         value += int(whole)
-    if is_percentage:
-        value /= 100
     return -value if sign == "-" else value
 
 
@@ -103,73 +201,194 @@ def _decimal(token: str) -> Fraction | None:
     return Fraction(value * 10**exponent) if exponent >= 0 else Fraction(value, 10**-exponent)
 
 
-_BRACKET = re.compile(r"\\[{}]|[()\[\]{},]|\\.")
-_GROUP = re.compile(r"(\(|\[|\\\{)(.*)(\)|\]|\\\})", re.DOTALL)
-_INFINITY = re.compile(r"[+-]?\s*\\infty")
-_OPENING = frozenset({"(", "[", "\\{", "{"})
-_CLOSING = frozenset({")", "]", "\\}", "}"})
+# Lists
 
 
-def _composite(answer: str) -> Form | None:
-    """The form of a list, tuple, set or interval whose elements are exact numbers or such again."""
-    items = _split(answer)
-    if items is None:
-        return None
-    if len(items) == 1:
-        return _group(answer)
-    elements = [_element(item) for item in items]
-    return None if None in elements else unordered([e for e in elements if e is not None])
+_TOKEN = re.compile(
+    r"(?P<separator>\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])"
+    r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])"
+    r"|(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|(?P<relation>\\in(?![a-zA-Z])|=)|(?P<union>\\cup(?![a-zA-Z]))"
+    r"|(?P<order>[<>]|\\(?:le|ge|ne|lt|gt)(?![a-zA-Z])|\\not)|\\."
+)
+_CONDITION = re.compile(
+    r"(?:\\text\{\s*)?\(?\s*(?:(?:where|for|with|when|if)\b.*|[a-zA-Z]\s*\\in\s*\\mathbb\s*\{?[NZRQC]\}?(?:\^\S+)?\s*\)?)(?:\s*\})?"
+)
+_ALTERNATIVE = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 
 
-def _split(text: str) -> list[str] | None:
-    """`text` cut at the commas outside all brackets; None if brackets don't pair up."""
+def _split(text: str, kind: str) -> list[str] | None:
+    """`text` cut at the tokens of a kind outside all brackets; None if brackets don't pair up."""
     depth, start, items = 0, 0, []
-    for token in _BRACKET.finditer(text):
-        sign = token[0]
-        if sign in _OPENING:
+    for token in _TOKEN.finditer(text):
+        if token["open"]:
             depth += 1
-        elif sign in _CLOSING:
+        elif token["close"]:
             depth -= 1
             if depth < 0:
                 return None
-        elif sign == "," and depth == 0:
+        elif depth == 0 and token[kind]:
             items.append(text[start : token.start()].strip())
             start = token.end()
     items.append(text[start:].strip())
     return items if depth == 0 else None
 
 
-def _element(text: str) -> Form | None:
-    value = exact_number(text)
-    if value is not None:
-        return number(value)
-    if _INFINITY.fullmatch(text):
-        return Form("scalar", "-oo" if text.startswith("-") else "oo")
-    return _group(text)
+def _elements(text: str) -> list[str]:
+    """What a list lists, every `±` twice; an answer that is no list by itself."""
+    items = _split(text, "separator") or [text]
+    if len(items) > 1:
+        items = [items[0], *(item for item in items[1:] if _CONDITION.fullmatch(item) is None)]
+    return [each for item in items if item for each in _alternatives(item)]
 
 
-def _group(text: str) -> Form | None:
-    """The form of what stands in one pair of brackets."""
-    match = _GROUP.fullmatch(text)
-    items = None if match is None else _split(match[2].strip())
-    if match is None or items is None:
+def _alternatives(text: str) -> list[str]:
+    """A text for the upper and one for the lower signs; `text` alone if it has no `±`."""
+    if not _ALTERNATIVE.search(text):
+        return [text]
+    if text.startswith("(") and text.endswith(")"):
+        entries = _split(text[1:-1], "separator")
+        if entries is not None and len(entries) > 1:  # each entry has signs of its own
+            return [f"({', '.join(chosen)})" for chosen in product(*map(_alternatives, entries))]
+    if "\\{" in text or text.startswith("{"):
+        return [text]  # of a set within, its elements have them
+    upper, lower = text, text
+    for sign, above, below in (("\\pm", "+", "-"), ("\\mp", "-", "+")):
+        upper, lower = upper.replace(sign, above), lower.replace(sign, below)
+    return [upper, lower]
+
+
+def _list(forms: Sequence[Form]) -> Form:
+    """An unordered list, or the values of several names."""
+    names = {form.label for form in forms if form.kind == "assignment"}
+    if len(names) == len(forms) > 1:
+        return Form("system", parts=tuple(forms))
+    if not forms:
+        raise Unreadable("a list of nothing")
+    return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
+
+
+# Relations
+
+
+_LETTER = (
+    r"(?:\\(?:vec|hat|bar|tilde|overline|overrightarrow)\s*\{?\s*[a-zA-Z]+\s*\}?"
+    r"|\\(?!text|frac|sqrt)[a-zA-Z]+|[a-zA-Z])"
+)
+_SYMBOL = rf"{_LETTER}(?:\s*_\s*(?:\w|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}))?(?:\s*\^\s*\*)?"
+_ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|{_SYMBOL}")
+_NAME = re.compile(
+    rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_SYMBOL}(?:\s*,\s*{_SYMBOL})*\s*\)"
+    r"|\\text\{(?!derivative)[^{}]*\}|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
+)
+_NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
+_FUNCTION = re.compile(
+    r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|exp|det|max|min|gcd|lim|sum|int|binom)"
+)
+_COMMAND = re.compile(r"\\(?:frac|sqrt|cdot|times|text\{[^{}]*\})")
+_ONE_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
+
+
+def _choice(text: str, leaf: Leaf) -> Form | None:
+    """An option's letter with its text; the letter alone is a word."""
+    letter, rest = split_choice(text)
+    return Form("choice", letter, (_statement(rest, leaf),)) if letter else None
+
+
+def _relation(text: str, leaf: Leaf) -> Form | None:
+    """An assignment, an equation, an inequality or membership; None if it is none of them."""
+    if (_split(text, "order") or [text]) != [text]:
+        return leaf(text)
+    sides = [side for side in _split(text, "relation") or [text] if side]
+    if len(sides) < 2:
         return None
-    elements = [form for form in map(_element, items) if form is not None]
-    if len(elements) < len(items):
+    head, value = sides[0], sides[-1]
+    if _is_name(head, value) and ("=" in text or "\\in" in text):
+        return _assignment(head, value, leaf, is_equation="\\in" not in text)
+    if "\\in" in text:
+        return None
+    names = [word(side) or "" for side in sides]
+    if all(len(name) > 1 for name in names):
+        return Form("equation", " = ".join(sorted(names)))
+    last = (_statement(value, leaf),) if _means_its_last_side(head) else ()
+    try:
+        label = leaf(f"{head} = {value}").label
+    except Unreadable:
+        label = short(normal_text(text))
+    return Form("equation", label, last)
+
+
+def _is_name(head: str, value: str) -> bool:
+    """Whether `head = value` says what something is called: the name of a quantity, and no equation for it."""
+    match = _NAME.fullmatch(head)
+    if match is None or head in _NO_NAMES:
+        return False
+    if match["symbol"]:
+        return head.replace(" ", "") not in {symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)}
+    is_word = len(word(head) or "") > 1 and len(word(value) or "") > 1
+    return not is_word and head.replace(" ", "") not in value.replace(" ", "")
+
+
+def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
+    is_product = value.isascii() and value.isalpha() and len(value) > 1 and not head.startswith("\\text")
+    parts = [leaf(value) if is_product else _statement(value, leaf)]
+    if is_equation and parts[0].kind in ("number", "value") and leaf is not no_algebra:
+        with suppress(Unreadable):
+            parts.append(leaf(f"{head} = {value}"))
+    return Form("assignment", short(re.sub(r"[{}\s]", "", head)), tuple(parts))
+
+
+def _means_its_last_side(head: str) -> bool:
+    """Whether `head = value` can be an elaborate way to say `value`, as `m+n = 25` is; `2x = 5` says what x is."""
+    letters = [letter for letter in _ONE_LETTER.findall(_COMMAND.sub(" ", head)) if letter not in _NO_NAMES]
+    return len(letters) != 1 or _FUNCTION.search(head) is not None
+
+
+def _union(text: str, leaf: Leaf) -> Form | None:
+    if "\\cup" not in text:
+        return None
+    pieces = _split(text, "union")
+    if pieces is None or len(pieces) < 2 or not all(pieces):
+        return None
+    parts = []
+    for form in (_statement(piece, leaf) for piece in pieces):
+        is_open = form.kind == "tuple" and len(form.parts) == 2
+        parts.append(Form("interval", "()", form.parts) if is_open else form)
+    return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
+
+
+# Brackets and units
+
+
+_GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
+
+
+def _group(text: str, leaf: Leaf) -> Form | None:
+    """What stands in one pair of brackets."""
+    match = _GROUP.fullmatch(text)
+    if match is None or "\\begin" in text or "\\mid" in text:
+        return None
+    inner = match[2].strip()
+    items = _split(inner, "separator")
+    if items is None:
         return None
     brackets = match[1][-1] + match[3][-1]
     if brackets == "{}":
-        return unordered(elements)
-    if brackets == "()" and len(elements) > 1:
-        return Form("tuple", parts=tuple(elements))
-    if brackets in ("[]", "[)", "(]") and len(elements) == 2 and _is_interval(brackets, *items):
-        return Form("interval", brackets, tuple(elements))
-    return None
+        if not inner:
+            return Form("set")
+        return _list([_statement(element, leaf) for element in _elements(inner)])
+    if "" in items:
+        return None
+    if len(items) == 1:
+        return _statement(inner, leaf) if brackets == "()" else None
+    parts = tuple(_statement(item, leaf) for item in items)
+    if brackets == "()":
+        return Form("tuple", parts=parts)
+    return Form("interval", brackets, parts) if len(parts) == 2 else Form("tuple", parts=parts)
 
 
-def _is_interval(brackets: str, low: str, high: str) -> bool:
-    """Whether two ends make an interval that is neither empty nor a point, and open where it is infinite."""
-    a, b = (exact_number(end) for end in (low, high))
-    left = a if a is not None else -math.inf if low.startswith("-") and brackets[0] == "(" else math.nan
-    right = b if b is not None else math.inf if not high.startswith("-") and brackets[1] == ")" else math.nan
-    return left < right
+def _quantity(text: str, leaf: Leaf) -> Form | None:
+    body, unit = split_unit(text)
+    if not unit or not body:
+        return None
+    form = _statement(body, leaf)
+    return Form("quantity", unit, (form,)) if form.kind in ("number", "value") else None

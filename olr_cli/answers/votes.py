@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from olr_cli.answers.judge import AnswerClasses
+from olr_cli.answers.forms import Key
 
 
 @dataclass(frozen=True)
 class Vote:
-    """How the K rollouts of a group voted. Classes are those of the `AnswerClasses` the vote was taken with.
+    """How the K rollouts of a group voted.
 
     Attributes:
-        majority: the one class with the most rollouts; None if classes tie for the top or nobody answered.
+        majority: key of the one class with the most rollouts; None if classes tie for the top or nobody answered.
         majority_count: rollouts in the majority class, 0 without one.
         rollouts: K, missing answers included.
         answered: rollouts that have an answer.
@@ -22,28 +22,33 @@ class Vote:
         spelling: most frequent spelling of each of these classes, ties in lexicographic order.
     """
 
-    majority: int | None
+    majority: Key | None
     majority_count: int
     rollouts: int
     answered: int
-    counts: Mapping[int, int]
-    spelling: Mapping[int, str]
+    counts: Mapping[Key, int]
+    spelling: Mapping[Key, str]
+
+    @property
+    def majority_answer(self) -> str | None:
+        """The majority as it is spelled; None without one."""
+        return None if self.majority is None else self.spelling[self.majority]
 
 
-def vote(answers: Sequence[str | None], classes: AnswerClasses) -> Vote:
+def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9).
 
     Raises:
-        KeyError: an answer isn't in the collection that `classes` is of.
+        KeyError: an answer has no key.
     """
     spellings = Counter(answer for answer in answers if answer is not None)
-    counts: Counter[int] = Counter()
-    spelling: dict[int, str] = {}
+    counts: Counter[Key] = Counter()
+    spelling: dict[Key, str] = {}
     for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
-        answer_class = classes.class_of(answer)
-        counts[answer_class] += count
-        spelling.setdefault(answer_class, answer)
-    top = [c for c, count in counts.items() if count == max(counts.values())]
+        key = keys[answer]
+        counts[key] += count
+        spelling.setdefault(key, answer)
+    top = [key for key, count in counts.items() if count == max(counts.values())]
     majority = top[0] if len(top) == 1 else None
     return Vote(
         majority=majority,
@@ -55,22 +60,22 @@ def vote(answers: Sequence[str | None], classes: AnswerClasses) -> Vote:
     )
 
 
-def first_majority(answers: Sequence[str | None], tally: Vote, classes: AnswerClasses) -> str | None:
-    """The majority answer; in a tie, that of the classes at the top which had all its rollouts first.
+def first_majority(answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]) -> Key | None:
+    """The majority class; in a tie, that of the classes at the top which had all its rollouts first.
 
     Args:
         answers: in the order in which the rollouts were sampled.
         tally: their `vote`.
-        classes: that it was taken with.
+        keys: of the answers.
 
     Returns:
-        As its class is spelled; None if nobody answered.
+        None if nobody answered.
     """
-    most, reached = max(tally.counts.values(), default=0), Counter[int]()
+    most, reached = max(tally.counts.values(), default=0), Counter[Key]()
     for answer in answers:
         if answer is not None:
-            answer_class = classes.class_of(answer)
-            reached[answer_class] += 1
-            if reached[answer_class] == most:
-                return tally.spelling[answer_class]
+            key = keys[answer]
+            reached[key] += 1
+            if reached[key] == most:
+                return key
     return None

@@ -1,10 +1,12 @@
 """Processes that read and verify answers, one line of JSON in, one out; killed at will.
 
 `pool` starts one process with this program. It imports and warms up the parser once, and then forks a worker whenever
-it is asked to, which takes milliseconds. Requests to a worker: ``["read", answer]``, answered by a form or null, and
-``["same", a, b]``, answered by true, false or null. The last line out may be ``"retired"``, from a worker that has
-grown too large. A worker ends with its input, and even if whoever started it is gone and a request never returns, an
-alarm ends it.
+it is asked to, which takes milliseconds. Requests to a worker: ``[limit, "key", answer]``, answered by the key of its
+class, and ``[limit, "matches", gold, answer]``, answered by true, false or null. The last line out may be
+``"retired"``, from a worker that has grown too large. A worker ends with its input.
+
+`limit` is the processor time that a request may take, in seconds; then the system kills the worker. So a busy machine,
+a slow disk or Ctrl-Z takes nothing from a request, and a worker whose parent is gone ends too.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ RETIRED = "retired"
 START = b"start"
 """Asks for a worker; the file descriptors of its input and output come along. Answered by its process id."""
 END = b"end "
-"""Followed by the process id of a worker to be killed. Answered when it is gone."""
+"""Followed by the process id of a worker to be killed. Answered by the signal that ended it, when it is gone."""
+TIMED_OUT = signal.SIGPROF
+"""The signal that ends a worker whose request has used up its time."""
 
 _STATUS = Path("/proc/self/statm")
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -38,7 +42,8 @@ _ALLOCATIONS_A_COLLECTION = 50_000
 
 _WARM_UP = (  # what the parser learns from a few typical answers makes the next hundreds several times faster
     r"-\frac{2 \sqrt{3} + \pi x^{2}}{4 n}",
-    r"y = 3 x^2 - \frac{x}{2} + 1",
+    r"2y = 3 x^2 - \frac{x}{2} + 1",
+    r"2 < x \le 3",
     r"(x+1)(y-2)",
     r"(-\infty, -\sqrt{2}) \cup [0, \frac{\pi}{3}]",
     r"\left( 2 \sqrt{5}, \frac{a}{b} \right)",
@@ -48,21 +53,19 @@ _WARM_UP = (  # what the parser learns from a few typical answers makes the next
 )
 
 
-def main(time_limit: float) -> None:
-    """Fork workers, each request to which should take at most `time_limit` seconds, as standard input asks.
-
-    Standard input is a socket; when it ends, so do the workers.
-    """
+def main() -> None:
+    """Fork workers, as standard input asks, which is a socket; when it ends, so do the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError, OSError):  # not every system can limit it
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     sys.set_int_max_str_digits(0)
 
-    from olr_cli.answers import equivalence
+    from olr_cli.answers.algebra import leaf
+    from olr_cli.answers.reading import read
 
     for answer in _WARM_UP:
-        equivalence.read(answer)
+        read(answer, leaf)
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_A_COLLECTION)
 
@@ -74,18 +77,17 @@ def main(time_limit: float) -> None:
             if not request:
                 break
             if request == START:
-                worker = _fork(parent, files, time_limit)
+                worker = _fork(parent, files)
                 workers.add(worker)
                 parent.sendall(b"%d\n" % worker)
             else:
-                _kill(int(request.removeprefix(END)), workers)
-                parent.sendall(b"\n")
+                parent.sendall(b"%d\n" % _kill(int(request.removeprefix(END)), workers))
     for worker in list(workers):
         _kill(worker, workers)
     os._exit(0)  # there is nothing to tidy up, which would take longer than all of this
 
 
-def _fork(parent: socket.socket, files: list[int], time_limit: float) -> int:
+def _fork(parent: socket.socket, files: list[int]) -> int:
     """The process id of a new worker, which reads from the first of two files and writes to the second."""
     worker = os.fork()
     if worker:
@@ -96,7 +98,7 @@ def _fork(parent: socket.socket, files: list[int], time_limit: float) -> int:
     try:
         parent.close()
         requests, replies = files
-        _serve(requests, replies, time_limit)
+        _serve(requests, replies)
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -104,34 +106,33 @@ def _fork(parent: socket.socket, files: list[int], time_limit: float) -> int:
         os._exit(status)
 
 
-def _kill(worker: int, workers: set[int]) -> None:
-    """End a worker, unless that is done: its number may be another process's by now."""
-    if worker in workers:
-        os.kill(worker, signal.SIGKILL)
-        os.waitpid(worker, 0)
-        workers.remove(worker)
+def _kill(worker: int, workers: set[int]) -> int:
+    """End a worker, unless that is done: its number may be another process's by now. Returns the signal that did it."""
+    if worker not in workers:
+        return 0
+    os.kill(worker, signal.SIGKILL)
+    _, status = os.waitpid(worker, 0)
+    workers.remove(worker)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
-def _serve(requests: int, replies: int, time_limit: float) -> None:
+def _serve(requests: int, replies: int) -> None:
     """Answer requests until there are no more."""
-    from olr_cli.answers import equivalence
-    from olr_cli.answers.forms import to_json
+    from olr_cli.answers.algebra import leaf, proof
+    from olr_cli.answers.matching import matches
+    from olr_cli.answers.reading import read
 
     memory, output = _memory(), os.fdopen(replies, "wb", buffering=0)
 
     def say(reply: Any) -> None:
         output.write(json.dumps(reply).encode("ascii") + b"\n")
 
+    signal.signal(TIMED_OUT, signal.SIG_DFL)
     for line in os.fdopen(requests, "rb"):
-        signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 1)  # left at its default, the signal kills
-        request = json.loads(line)
-        reply: Any
-        if request[0] == "read":
-            form = equivalence.read(request[1])
-            reply = None if form is None else to_json(form)
-        else:
-            reply = equivalence.same(request[1], request[2])
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        limit, kind, *texts = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        reply: Any = read(texts[0], leaf).key if kind == "key" else matches(texts[0], texts[1], leaf, proof)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         say(reply)
         if _memory() - memory > _GROWTH_TO_RETIRE:
             say(RETIRED)

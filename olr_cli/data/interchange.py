@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from olr_cli.answers import is_match
 from olr_cli.builtin_sources import ARITHMETIC_SOURCES
 from olr_cli.data.columns import texts, values
 from olr_cli.data.prompts import (
@@ -363,6 +364,6 @@ def _implied_mark(
         return None, original
     if label == SENTINEL:
         return noise_type_of_sentinel, original
-    if original is None or original == label:
-        return "clean", label
-    return "active_frozen", original  # another text than the truth was written into the file (R4)
+    if original is None or is_match(original, label):
+        return "clean", original or label
+    return "active_frozen", original  # another answer than the truth was written into the file (R4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from olr_cli.answers import Judge
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe, changed_keys
@@ -21,11 +22,12 @@ from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
 from olr_cli.supervision import History
 
 
-def stored_history(path: Path) -> History:
-    """The history that a run's labels table tells."""
+def stored_history(path: Path, judge: Judge) -> History:
+    """The history that a run's labels table tells; `judge` finds the classes of its majority answers."""
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
     labels = scan_labels(path).select(columns).sort("visit").collect()
-    return History.from_rows(labels.iter_rows(named=True))
+    keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
+    return History.from_rows(labels.iter_rows(named=True), keys)
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:

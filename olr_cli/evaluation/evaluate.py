@@ -32,6 +32,7 @@ from olr_cli.evaluation.generations import Generation, GenerationStore
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, Graded, grade
 from olr_cli.evaluation.problems import Problem, load_problems
 from olr_cli.evaluation.scores import Score
+from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
 
 SAMPLES_AT_A_TIME = {"cpu": 64, "transformers": 256, "vllm": 1024}
@@ -169,7 +170,7 @@ def _generate_all(
     with (
         stop_requests(lambda: _tell_of_stop(progress)) as stop,
         open_model() as backend,
-        Judge(time_limit=VERIFICATION_SECONDS) as judge,
+        Judge(time_limit=VERIFICATION_SECONDS, ledger=target.folder / GIVEN_UP) as judge,
     ):
         _stop_if_asked(stop)
         record = record.with_backend(target.folder, backend.facts)

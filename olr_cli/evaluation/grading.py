@@ -1,15 +1,15 @@
-r"""Which responses are right: mathematics by answer class (R6 to R8), multiple choice by letter (R20)."""
+r"""Which responses are right: mathematics by value (R6 to R8), multiple choice by letter (R20)."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from olr_cli.answers import AnswerClasses, Judge, extract, vote
+from olr_cli.answers import Judge, Key, Pair, extract, vote
 from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MOST_OPTIONS = 10
 
 
 VERIFICATION_SECONDS = 20.0
-"""For a pair of answers, on the clock: so much that a busy machine does not change a grade (training takes 2)."""
+"""Of processor time, for an answer or a pair (training takes 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Graded:
         answer: as extracted (R6); None if there is none.
         answer_class: what the answer says, the same for all responses to the problem that say it: the most frequent
             spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
-        is_correct: the answer says what the gold says; False without an answer.
+        is_correct: the answer matches the gold (R7); False without an answer.
     """
 
     answer: str | None
@@ -62,22 +62,27 @@ def grade(
         pairs = zip(problems, answers_PG, strict=True)
         return [_by_letter(benchmark, problem, answers) for problem, answers in pairs]
     golds = [problem.gold for problem in problems]
-    collections = [
-        [gold, *(answer for answer in answers if answer is not None)]
-        for gold, answers in zip(golds, answers_PG, strict=True)
-    ]
-    classes_P = judge.classify(collections)
-    return [_by_class(*each) for each in zip(golds, answers_PG, classes_P, strict=True)]
+    given_PG = [[answer for answer in answers if answer is not None] for answers in answers_PG]
+    keys = judge.keys(answer for given in given_PG for answer in given)
+    verdicts = judge.matches(
+        (gold, answer) for gold, given in zip(golds, given_PG, strict=True) for answer in given
+    )
+    return [_by_value(gold, answers, keys, verdicts) for gold, answers in zip(golds, answers_PG, strict=True)]
 
 
-def _by_class(gold: str, answers: Sequence[str | None], classes: AnswerClasses) -> list[Graded]:
-    """Grade the answers to one problem; `classes` are those of its answers and its gold."""
-    spelling = vote(answers, classes).spelling
-    right = classes.class_of(gold)
-    found = [None if answer is None else classes.class_of(answer) for answer in answers]
+def _by_value(
+    gold: str,
+    answers: Sequence[str | None],
+    keys: Mapping[str, Key],
+    verdicts: Mapping[Pair, bool | None],
+) -> list[Graded]:
+    """Grade the answers to one problem: each by itself, whatever the others are."""
+    spelling = vote(answers, keys).spelling
     return [
-        Graded(answer, None if number is None else spelling[number], number == right)
-        for answer, number in zip(answers, found, strict=True)
+        Graded(None, None, False)
+        if answer is None
+        else Graded(answer, spelling[keys[answer]], verdicts[gold, answer] is True)
+        for answer in answers
     ]
 
 

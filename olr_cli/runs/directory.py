@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from olr_cli import __version__
+from olr_cli.answers import RULES
 from olr_cli.errors import UserError
 from olr_cli.files import write_text, writing
 from olr_cli.recipe.files import load_recipe
@@ -28,6 +29,9 @@ from olr_cli.recipe.schema import Recipe
 
 MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""
+
+GIVEN_UP = "given_up.jsonl"
+"""What verification gave up in a run, so that a resume and a replay do (R8)."""
 
 _NEEDED = {"name", "status", "attempts"}
 """Keys without which a JSON object is no manifest."""
@@ -66,6 +70,7 @@ def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str 
         "seed": recipe.seed,
         "recipe_digest": recipe.digest(),
         "status": "running",
+        "answer_rules": RULES,
         "created": _now(),
         "versions": versions(),
         "attempts": [],
@@ -185,6 +190,16 @@ def kind_note(path: Path, kind: Kind) -> str | None:
         f"{path} holds rollouts without training: the policy was the same at every visit, so slopes are chance, and"
         " criteria with a slope mean nothing."
     )
+
+
+def rules_note(path: Path) -> list[str]:
+    """A sentence if a run was begun when answers were classified by other rules; nothing otherwise."""
+    if read_manifest(path).get("answer_rules", 1) == RULES:
+        return []
+    return [
+        f"Note: {path} was begun by an olr that put other answers into one class (R7); what is decided now can differ"
+        " from what it stored."
+    ]
 
 
 def require_kind(path: Path, kind: Kind) -> None:

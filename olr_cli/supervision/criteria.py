@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TypeVar
 
+from olr_cli.answers import Key
 from olr_cli.supervision.history import Past
-
-AnswerClass = TypeVar("AnswerClass", int, str)
 
 
 def slope(past: Past) -> Fraction:
@@ -25,14 +23,14 @@ def slope(past: Past) -> Fraction:
     return Fraction(6 * rise, past.scale * t * (t * t - 1))
 
 
-def historical_majority(majorities: Mapping[AnswerClass, int]) -> AnswerClass | None:
+def historical_majority(majorities: Mapping[Key, int]) -> Key | None:
     """The one class that was the majority most often (Eq. hist_consistency, R13).
 
     Args:
         majorities: how many visits had each class as their majority, the current visit included.
 
     Returns:
-        The class, or None on a tie or if there never was a majority.
+        The key of the class, or None on a tie or if there never was a majority.
     """
     ranking = Counter(majorities).most_common(2)
     if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):

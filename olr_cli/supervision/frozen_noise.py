@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, Key, is_read
 from olr_cli.data.prompts import Prompt
 
 
@@ -16,19 +16,22 @@ def proved_wrong(
     Args:
         answers: by prompt_id.
         prompts: labelled ones; their labels count as true.
-        judge: tells which answers mean the same.
+        judge: tells the classes of answers, and which match a label.
 
     Returns:
         By prompt_id, the lexicographically first spelling of each wrong class (R3: parsed and proved different).
     """
     asked = [(prompt.prompt_id, prompt.given_label) for prompt in prompts if prompt.prompt_id in answers]
-    pairs = [(prompt_id, label) for prompt_id, label in asked if label is not None]
-    collections = [{label, *answers[prompt_id]} for prompt_id, label in pairs]
+    labelled = [(prompt_id, label) for prompt_id, label in asked if label is not None]
+    keys = judge.keys(answer for prompt_id, _ in labelled for answer in answers[prompt_id])
+    verdicts = judge.matches(
+        (label, answer) for prompt_id, label in labelled for answer in answers[prompt_id]
+    )
     proved: dict[str, list[str]] = {}
-    for (prompt_id, label), classes in zip(pairs, judge.classify(collections), strict=True):
-        spellings: dict[int, str] = {}
+    for prompt_id, label in labelled:
+        spellings: dict[Key, str] = {}
         for answer in sorted(answers[prompt_id]):
-            if classes.proved_different(answer, label):
-                spellings.setdefault(classes.class_of(answer), answer)
+            if is_read(keys[answer]) and verdicts[label, answer] is False:
+                spellings.setdefault(keys[answer], answer)
         proved[prompt_id] = list(spellings.values())
     return proved

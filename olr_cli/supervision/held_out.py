@@ -20,7 +20,7 @@ def held_out_accuracy(
     Args:
         prompts: P prompts with a gold answer (`Prompt.gold`).
         responses_PG: the same number G of rollouts for each.
-        judge: tells which answers mean the same.
+        judge: tells the classes of answers, and which are right.
         extractor: of answers; by default what each prompt's data source calls for.
 
     Returns:
@@ -36,14 +36,15 @@ def held_out_accuracy(
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)
     ]
-    strings = [
-        {gold, *(text for text in own if text is not None)} for gold, own in zip(golds, answers, strict=True)
-    ]
+    given = [[answer for answer in own if answer is not None] for own in answers]
+    keys = judge.keys(answer for own in given for answer in own)
+    pairs = ((gold, answer) for gold, own in zip(golds, given, strict=True) for answer in own)
+    verdicts = judge.matches(pairs)
     rights, majorities = [], 0
-    for gold, own, classes in zip(golds, answers, judge.classify(strings), strict=True):
-        truth = classes.class_of(gold)
-        rights.append(sum(answer is not None and classes.class_of(answer) == truth for answer in own))
-        majorities += vote(own, classes).majority == truth
+    for gold, own in zip(golds, answers, strict=True):
+        rights.append(sum(answer is not None and verdicts[gold, answer] is True for answer in own))
+        majority = vote(own, keys).majority_answer
+        majorities += majority is not None and verdicts[gold, majority] is True
     rollouts = sum(len(own) for own in answers)
     found = {"avg": sum(rights) / rollouts, "majority": majorities / len(prompts)}
     if len(prompts) > 1:

@@ -7,17 +7,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from olr_cli.answers import Key
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:
     """The vote of one visit.
 
     Attributes:
-        majority_answer: None if the visit had no majority.
+        majority: key of the majority class (R7); None if the visit had no majority.
+        majority_answer: as it was spelled.
         majority_count: rollouts in the majority class, 0 without one.
         rollouts: K.
     """
 
+    majority: Key | None
     majority_answer: str | None
     majority_count: int
     rollouts: int
@@ -29,14 +33,14 @@ class Past:
 
     Attributes:
         visits: t.
-        majorities: how often each answer, as it was spelled, was the majority.
+        majorities: how often each class was the majority, in each of its spellings.
         scale: common denominator of the pass rates.
         total: scale * sum of p(i).
         moment: scale * sum of i p(i).
     """
 
     visits: int = 0
-    majorities: Mapping[str, int] = field(default_factory=dict)
+    majorities: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
     scale: int = 1
     total: int = 0
     moment: int = 0
@@ -44,8 +48,9 @@ class Past:
     def after(self, visit: Visit) -> Past:
         """The past with one more visit."""
         answer, majorities = visit.majority_answer, self.majorities
-        if answer is not None:
-            majorities = {**majorities, answer: majorities.get(answer, 0) + 1}
+        if visit.majority is not None and answer is not None:
+            spellings = majorities.get(visit.majority, {})
+            majorities = {**majorities, visit.majority: {**spellings, answer: spellings.get(answer, 0) + 1}}
         scale = math.lcm(self.scale, visit.rollouts)
         pass_rate, stretched = visit.majority_count * (scale // visit.rollouts), scale // self.scale
         return Past(
@@ -55,6 +60,11 @@ class Past:
             total=self.total * stretched + pass_rate,
             moment=self.moment * stretched + (self.visits + 1) * pass_rate,
         )
+
+    @property
+    def times(self) -> dict[Key, int]:
+        """How often each class was the majority."""
+        return {key: sum(spellings.values()) for key, spellings in self.majorities.items()}
 
     @classmethod
     def of(cls, visits: Iterable[Visit]) -> Past:
@@ -87,11 +97,18 @@ class History:
         self._pasts[prompt_id] = past.after(visit)
 
     @classmethod
-    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> History:
-        """The history that stored label rows tell; rows ordered by visit within each prompt."""
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]], keys: Mapping[str, Key]) -> History:
+        """The history that stored label rows tell.
+
+        Args:
+            rows: ordered by visit within each prompt.
+            keys: of their majority answers.
+        """
         history = cls()
         for row in rows:
-            visit = Visit(row["majority_answer"], row["majority_count"], row["rollouts"])
+            answer = row["majority_answer"]
+            key = None if answer is None else keys[answer]
+            visit = Visit(key, answer, row["majority_count"], row["rollouts"])
             history.add(row["prompt_id"], row["visit"], visit)
         return history
 

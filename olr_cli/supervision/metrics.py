@@ -61,11 +61,11 @@ A visit without majority is wrong on a clean prompt, and neither right nor the n
 """
 
 MAJORITY_DIFFERS = pl.when(pl.col("majority_count") > 0).then(
-    pl.col("given_label_count") != pl.col("majority_count")
+    pl.col("given_label_count") < pl.col("majority_count")
 )
 """Whether a visit's majority answer is another than the given label; null without a majority or a label.
 
-The majority is the one class with the most rollouts (R9): a label with as many is the majority.
+The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
 """
 
 _ROLLOUT_METRICS: Mapping[str, pl.Expr] = {

@@ -11,8 +11,7 @@ tie.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,7 +19,17 @@ from itertools import groupby
 from typing import TypeAlias
 
 from olr_cli import seeding
-from olr_cli.answers import AnswerClasses, Judge, Vote, default_extractor, extract, first_majority, vote
+from olr_cli.answers import (
+    Judge,
+    Key,
+    Pair,
+    Vote,
+    default_extractor,
+    extract,
+    first_majority,
+    is_read,
+    vote,
+)
 from olr_cli.data.prompts import SENTINEL, Prompt, View
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.supervision.advantages import group_advantages
@@ -112,15 +121,22 @@ class Supervisor:
         self._check_visits(groups)
         with measure("verification"):
             answers = [self._answers(group) for group in groups]
-            classes = self._classes(groups, answers)
+            verified = self._verified(groups, answers)
+        with measure("labels"):
+            ballots = [self._ballots(*each, verified.keys) for each in zip(groups, answers, strict=True)]
+            noisy_labels = [
+                self._noisy_label(group, own["original"].tally, verified)
+                for group, own in zip(groups, ballots, strict=True)
+            ]
+        with measure("verification"):
+            drawn = zip(noisy_labels, answers, strict=True)
+            verified.add(self.judge, (pair for label, own in drawn for pair in _pairs(label, own)))
         with measure("labels"):
             decided = []
-            for group, own, same in zip(groups, answers, classes, strict=True):
-                supervised = self._decide(group, own, same)
-                label = supervised.label
-                visit = Visit(label.majority_answer, label.majority_count, label.rollouts)
+            for group, own, noisy_label in zip(groups, ballots, noisy_labels, strict=True):
+                visit = _visit(own["original"].tally)
+                decided.append(self._decide(group, own, visit, noisy_label, verified))
                 self.history.add(group.prompt.prompt_id, group.visit, visit)
-                decided.append(supervised)
             return self._choose(groups, decided)
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
@@ -134,7 +150,7 @@ class Supervisor:
         Takes the responses alone, and records nothing: it can run in another thread while the groups' statistics are
         still being made.
         """
-        self._classes(groups, [self._answers(group) for group in groups])
+        self._verified(groups, [self._answers(group) for group in groups])
 
     def _check_visits(self, groups: Sequence[RolloutGroup]) -> None:
         if len({group.prompt.prompt_id for group in groups}) < len(groups):
@@ -158,17 +174,20 @@ class Supervisor:
         # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded (R16).
         return [None if answer == SENTINEL else answer for answer in answers]
 
-    def _classes(
-        self, groups: Sequence[RolloutGroup], answers: Sequence[Sequence[str | None]]
-    ) -> list[AnswerClasses]:
-        """Of each group the classes of its answers, its labels and the prompt's history (R7)."""
-        majorities = [self.history.of(group.prompt.prompt_id).majorities for group in groups]
-        return self.judge.classify(
-            [
-                {text for text in (*own, *earlier, *_label_texts(group.prompt)) if text is not None}
-                for group, own, earlier in zip(groups, answers, majorities, strict=True)
-            ]
-        )
+    def _verified(self, groups: Sequence[RolloutGroup], answers: Sequence[Sequence[str | None]]) -> _Verified:
+        """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
+        verified = _Verified(self.judge.keys(text for own in answers for text in own if text is not None))
+        pairs: list[Pair] = []
+        for group, own in zip(groups, answers, strict=True):
+            given, true = group.prompt.given_label, group.prompt.true_answer
+            pairs += [*_pairs(true, [*own, given]), *_pairs(given, own)]
+        verified.add(self.judge, pairs)
+        return verified
+
+    def _ballots(
+        self, group: RolloutGroup, answers: Sequence[str | None], keys: Mapping[str, Key]
+    ) -> dict[View, _Ballot]:
+        return {view: _Ballot.of(group, view, answers, keys) for view in self.method.views}
 
     def _choose(
         self, groups: Sequence[RolloutGroup], decided: list[SupervisedGroup]
@@ -184,28 +203,30 @@ class Supervisor:
         ]
 
     def _decide(
-        self, group: RolloutGroup, answers: Sequence[str | None], classes: AnswerClasses
+        self,
+        group: RolloutGroup,
+        ballots: Mapping[View, _Ballot],
+        visit: Visit,
+        noisy_label: str | None,
+        verified: _Verified,
     ) -> SupervisedGroup:
-        prompt = group.prompt
-        ballots = {view: _Ballot.of(group, view, answers, classes) for view in self.method.views}
-        tally = ballots["original"].tally
-        majority = None if tally.majority is None else tally.spelling[tally.majority]
-        visit = Visit(majority, tally.majority_count, tally.rollouts)
+        prompt, tally = group.prompt, ballots["original"].tally
+        majority = tally.majority_answer
         past = self.history.of(prompt.prompt_id).after(visit)
         trend = slope(past)
-        historical = _historical_majority(past, tally, classes)
-        noisy_label = self._noisy_label(group, tally, classes)
+        historical = historical_majority(past.times)
         label, source = _standing_label(prompt, noisy_label)
-        is_consistent = majority is not None and historical is not None and classes.same(majority, historical)
+        is_consistent = tally.majority is not None and tally.majority == historical
         evidence = Evidence(group.visit, majority, trend, is_consistent, label, source)
         labels = self._labels(evidence, ballots)
         effective = labels["original"]
-        rewards = {view: self._rewards(ballot, labels[view], classes) for view, ballot in ballots.items()}
+        rewards = {view: self._rewards(ballot, labels[view], verified) for view, ballot in ballots.items()}
         rollouts = tuple(
-            _rollout_record(group, ballot.place.start + number, answer, reward, ballot.tally, classes)
+            _rollout_record(group, ballot.place.start + number, answer, reward, ballot.tally, verified)
             for view, ballot in ballots.items()
             for number, (answer, reward) in enumerate(zip(ballot.answers, rewards[view], strict=True))
         )
+        answers = ballots["original"].answers
         record = LabelRecord(
             prompt_id=prompt.prompt_id,
             visit=group.visit,
@@ -214,23 +235,23 @@ class Supervisor:
             true_answer=prompt.true_answer,
             given_label=prompt.given_label,
             noisy_label=noisy_label,
-            noisy_label_count=_count(noisy_label, tally, classes),
-            true_answer_count=_count(prompt.true_answer, tally, classes),
-            given_label_count=_count(prompt.given_label, tally, classes),
+            noisy_label_count=verified.count(noisy_label, answers),
+            true_answer_count=verified.count(prompt.true_answer, answers),
+            given_label_count=verified.count(prompt.given_label, answers),
             majority_answer=majority,
             majority_count=tally.majority_count,
             rollouts=tally.rollouts,
             answered=tally.answered,
             pass_rate=tally.majority_count / tally.rollouts,
             slope=float(trend),
-            historical_majority=historical,
+            historical_majority=_spelling(historical, past, tally),
             is_consistent=is_consistent,
             is_selected=effective.is_selected,
             effective_label=effective.answer,
             label_source=effective.source,
-            majority_is_correct=_known_same(majority, prompt.true_answer, classes),
-            majority_is_noisy_label=_same(majority, noisy_label, classes) if prompt.is_marked else None,
-            effective_label_is_correct=_label_is_correct(effective, prompt, classes),
+            majority_is_correct=verified.is_correct(majority, prompt),
+            majority_is_noisy_label=verified.matches(noisy_label, majority) if prompt.is_marked else None,
+            effective_label_is_correct=_label_is_correct(effective, prompt, verified),
             reward_mean=sum(rollout.reward for rollout in rollouts) / len(rollouts),
             has_zero_variance=all(len(set(own)) == 1 for own in rewards.values()),
             trains=True,
@@ -248,11 +269,16 @@ class Supervisor:
             labels[view] = self.method.label(seen)
         return labels
 
-    def _rewards(self, ballot: _Ballot, label: EffectiveLabel, classes: AnswerClasses) -> tuple[float, ...]:
-        hits = [_same(answer, label.answer, classes) for answer in ballot.answers]
+    def _rewards(self, ballot: _Ballot, label: EffectiveLabel, verified: _Verified) -> tuple[float, ...]:
+        """A majority rewards its class, another label whatever matches it (R16)."""
+        if label.source == "majority" and label.answer is not None:
+            majority = verified.keys[label.answer]
+            hits = [answer is not None and verified.keys[answer] == majority for answer in ballot.answers]
+        else:
+            hits = [verified.matches(label.answer, answer) for answer in ballot.answers]
         return self.method.reward(hits, ballot.rollouts)
 
-    def _noisy_label(self, group: RolloutGroup, tally: Vote, classes: AnswerClasses) -> str | None:
+    def _noisy_label(self, group: RolloutGroup, tally: Vote, verified: _Verified) -> str | None:
         """This visit's wrong label on a marked prompt (R2 to R4); None on the others."""
         prompt = group.prompt
         if not prompt.is_marked:
@@ -262,14 +288,56 @@ class Supervisor:
         if prompt.true_answer is None:
             return SENTINEL
         wrong = sorted(
-            (tally.spelling[c], count)
-            for c, count in tally.counts.items()
-            if classes.proved_different(tally.spelling[c], prompt.true_answer)
+            (tally.spelling[key], count)
+            for key, count in tally.counts.items()
+            if is_read(key) and verified.verdicts.get((prompt.true_answer, tally.spelling[key])) is False
         )
         if not wrong:
             return SENTINEL
         u = seeding.uniform("noisy label", self._seed, prompt.prompt_id, group.visit)
         return _draw(wrong, self._draw, u)
+
+
+class _Verified:
+    """What the judge said about one step.
+
+    Attributes:
+        keys: the class of each answer.
+        verdicts: whether the second text of a pair matches the first, a label or truth; None where it is not proved.
+    """
+
+    def __init__(self, keys: Mapping[str, Key]) -> None:
+        self.keys = keys
+        self.verdicts: dict[Pair, bool | None] = {}
+
+    def add(self, judge: Judge, pairs: Iterable[Pair]) -> None:
+        """Ask for verdicts that are not there yet."""
+        self.verdicts |= judge.matches(pair for pair in pairs if pair not in self.verdicts)
+
+    def matches(self, label: str | None, answer: str | None) -> bool:
+        """Whether an answer matches a label; never if either is missing or the sentinel (R16)."""
+        return label is not None and answer is not None and self.verdicts.get((label, answer)) is True
+
+    def is_correct(self, answer: str | None, prompt: Prompt) -> bool | None:
+        """Whether an answer is right; None where the true answer is unknown."""
+        return None if prompt.true_answer is None else self.matches(prompt.true_answer, answer)
+
+    def count(self, label: str | None, answers: Iterable[str | None]) -> int | None:
+        """How many answers match a label; None without a label, 0 for the sentinel."""
+        return None if label is None else sum(self.matches(label, answer) for answer in answers)
+
+
+def _pairs(label: str | None, answers: Iterable[str | None]) -> Iterator[Pair]:
+    """A label with every answer that can be compared with it."""
+    if label is None or label == SENTINEL:
+        return
+    for answer in dict.fromkeys(answers):
+        if answer is not None and answer != SENTINEL:
+            yield label, answer
+
+
+def _visit(tally: Vote) -> Visit:
+    return Visit(tally.majority, tally.majority_answer, tally.majority_count, tally.rollouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +352,13 @@ class _Ballot:
 
     @classmethod
     def of(
-        cls, group: RolloutGroup, view: View, answers: Sequence[str | None], classes: AnswerClasses
+        cls, group: RolloutGroup, view: View, answers: Sequence[str | None], keys: Mapping[str, Key]
     ) -> _Ballot:
         place = group.of(view)
         own = answers[place]
-        tally = vote(own, classes)
-        return cls(place, group.rollouts[place], own, tally, first_majority(own, tally, classes))
+        tally = vote(own, keys)
+        first = first_majority(own, tally, keys)
+        return cls(place, group.rollouts[place], own, tally, None if first is None else tally.spelling[first])
 
 
 def _draw(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
@@ -305,18 +374,14 @@ def _draw(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
     return wrong[-1][0]
 
 
-def _historical_majority(past: Past, tally: Vote, classes: AnswerClasses) -> str | None:
+def _spelling(historical: Key | None, past: Past, tally: Vote) -> str | None:
     """The historical majority (R13), shown as this visit spells it, else in its most frequent spelling."""
-    times = Counter[int]()
-    for answer, count in past.majorities.items():
-        times[classes.class_of(answer)] += count
-    winner = historical_majority(times)
-    if winner is None:
+    if historical is None:
         return None
-    if winner in tally.spelling:
-        return tally.spelling[winner]
-    spellings = [answer for answer in past.majorities if classes.class_of(answer) == winner]
-    return min(spellings, key=lambda answer: (-past.majorities[answer], answer))
+    if historical in tally.spelling:
+        return tally.spelling[historical]
+    spellings = past.majorities[historical]
+    return min(spellings, key=lambda answer: (-spellings[answer], answer))
 
 
 def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None, LabelSource]:
@@ -330,7 +395,7 @@ def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None
 
 
 def _rollout_record(
-    group: RolloutGroup, place: int, answer: str | None, reward: float, tally: Vote, classes: AnswerClasses
+    group: RolloutGroup, place: int, answer: str | None, reward: float, tally: Vote, verified: _Verified
 ) -> RolloutRecord:
     rollout = group.rollouts[place]
     return RolloutRecord(
@@ -341,9 +406,9 @@ def _rollout_record(
         view=rollout.view,
         response=_storable(rollout.response),
         answer=answer,
-        answer_class=None if answer is None else tally.spelling[classes.class_of(answer)],
+        answer_class=None if answer is None else tally.spelling[verified.keys[answer]],
         reward=reward,
-        is_correct=_known_same(answer, group.prompt.true_answer, classes),
+        is_correct=verified.is_correct(answer, group.prompt),
         tokens=rollout.tokens,
         truncated=rollout.truncated,
         mean_logprob=rollout.mean_logprob,
@@ -356,30 +421,12 @@ def _label_texts(prompt: Prompt) -> tuple[str | None, ...]:
     return tuple(None if text == SENTINEL else text for text in (prompt.given_label, prompt.true_answer))
 
 
-def _same(answer: str | None, label: str | None, classes: AnswerClasses) -> bool:
-    """Whether an answer is in the label's class; never for a missing answer or label or the sentinel (R16)."""
-    if answer is None or label is None or SENTINEL in (answer, label):
-        return False
-    return classes.same(answer, label)
-
-
-def _known_same(answer: str | None, truth: str | None, classes: AnswerClasses) -> bool | None:
-    return None if truth is None else _same(answer, truth, classes)
-
-
-def _label_is_correct(effective: EffectiveLabel, prompt: Prompt, classes: AnswerClasses) -> bool | None:
+def _label_is_correct(effective: EffectiveLabel, prompt: Prompt, verified: _Verified) -> bool | None:
     if effective.answer is None:
         return None
     if effective.answer == SENTINEL:
         return False  # right of no prompt, whatever its true answer (R2)
-    return _known_same(effective.answer, prompt.true_answer, classes)
-
-
-def _count(label: str | None, tally: Vote, classes: AnswerClasses) -> int | None:
-    """Rollouts in a label's class; None without a label, 0 for the sentinel."""
-    if label is None:
-        return None
-    return 0 if label == SENTINEL else tally.counts.get(classes.class_of(label), 0)
+    return verified.is_correct(effective.answer, prompt)
 
 
 def _storable(text: str) -> str:

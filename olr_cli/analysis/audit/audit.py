@@ -251,8 +251,9 @@ def _is_right(proposed: pl.Series, truths: Sequence[str | None], judge: Judge) -
         for p, (label, truth) in enumerate(zip(proposed, truths, strict=True))
         if label is not None and truth is not None
     ]
-    for (p, label, truth), classes in zip(pairs, judge.classify([pair[1:] for pair in pairs]), strict=True):
-        is_right[p] = classes.same(label, truth)
+    verdicts = judge.matches((truth, label) for _, label, truth in pairs)
+    for p, label, truth in pairs:
+        is_right[p] = verdicts[truth, label] is True
     return is_right
 
 

@@ -168,10 +168,11 @@ def _marked(new: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Pr
         for row, (after, before) in enumerate(zip(new, old, strict=True))
         if after.given_label != before.given_label and after.true_answer is not None
     ]
-    pairs = [[str(new[row].given_label), str(new[row].true_answer)] for row in changed]
+    pairs = [(str(new[row].true_answer), str(new[row].given_label)) for row in changed]
+    verdicts = judge.matches(pairs)
     marked = list(new)
-    for row, pair, classes in zip(changed, pairs, judge.classify(pairs), strict=True):
-        noise_type: NoiseType = "clean" if classes.same(*pair) else "active_frozen"
+    for row, pair in zip(changed, pairs, strict=True):
+        noise_type: NoiseType = "clean" if verdicts[pair] else "active_frozen"
         marked[row] = replace(new[row], noise_type=noise_type)
     return marked
 

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from olr_cli.analysis.histories import RolloutHistory
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, Key
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
@@ -147,7 +147,7 @@ def _classified(
     Args:
         spellings: prompt, text, uses; ordered by prompt.
         labels: (P,)
-        judge: tells which of a prompt's spellings and its label mean the same.
+        judge: tells the classes of spellings, and which match a label: all these are the label's answer.
     """
     of_prompt = spellings.group_by("prompt", maintain_order=True).agg("text")
     texts: Mapping[int, list[str]] = dict(of_prompt.iter_rows())
@@ -156,15 +156,21 @@ def _classified(
     first = 0
     for start in range(0, len(labels), _PROMPTS_AT_ONCE):
         prompts = range(start, min(start + _PROMPTS_AT_ONCE, len(labels)))
-        batches = [[*texts.get(p, ()), *([] if labels[p] is None else [labels[p]])] for p in prompts]
-        for prompt, classes in zip(prompts, judge.classify(batches), strict=True):
-            own: dict[int, int] = {}  # class of this prompt -> number of the answer
+        keys = judge.keys(text for prompt in prompts for text in texts.get(prompt, ()))
+        verdicts = judge.matches(
+            (label, text) for p in prompts if (label := labels[p]) is not None for text in texts.get(p, ())
+        )
+        for prompt in prompts:
+            own: dict[
+                Key | None, int
+            ] = {}  # class of this prompt, None for the label's -> number of the answer
             for text in texts.get(prompt, ()):
-                numbers.append(first + own.setdefault(classes.class_of(text), len(own)))
-            label = labels[prompt]
-            if label is None:
+                label = labels[prompt]
+                key = None if label is not None and verdicts[label, text] else keys[text]
+                numbers.append(first + own.setdefault(key, len(own)))
+            if labels[prompt] is None:
                 label_answers[prompt] = MISSING
-            elif (number := own.get(classes.class_of(label))) is not None:
-                label_answers[prompt] = first + number
+            elif None in own:
+                label_answers[prompt] = first + own[None]
             first += len(own)
     return spellings.with_columns(answer=pl.Series(numbers, dtype=pl.Int64)), label_answers

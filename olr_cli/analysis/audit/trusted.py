@@ -118,8 +118,9 @@ def read_trusted(
     is_wrong = np.full(len(found), np.nan)
     pairs = [(p, found[p], labels[p]) for p in known]
     both = [(p, answer, label) for p, answer, label in pairs if answer is not None and label is not None]
-    for (p, answer, label), classes in zip(both, judge.classify([pair[1:] for pair in both]), strict=True):
-        is_wrong[p] = not classes.same(answer, label)
+    verdicts = judge.matches((answer, label) for _, answer, label in both)
+    for p, answer, label in both:
+        is_wrong[p] = verdicts[answer, label] is not True
     return TrustedLabels(file, found, is_wrong, len(answers) - len(known))
 
 

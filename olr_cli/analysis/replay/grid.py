@@ -225,8 +225,8 @@ def _counts(criteria: tuple[Criterion, ...], threshold: Decimal | None, warmup: 
         "known": selected & right.is_not_null(),
         "right": selected & right,
         "labelled": selected & given.is_not_null(),
-        # The majority's class is the only one with so many rollouts (R9).
-        "agreeing": selected & (given == pl.col("majority_count")),
+        # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+        "agreeing": selected & (given >= pl.col("majority_count")),
         "repaired": selected & right & pl.col("is_marked"),
     }
     return [visits.sum().alias(name) for name, visits in chosen.items()]

@@ -153,8 +153,8 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
 
 
 def _kind() -> pl.Expr:
-    # Only one class can have the majority's number of rollouts: on a tie there is no majority (R9).
-    is_given = pl.col("given_label").is_not_null() & (pl.col("given_label_count") == pl.col("majority_count"))
+    # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+    is_given = pl.col("given_label").is_not_null() & (pl.col("given_label_count") >= pl.col("majority_count"))
     right = pl.col("majority_is_correct").cast(pl.Boolean)
     is_noise = pl.col("majority_is_noisy_label").cast(pl.Boolean).fill_null(value=False)
     return (

@@ -51,7 +51,7 @@ from olr_cli.engines.steps import (
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
-from olr_cli.runs.directory import read_manifest, read_recipe
+from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose
@@ -177,8 +177,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._per_epoch = steps_per_epoch(self.recipe, len(self.prompts))
         self._steps = self.recipe.train.epochs * self._per_epoch
         self._done = max(checkpoint_steps(self.run_path), default=0)
-        self.judge = Judge()
-        history = stored_history(self.run_path) if self._done else None
+        self.judge = Judge(ledger=self.run_path / GIVEN_UP)
+        history = stored_history(self.run_path, self.judge) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.train, self.judge, history)
         self.supervisor.expect(self.data.train.prompts)
         self.store = RunStore(self.run_path)

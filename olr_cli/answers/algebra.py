@@ -1,0 +1,367 @@
+"""What expressions, relations and matrices say, by computer algebra (R7). Runs in workers only: imports sympy.
+
+The label of an expression is its value at fixed points, in which every symbol has a value of its own: expressions that
+are equal have it in common, however they are written, and others differ in some of 40 digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from typing import Any
+
+import sympy
+from latex2sympy2_extended.logic import And
+from math_verify import verify
+from sympy.core import random
+from sympy.core.function import AppliedUndef
+from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
+
+from olr_cli.answers.forms import Form, number, short, unordered
+from olr_cli.answers.latex import parse
+from olr_cli.answers.reading import Unreadable
+
+_SEED = 0
+_MOST_BITS = 1 << 20
+"""Integers beyond this aren't computed: `9^{9^{9^9}}` is not a number but a text."""
+_LARGEST_FACTORIAL = 50_000
+_MOST_OPERATIONS = 500
+_BITS = 133
+"""Of a value that are compared: 40 digits."""
+_SPARE_BITS = 50
+_SMALL_CONSTANT = 64
+"""Bits of a constant that may be lost in a sum with others; a longer one adds its bits to what is compared."""
+_MOST_COMPARED = 4000
+_LARGEST_EXPONENT = 1 << 20
+_LARGEST_DENOMINATOR = 10**6
+_PRIME = 2**127 - 1
+
+_Bounded = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
+_Signed = (sympy.Abs, sympy.sign, sympy.Max, sympy.Min, sympy.arg, sympy.re, sympy.im, sympy.conjugate)
+"""What depends on the signs of symbols, all of which are positive here."""
+_Point = tuple[int, int]
+"""The real and the imaginary part of a value, in units of the last bit."""
+
+
+def leaf(text: str) -> Form:
+    """The form of an expression, relation or matrix in tidied LaTeX.
+
+    Raises:
+        Unreadable: it has none; on a policy's output anything may go wrong in parser and algebra.
+    """
+    random.seed(_SEED)  # sympy tries some identities at random points
+    try:
+        return _form(parse(text))
+    except (MemoryError, Unreadable):
+        raise
+    except Exception as error:
+        raise Unreadable(str(error)[:80]) from None
+
+
+def _form(parsed: Any) -> Form:
+    if isinstance(parsed, (And, Relational)):
+        return _relation(parsed)
+    if isinstance(parsed, sympy.FiniteSet):
+        return unordered([_form(element) for element in parsed.args])
+    if isinstance(parsed, sympy.Tuple):
+        return Form("tuple", parts=tuple(_form(entry) for entry in parsed.args))
+    if isinstance(parsed, sympy.MatrixBase):
+        return Form("matrix", f"{parsed.rows}x{parsed.cols}", tuple(_form(entry) for entry in parsed.flat()))
+    if isinstance(parsed, sympy.Set):
+        return _set(parsed)
+    if isinstance(parsed, sympy.MatrixExpr):
+        matrix = parsed.doit()
+        if not isinstance(matrix, sympy.MatrixBase):
+            raise Unreadable("a matrix that can't be computed")
+        return _form(matrix)
+    if isinstance(parsed, sympy.Expr):
+        return _expression(evaluate(parsed))
+    raise Unreadable(f"a {type(parsed).__name__} is no answer")
+
+
+def _set(unevaluated: sympy.Set) -> Form:
+    value = evaluate(unevaluated)
+    if value is sympy.S.EmptySet:
+        return Form("set")
+    if isinstance(value, sympy.FiniteSet):
+        return _form(value)
+    if isinstance(value, sympy.Interval):
+        brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
+        ends = (_form(value.start), _form(value.end))
+        # An open interval is written like an ordered pair, and only the prompt can tell them apart.
+        return Form("tuple", parts=ends) if brackets == "()" else Form("interval", brackets, ends)
+    return Form("other", short(str(value)))
+
+
+# Expressions
+
+
+def _expression(value: Any) -> Form:
+    if not isinstance(value, sympy.Expr):
+        return _form(value)
+    if value.has(sympy.nan, sympy.zoo):
+        raise Unreadable("undefined")
+    if value.is_Rational:
+        return number(Fraction(int(value.p), int(value.q)))
+    if value.is_infinite:
+        return Form("value", str(value))
+    if value.is_Symbol:
+        return Form("word", value.name.lower())
+    opaque = _with_names(value)
+    bits = _compared_bits(opaque)
+    values = [_value_at(opaque, place, bits) for place in range(2)]
+    if None in values:
+        if sympy.simplify(value) == 0:
+            return number(Fraction(0))
+        return Form("other", short(str(value)))
+    rationals = {_rational(each) for each in values if each is not None}
+    rational = rationals.pop()
+    if rational is not None and not rationals:
+        return number(rational)
+    return Form("value", short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in filter(None, values))))
+
+
+def _with_names(expression: sympy.Expr) -> sympy.Expr:
+    """`expression` with a symbol in the place of everything that has no value at a point: `f(x)`, dx/dt, floors."""
+    names: dict[Any, Any] = {}
+    for atom in expression.atoms(AppliedUndef, sympy.Derivative):
+        names[atom] = sympy.Symbol(str(atom), positive=True)
+    for atom in expression.atoms(sympy.floor):
+        names[atom] = sympy.Symbol(f"floor {_expression(atom.args[0]).key}", positive=True)
+    for atom in expression.atoms(sympy.ceiling):
+        names[atom] = -sympy.Symbol(f"floor {_expression(-atom.args[0]).key}", positive=True)
+    return expression.xreplace(names) if names else expression
+
+
+def _compared_bits(expression: sympy.Expr) -> int:
+    longest = max(
+        (max(int(n.p).bit_length(), int(n.q).bit_length()) for n in expression.atoms(sympy.Rational)),
+        default=0,
+    )
+    bits = _BITS + (longest if longest > _SMALL_CONSTANT else 0)
+    if bits > _MOST_COMPARED:
+        raise Unreadable("a constant out of bounds")
+    return bits
+
+
+def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, int] | None:
+    """The value of `expression` at a point, as two integers of `bits` bits and a binary exponent.
+
+    Args:
+        expression: without unknown functions.
+        place: number of the point; at the first, symbols are between 0 and 1, then between 1 and 9.
+        bits: how many are compared.
+
+    Returns:
+        None if it has no value there, or not enough of it can be computed.
+    """
+    if expression.atoms(*_Bounded):
+        return None
+    point = {symbol: _coordinate(symbol.name, place) for symbol in expression.free_symbols}
+    digits = (bits + _SPARE_BITS) * 3 // 10
+    try:
+        value = expression.evalf(digits, subs=point, maxn=3 * digits)
+        parts = [_binary(part) for part in value.as_real_imag()]
+    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
+        return None
+    if None in parts:
+        return None
+    largest = max(
+        (part for part in parts if part is not None),
+        key=lambda part: (part[0] != 0, part[0].bit_length() + part[1]),
+    )
+    mantissa, exponent, precision = largest
+    if not mantissa:
+        return (0, 0), 0
+    if precision < bits:
+        return None  # zero in disguise, perhaps
+    last = mantissa.bit_length() + exponent - bits
+    if abs(last) > _LARGEST_EXPONENT:
+        return None
+    real, imaginary = (_rounded(m, e - last) for m, e, _ in filter(None, parts))
+    if max(abs(real), abs(imaginary)).bit_length() > bits:  # rounded up to a power of two
+        real, imaginary, last = real // 2, imaginary // 2, last + 1
+    return (real, imaginary), last
+
+
+def _coordinate(name: str, place: int) -> sympy.Rational:
+    """A value of a symbol's own: positive and real, where identities that sympy proves do hold."""
+    digest = hashlib.blake2b(f"{place} {name}".encode("utf-8", "surrogatepass"), digest_size=15).digest()
+    share = sympy.Rational(int.from_bytes(digest, "big") * 128, _PRIME)
+    return share if place == 0 else 1 + 8 * share
+
+
+def _binary(part: Any) -> tuple[int, int, int] | None:
+    """Mantissa, binary exponent and precise bits of a real number; None if it is none."""
+    if part.is_Integer:
+        return int(part), 0, _MOST_COMPARED
+    if not part.is_Float or not part.is_finite:
+        return None
+    sign, mantissa, exponent, _ = part._mpf_
+    return (-1 if sign else 1) * int(mantissa), int(exponent), int(part._prec)
+
+
+def _rounded(mantissa: int, shift: int) -> int:
+    if shift >= 0:
+        return mantissa << shift
+    magnitude = abs(mantissa)
+    rounded = (magnitude + (1 << (-shift - 1))) >> -shift if -shift <= magnitude.bit_length() + 1 else 0
+    return -rounded if mantissa < 0 else rounded
+
+
+def _rational(value: tuple[_Point, int] | None) -> Fraction | None:
+    r"""The simple rational that a value such as that of ``(1+\sqrt2)(1-\sqrt2)`` is; None if it is none."""
+    if value is None:
+        return None
+    (real, imaginary), exponent = value
+    if imaginary or exponent > -64:
+        return None
+    exact = Fraction(real, 1 << -exponent)
+    near = exact.limit_denominator(_LARGEST_DENOMINATOR)
+    return near if abs(near - exact) <= Fraction(2, 1 << -exponent) else None
+
+
+# Relations
+
+
+def _relation(relation: Any) -> Form:
+    parts = relation._unsorted_args if isinstance(relation, And) else [relation]
+    if len(parts) == 1 and isinstance(parts[0], Eq):
+        return Form("equation", _equation(parts[0].lhs, parts[0].rhs))
+    return Form("other", short(" & ".join(sorted(map(_inequality, parts)))))
+
+
+def _equation(left: Any, right: Any) -> str:
+    """One text for an equation and for every multiple of it."""
+    if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
+        return short(f"{left} = {right}")
+    difference = evaluate(left) - evaluate(right)
+    if sympy.count_ops(difference) <= _MOST_OPERATIONS:
+        difference = sympy.fraction(sympy.together(difference))[0]
+    return f"{_proportions(difference)[0]} = 0"
+
+
+def _inequality(relation: Any) -> str:
+    """One text for ``a < b`` and ``b > a``, and for any positive multiple."""
+    sign = {Lt: "<", Gt: "<", Le: "<=", Ge: "<=", Ne: "!=", Eq: "="}[type(relation)]
+    left, right = (evaluate(side) for side in (relation.lhs, relation.rhs))
+    proportions, is_positive = _proportions(right - left if isinstance(relation, (Gt, Ge)) else left - right)
+    if sign in ("!=", "="):
+        return f"{proportions} {sign} 0"
+    return f"{'' if is_positive else '-'}{proportions} {sign} 0"
+
+
+def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
+    """How the values of an expression at three points relate, which no factor changes; whether the first is positive.
+
+    Raises:
+        Unreadable: it has no symbols or no values: ``x = x`` and ``1 = 2`` hold always and never, so they would be the
+            same as any other that does.
+    """
+    opaque = _with_names(difference)
+    if not sympy.expand(opaque).free_symbols:
+        raise Unreadable("a relation of nothing")
+    first, *others = (_value_at(opaque, place, _compared_bits(opaque) + _SPARE_BITS) for place in range(3))
+    if first is None or first[0] == (0, 0) or None in others:
+        raise Unreadable("a relation that can't be computed")
+    return " ".join(_ratio(other, first) for other in others if other is not None), sum(first[0]) > 0
+
+
+def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
+    """Value / unit, to `_BITS` bits."""
+    (a, b), e = value
+    (c, d), f = unit
+    norm = c * c + d * d
+    parts = [Fraction(a * c + b * d, norm), Fraction(b * c - a * d, norm)]
+    scale = Fraction(2) ** (e - f)
+    return ",".join(f"{round(part * scale * 2**_BITS):x}" for part in parts)
+
+
+# Evaluation
+
+
+def evaluate(expression: Any) -> Any:
+    """`expression` with every operation carried out, decimals as exact rationals, percent signs as hundredths.
+
+    `i` is the imaginary unit, unless a sum or the like counts with it. Derivatives stay. Odd roots of negative numbers
+    are real.
+
+    Raises:
+        Unreadable: a number in it is too large to compute.
+    """
+    counters = {
+        str(limit[0]) for bounded in expression.atoms(*_Bounded) for limit in getattr(bounded, "limits", ())
+    }
+    return _evaluated(expression, "i" not in counters)
+
+
+def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
+    if isinstance(expression, sympy.Float):
+        return _exact(expression)
+    if isinstance(expression, sympy.Symbol):
+        is_unit = expression.name == "i" and has_imaginary_unit
+        return sympy.I if is_unit else sympy.Symbol(expression.name, positive=True)
+    if not expression.args or isinstance(expression, (sympy.Derivative, sympy.Dummy)):
+        return expression
+    if isinstance(expression, sympy.UnevaluatedExpr):
+        return _evaluated(expression.args[0], has_imaginary_unit)
+    arguments = [_evaluated(argument, has_imaginary_unit) for argument in expression.args]
+    _check_size(expression, arguments)
+    if isinstance(expression, _Signed) and any(argument.free_symbols for argument in arguments):
+        return _signed(expression, arguments)
+    if isinstance(expression, sympy.Pow):
+        base, exponent = arguments
+        if exponent.is_Rational and exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
+            return (-1) ** exponent.p * (-base) ** exponent
+    value = expression.func(*arguments)
+    return value.doit() if isinstance(value, _Bounded) else value
+
+
+def _signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
+    """A name for what depends on the signs of symbols: `|x|` is not `x`, but `|x - 1|` is `|1 - x|`."""
+    if isinstance(expression, sympy.Abs):
+        arguments = [sympy.expand(argument**2) for argument in arguments]
+    keys = sorted(_expression(argument).key for argument in arguments)
+    return sympy.Symbol(f"{type(expression).__name__} {' '.join(keys)}", positive=True)
+
+
+def _exact(decimal: sympy.Float) -> sympy.Expr:
+    """The rational that a decimal was written as."""
+    if not decimal.is_finite:
+        return decimal
+    _, _, exponent, bits = decimal._mpf_
+    if abs(exponent) + bits > _MOST_BITS:
+        raise Unreadable("a decimal out of bounds")
+    return sympy.Rational(str(decimal))
+
+
+def _check_size(expression: Any, arguments: list[Any]) -> None:
+    if isinstance(expression, sympy.Pow):
+        base, exponent = arguments
+        if base.is_Rational and exponent.is_Rational:
+            bits = max(int(base.p).bit_length(), int(base.q).bit_length())
+            if bits > 1 and abs(exponent) * bits > _MOST_BITS:
+                raise Unreadable("a power out of bounds")
+    elif isinstance(expression, (sympy.factorial, sympy.gamma)):
+        (argument,) = arguments
+        if argument.is_Rational and abs(argument) > _LARGEST_FACTORIAL:
+            raise Unreadable("a factorial out of bounds")
+
+
+def proof(gold: str, answer: str) -> bool | None:
+    """Whether math-verify proves that two tidied texts say the same, gold first; None if it can't tell."""
+    random.seed(_SEED)
+    try:
+        return bool(
+            verify(
+                parse(gold),
+                parse(answer),
+                allow_set_relation_comp=True,
+                timeout_seconds=None,
+                raise_on_error=True,
+            )
+        )
+    except MemoryError:
+        raise
+    except Exception:
+        return None

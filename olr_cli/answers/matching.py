@@ -1,0 +1,179 @@
+r"""Whether an answer is right, given a gold or a label: a verdict about the pair alone (R7).
+
+Two answers of one class match, but for percent signs. Beyond that, a fair grader of the gold accepts the gold's unit or
+none, with one percent sign the same numeral, the digits of a gold with a base, the letter of a choice with its text,
+the last side of ``m+n = 25``, and what math-verify proves to be the same statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from olr_cli.answers.forms import COUNTED, Form
+from olr_cli.answers.notation import tidy, without_arguments
+from olr_cli.answers.reading import Leaf, Unreadable, no_algebra, read_tidied
+
+Proof = Callable[[str, str], bool | None]
+"""Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
+
+
+def matches(
+    gold: str, answer: str, leaf: Leaf = no_algebra, proof: Proof = lambda gold, answer: None
+) -> bool | None:
+    """Whether `answer` says what `gold` asks for; None if neither that nor the opposite is proved.
+
+    Raises:
+        NeedsAlgebra: `leaf` is without it, and the pair can't be told apart so.
+    """
+    plain_gold, plain = tidy(gold), tidy(answer)
+    if plain_gold == plain:
+        return True
+    expected, said = read_tidied(plain_gold, leaf), read_tidied(plain, leaf)
+    verdict = _compare(expected, said)
+    if not verdict and {expected.kind, said.kind} == {
+        "word",
+        "value",
+    }:  # `mg` is a word, and a product as well
+        verdict = _compare(_product(expected, plain_gold, leaf), _product(said, plain, leaf))
+    if (
+        not verdict and "{derivative" in plain_gold and "{derivative" in plain
+    ):  # x'(t) and \dot{x} are the same
+        both = " by " in plain_gold and " by " in plain
+        texts = (without_arguments(text, keep_variables=both) for text in (plain_gold, plain))
+        verdict = _compare(*(read_tidied(text, leaf) for text in texts))
+    if verdict is None:
+        verdict = proof(plain_gold, plain)
+    return verdict
+
+
+def _product(form: Form, text: str, leaf: Leaf) -> Form:
+    """A word as the product of its letters."""
+    try:
+        return leaf(text) if form.kind == "word" else form
+    except Unreadable:
+        return form
+
+
+def _compare(gold: Form, answer: Form) -> bool | None:
+    """The verdict about two forms; None if computer algebra has to compare what they were read from."""
+    gold, answer = _without_names(gold, answer)
+    if "percent" in (gold.kind, answer.kind):
+        return _compare_percentages(gold, answer)
+    if gold.kind == answer.kind == "quantity":
+        return _is_one_unit(gold.label, answer.label) and _compare(gold.parts[0], answer.parts[0])
+    if "quantity" in (gold.kind, answer.kind):
+        bare, other = (gold.parts[0], answer) if gold.kind == "quantity" else (gold, answer.parts[0])
+        return _compare(bare, other)
+    if gold.key == answer.key:
+        return True
+    kinds = {gold.kind, answer.kind}
+    if "text" in kinds:
+        return None
+    if gold.kind == "based" and answer.kind == "number":
+        return gold.label.partition(":")[2].lstrip("0") == answer.label
+    if kinds == {"word"}:
+        return _without_article(gold.label) == _without_article(answer.label)
+    if "system" in kinds:
+        return _compare_systems(gold, answer)
+    if "other" in kinds:
+        return None
+    if gold.kind != answer.kind or gold.label != answer.label:
+        return False
+    if gold.kind in ("set", "union"):
+        return _compare_unordered(gold.parts, answer.parts)
+    if gold.kind in ("tuple", "interval", "matrix"):
+        return _compare_ordered(gold.parts, answer.parts)
+    return False
+
+
+def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
+    """Two forms as far as they can be compared: values where one of them has no name for its own."""
+    if gold.kind == "choice" and (answer.kind, len(answer.label)) != ("word", 1) and answer.kind != "choice":
+        gold = gold.parts[0]
+    elif answer.kind == "choice" and (gold.kind, len(gold.label)) != ("word", 1) and gold.kind != "choice":
+        answer = answer.parts[0]
+    if gold.kind == "assignment":
+        gold = gold.parts[1] if answer.kind == "equation" and len(gold.parts) > 1 else gold.parts[0]
+    elif gold.kind == "equation" and answer.kind == "assignment" and len(answer.parts) > 1:
+        return gold, answer.parts[1]
+    if answer.kind == "assignment" or (
+        answer.kind == "equation" and answer.parts and gold.kind != "equation"
+    ):
+        answer = answer.parts[0]
+    return gold, answer
+
+
+def _compare_percentages(gold: Form, answer: Form) -> bool:
+    """One percent sign or two."""
+    if gold.key == answer.key and gold.kind == answer.kind:
+        return True
+    if gold.kind == answer.kind:
+        return False
+    numerals = [form.parts[0] if form.kind == "percent" else form for form in (gold, answer)]
+    if numerals[0] == numerals[1] and answer.label != "fraction":
+        return True
+    return gold.key == answer.key and 0 <= _value(gold) <= 1
+
+
+def _value(form: Form) -> Fraction:
+    return Fraction(form.parts[0].label) / 100 if form.kind == "percent" else Fraction(form.label)
+
+
+def _is_one_unit(a: str, b: str) -> bool:
+    """Whether two quantities are measured alike; what is only counted may be called by any noun."""
+    return a == b or (a.startswith(COUNTED) and b.startswith(COUNTED))
+
+
+def _without_article(words: str) -> str:
+    return re.sub(r"^(?:the|an?) ", "", words)
+
+
+def _compare_systems(gold: Form, answer: Form) -> bool | None:
+    """Values of several names: by name, or in the order in which they are written."""
+    if gold.kind == answer.kind:
+        names = {part.label: part for part in answer.parts}
+        if names.keys() == {part.label for part in gold.parts}:
+            return _compare_ordered(gold.parts, [names[part.label] for part in gold.parts])
+        return _compare_ordered(gold.parts, answer.parts)
+    system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
+    if other.kind == "tuple":
+        return _compare_ordered(gold.parts, answer.parts)
+    values = [part.parts[0] for part in system.parts]
+    distinct = list({value.key: value for value in values}.values())
+    rest = list(other.parts) if other.kind == "set" else [other]
+    return _compare_unordered(distinct, rest) if system is gold else _compare_unordered(rest, distinct)
+
+
+def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
+    """Entry by entry."""
+    if len(gold) != len(answer):
+        return False
+    verdicts = [_compare(x, y) for x, y in zip(gold, answer, strict=True)]
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
+    """Every element needs a partner of its own."""
+    if len(gold) != len(answer):
+        return False
+    keys = {form.key for form in gold} & {form.key for form in answer}
+    rest = [form for form in gold if form.key not in keys]
+    others = [form for form in answer if form.key not in keys]
+    if len(rest) > _MOST_COMPARED:
+        return False
+    is_open = False
+    for element in rest:
+        verdicts = [_compare(element, other) for other in others]
+        if True in verdicts:
+            del others[verdicts.index(True)]
+        elif None in verdicts:
+            is_open = True
+        else:
+            return False
+    return None if is_open else True
+
+
+_MOST_COMPARED = 50
+"""Elements of two lists that are compared one with the other."""

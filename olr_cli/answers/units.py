@@ -1,0 +1,231 @@
+r"""What is a unit, what is a word, what is a base: the one place that says so (R7).
+
+A unit is what stands behind a quantity in a text style, as in ``5\text{ cm}`` and ``15\,\mathrm{kcal\,m^{-2}}``, a
+known unit of two letters or more behind it in plain letters, a degree sign, or a sign of money before it. A noun that
+is no known unit counts things (``5\text{ apples}``). Letters that are not set apart, as in ``6m``, are symbols.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from olr_cli.answers.forms import COUNTED
+
+_PREFIXES = {
+    **{
+        "k": "kilo",
+        "M": "mega",
+        "G": "giga",
+        "T": "tera",
+        "h": "hecto",
+        "d": "deci",
+        "c": "centi",
+        "m": "milli",
+    },
+    **{"u": "micro", "μ": "micro", "µ": "micro", "n": "nano", "p": "pico", "f": "femto"},
+}
+_PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
+    "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
+    "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit|byte B"
+    "|pc parsec|bar|erg|dyn dyne|Bq becquerel|Sv sievert|rad radian|M molar"
+)
+_ALONE = (
+    "min minute|h hr hour|day|week|month|yr year|in inch inches|ft foot feet|yd yard|mi mile|oz ounce|lb lbs pound"
+    "|ton tonne|acre|ha hectare|gal gallon|quart|pint|cup|tsp teaspoon|tbsp tablespoon|cent|£|euro €|yen ¥|rupee rs"
+    "|atm|torr|mmHg|AU|ly lightyear|dB|rpm|psi|Å angstrom|arcsecond arcsec|arcminute arcmin|sr|u amu Da|cc"
+    "|hp horsepower|knot|degree deg °|dollar USD|°C|°F|°K"
+)
+_COMPOUND = re.compile(r"\b(?:(mph)|km?ph)\b")
+_MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen"}
+_LONGEST_SYMBOL = 3
+
+_NO_UNIT = re.compile(
+    "and|n?or|to|from|of|than|then|more|less|most|least|not?|none|if|when|where|for|at|by|mod|base|i|e|pi|am|pm|ad|bc|is"
+    "|are|was|has|with|without|between|about|only|over|under|after|before|around|since|all|any|other|infinity|plus|minus"
+    "|times|divided|squared|root|half|third|quarter|dozen|percent|(?:hundred|thousand|million|billion|trillion)s?"
+    "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt"
+)
+"""Words that change what a number says, or join it to another."""
+
+
+def _known_units() -> Iterator[tuple[str, str]]:
+    """Every name of a unit, and the one by which it is known here."""
+    for names in _PREFIXED.split("|"):
+        first, *others = names.split()
+        for name in (first, *others):
+            yield name, first
+            for letter, word in _PREFIXES.items():
+                yield (letter if len(name) <= _LONGEST_SYMBOL else word) + name, f"{word}{first}"
+    for names in _ALONE.split("|"):
+        first, *others = names.split()
+        for name in (first, *others):
+            yield name, first
+
+
+_UNITS = dict(_known_units())
+
+_DEGREES = r"(?:\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degree(?![a-zA-Z]))"
+_FACTOR = re.compile(  # a style with its power, or a degree sign, and how it is joined to what is before
+    r"\s*(?P<joint>/|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))?\s*"
+    r"(?:\\text\{(?P<styled>(?:[^{}]|\{[^{}]*\})*)\}(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?"
+    rf"|{_DEGREES}(?:\s*(?:\\text\{{\s*)?(?P<scale>[CFK])\}}?(?![a-zA-Z]))?)"
+)
+_START = re.compile(rf"\\text|{_DEGREES}|/\s*\\text")
+_PLAIN = re.compile(r"(?<=[\d})\s])\s*(?P<words>[a-zA-Z][a-zA-Z./ ]+?)\.?(?P<power>\^\{?-?\d\}?)?$")
+_WORD = re.compile(
+    r"(?P<word>[a-zA-ZΩμµÅ£€¥°]+)\.?(?:\s*\^?\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<over>/)|[·.*()\s-]+|\\cdot"
+)
+_JOINT = re.compile(r"\s*(?:\\cdot|\\times|/)?\s*$")
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """What a tidied text is besides its unit, and the unit, spelled in one way; "" if it has none."""
+    for sign, unit in _MONEY.items():
+        if text.startswith((sign, f"-{sign}")):
+            return text.replace(sign, "", 1).strip(), unit
+    for start in _START.finditer(text):
+        body = text[: start.start()].rstrip()
+        if body and body[-1] not in "_^=+-*/({[,<>|" and _is_closed(body):
+            unit = _styled_unit(text[start.start() :])
+            if unit:
+                return _JOINT.sub("", body), unit
+    match = _PLAIN.search(text)
+    if match is not None:
+        unit = _unit([(match["words"] + (match["power"] or ""), 1)], is_plain=True)
+        if unit:
+            return text[: match.start()].rstrip(), unit
+    return text, ""
+
+
+def _is_closed(body: str) -> bool:
+    """Whether every bracket of `body` is closed: what follows stands beside it, not within."""
+    return body.count("{") == body.count("}") and sum(map(body.count, "([")) == sum(map(body.count, ")]"))
+
+
+def _styled_unit(text: str) -> str:
+    """The unit that consists of all of `text`; "" if it is no unit."""
+    at, factors = 0, []
+    while at < len(text):
+        match = _FACTOR.match(text, at)
+        if match is None:
+            return ""
+        at = match.end()
+        styled = f"°{match['scale'] or ''}" if match["styled"] is None else match["styled"]
+        factors.append((styled, (-1 if match["joint"] == "/" else 1) * int(match["power"] or 1)))
+    return _unit(factors, is_plain=False)
+
+
+def _unit(factors: Iterable[tuple[str, int]], *, is_plain: bool) -> str:
+    """One spelling of a product of texts, the last unit of each to a power; "" if one is no unit."""
+    powers: dict[str, int] = {}
+    for styled, power in factors:
+        text = _COMPOUND.sub(lambda match: "mi/h" if match[1] else "km/h", styled)
+        at, sign, dimensions = 0, 1 if power > 0 else -1, 1
+        while at < len(text):
+            match = _WORD.match(text, at)
+            if match is None:
+                return ""
+            at = match.end()
+            if match["over"] or match["word"] == "per":
+                sign = -sign
+            elif match["word"] in ("square", "sq", "cubic", "cu"):
+                dimensions = 2 if match["word"].startswith("s") else 3
+            elif match["word"]:
+                name = _name(match["word"], is_plain)
+                if not name:
+                    return ""
+                is_last = not text[at:].strip()
+                exponent = int(match["power"] or 1) * dimensions * (abs(power) if is_last else 1)
+                powers[name] = powers.get(name, 0) + sign * exponent
+                dimensions = 1
+    measured = {name: power for name, power in powers.items() if not name.startswith(COUNTED)}
+    shown = sorted((measured or powers).items())
+    return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
+
+
+def _name(word: str, is_plain: bool) -> str:
+    """The one name of a unit; "" if the word is none."""
+    lower = word.lower()
+    if _NO_UNIT.fullmatch(lower) or (is_plain and len(word) < 2):
+        return ""
+    singular = lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower
+    for name in (word, lower, singular):
+        if name in _UNITS:
+            return _UNITS[name]
+    return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) else ""
+
+
+_BASES = (
+    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"),
+)
+_BASED = re.compile(
+    r"(?P<sign>-?)\(?(?P<digits>\d[\dA-F]*)\)?\s*"
+    r"(?:_\s*(?:\{\s*)?(?:\\text\{)?\s*(?:base\s*)?(?P<index>\d{1,2}|[a-z]+)\s*\}{0,2}"
+    r"|(?:\\text\{)?\s*(?:in\s+|\(\s*)?base[\s-]*(?P<words>\d{1,2}|[a-z]+)\s*\)?\s*\}?)"
+)
+
+
+def based_digits(text: str) -> tuple[int, str] | None:
+    r"""The base and the digits of a number such as ``52_8`` or ``52_{\text{eight}}``; None if it has no base."""
+    match = _BASED.fullmatch(text)
+    if match is None:
+        return None
+    name = match["index"] or match["words"]
+    base = int(name) if name.isdecimal() else 2 + _BASES.index(name) if name in _BASES else 0
+    if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in match["digits"]):
+        return None
+    return base, match["sign"] + match["digits"]
+
+
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
+
+
+def split_scale(text: str) -> tuple[str, int]:
+    """What stands before a scale word (`5 million`), and the power of ten that it names; 0 without one."""
+    match = _SCALED.fullmatch(text)
+    return (text, 0) if match is None else (match[1], _SCALES[match[2]])
+
+
+_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_LETTERS = re.compile(r"[^\W\d_]+(?:[ ']+[^\W\d_]+)*[.!]?")
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
+
+
+def word(text: str) -> str | None:
+    """The letters of an answer that consists of words, or of one letter; None for anything else.
+
+    Letters in a row are a word, not a product: `ABCD` is not `CABD`. Letters apart (`A B`) are as good as in a row.
+    """
+    if "\\" in text:
+        whole = _TEXT.fullmatch(text)
+        text = _TEXT.sub(r"\1", text) if whole is None else _HYPHEN.sub(" ", whole[1])
+    text = " ".join(text.split())
+    if _LETTERS.fullmatch(text) is None:
+        return None
+    words = text.rstrip(".!").casefold().split()
+    return "".join(words) if all(len(each) == 1 for each in words) else " ".join(words)
+
+
+_OPTION = re.compile(
+    r"(?:\\text\{\s*)?(?:\(([A-J])\)|([A-J])[).:])(?:\s*\}\s*|\s+)(?=[\w\\(-])(?![-+]\s)(.*?)\}?"
+)
+
+
+def split_choice(text: str) -> tuple[str, str]:
+    """The letter and the text of an option, as in `(C) Plane` and `B. 7`; empty where there is none."""
+    match = _OPTION.fullmatch(text)
+    return ("", "") if match is None else ((match[1] or match[2]).lower(), match[3])
+
+
+_TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?", re.IGNORECASE)
+
+
+def clock_time(text: str) -> str | None:
+    """The time of day that an answer names with AM or PM, as "17:00"; None if it names none."""
+    match = _TIME.fullmatch(" ".join(_TEXT.sub(r" \1 ", text).split()))
+    if match is None or not 1 <= int(match[1]) <= 12:
+        return None
+    return f"{int(match[1]) % 12 + 12 * (match[3] in 'pP')}:{match[2] or '00'}"
