@@ -223,10 +223,9 @@ def _case(
 
 def same(labels: Iterable[str | None], truths: Iterable[str | None], judge: Judge) -> pl.Series:
     """Whether each label means the truth; no label does not."""
-    pairs = [(label or NOBODYS, truth or NOBODYS) for label, truth in zip(labels, truths, strict=True)]
-    return pl.Series(
-        [own.same(*pair) for own, pair in zip(judge.classify(pairs), pairs, strict=True)], dtype=pl.Boolean
-    )
+    pairs = [(truth or NOBODYS, label or NOBODYS) for label, truth in zip(labels, truths, strict=True)]
+    verdicts = judge.matches(pairs)
+    return pl.Series([verdicts[pair] is True for pair in pairs], dtype=pl.Boolean)
 
 
 def majority_rules(counted: Tally) -> tuple[np.ndarray, np.ndarray]:

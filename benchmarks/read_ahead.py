@@ -78,7 +78,7 @@ def main() -> None:
             visit = groups(mixed, random.Random(repetition))[0]
             with Judge() as judge:
                 if is_running:
-                    judge.classify([[f"x+{n}" for n in range(200)]])
+                    judge.keys(f"x+{n}" for n in range(200))
                 supervisor = Supervisor(compose(OlrMethod()), judge, seed=0)
                 seconds[ahead].append(step(supervisor, visit, forward, arguments.forward, ahead=ahead))
         saved = statistics.median(a - b for a, b in zip(seconds[False], seconds[True], strict=True))

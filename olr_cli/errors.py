@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 _LONGEST = 3000
 """Characters of a message: some list what there is to choose from, but none quotes a whole file."""
@@ -22,29 +21,6 @@ class UserError(Exception):
         super().__init__(
             line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
         )
-
-
-class Problems:
-    """What keeps something from working here, collected instead of raised at the first.
-
-    Attributes:
-        sentences: of the errors noted, in their order.
-    """
-
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-
-    def note(self, error: UserError) -> None:
-        """Keep an error's sentence."""
-        self.sentences.append(str(error))
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Go on behind the block after a `UserError` in it, whose sentence is kept."""
-        try:
-            yield
-        except UserError as error:
-            self.note(error)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -139,10 +139,10 @@ class Judge:
                 try:
                     found[pair] = self._verdicts[memo] = matches(*pair)
                 except NeedsAlgebra:
-                    if ("matches", *pair) in self._given_up:
-                        found[pair] = None
-                    else:
+                    if self._given_up.isdisjoint([("matches", *pair), *(("key", text) for text in pair)]):
                         asked.append(pair)
+                    else:
+                        found[pair] = None
             for pair, reply in zip(asked, self._ask([("matches", *pair) for pair in asked]), strict=True):
                 found[pair] = self._verdicts[_memo_key(pair[0]), _memo_key(pair[1])] = reply
         return found

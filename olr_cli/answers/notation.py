@@ -101,6 +101,7 @@ _REWRITES = [
     (re.compile(r"\\infinity|\\inf(?![a-zA-Z])"), r"\\infty "),
     (re.compile(r"\*\*"), "^"),
 ]
+_NEEDS_REWRITING = re.compile(r"[^\s\d.,+/()=-]")
 _RATIO = rf"\\frac\s*\{{\s*{_D}{_ORDER}\s*({_SYMBOL}){_OF}\s*\}}\s*\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"
 _DERIVATIVES = [  # what is derived, by what, and which groups say how often
     (re.compile(_RATIO), r"\3", r"\4", (1, 2)),
@@ -151,7 +152,7 @@ def _rewritten(text: str) -> str:
     for opening, closing in (("\\(", "\\)"), ("\\[", "\\]")):
         if text.startswith(opening) and text.endswith(closing):
             text = text[2:-2]
-    if "\\" in text or "*" in text or "p" in text:
+    if _NEEDS_REWRITING.search(text):
         for pattern, replacement in _REWRITES:
             text = pattern.sub(replacement, text)
     text = _LEADING.sub("", _TRAILING.sub("", text))

@@ -163,7 +163,7 @@ _BASES = (
 _BASED = re.compile(
     r"(?P<sign>-?)\(?(?P<digits>\d[\dA-F]*)\)?\s*"
     r"(?:_\s*(?:\{\s*)?(?:\\text\{)?\s*(?:base\s*)?(?P<index>\d{1,2}|[a-z]+)\s*\}{0,2}"
-    r"|(?:\\text\{)?\s*(?:in\s+|\(\s*)?base[\s-]*(?P<words>\d{1,2}|[a-z]+)\s*\)?\s*\}?)"
+    r"|(?:\\text\{)?\s*(?:in\s+|\(\s*)?base[\s-]*(?:\}\s*)?(?P<words>\d{1,2}|[a-z]+)\s*\)?\s*\}?)"
 )
 
 

@@ -90,14 +90,15 @@ def _train_one(
     as_json: bool = False,
 ) -> None:
     from olr_cli.engines.choice import engine_of
-    from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
+    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
     from olr_cli.engines.resume import check_same_recipe
     from olr_cli.runs.directory import read_manifest
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
     if dry_run:
-        _rehearse(recipe)
+        for line in rehearse(recipe, engine_of(recipe)):
+            typer.echo(line)
         return
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
     if resume:
@@ -111,22 +112,3 @@ def _train_one(
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     for line in run_summary(path):
         progress.say(line)
-
-
-def _rehearse(recipe: Recipe) -> None:
-    """Show what would run, and end with status 2 where something for it is missing."""
-    from olr_cli.engines.choice import engine_of, sketch_of
-    from olr_cli.engines.rehearsal import rehearse
-    from olr_cli.errors import Problems
-
-    problems = Problems()
-    sketch = sketch_of(recipe, problems)
-    lines = (
-        rehearse(recipe, engine_of(recipe)) if sketch is None else rehearse(recipe, sketch, problems=problems)
-    )
-    for line in lines:
-        typer.echo(line)
-    for sentence in problems.sentences:
-        typer.echo(f"Error: {sentence}", err=True)
-    if problems.sentences:
-        raise typer.Exit(2)

@@ -25,10 +25,10 @@ AGREEMENT = {  # visits that agree, of all visits
     "bigint": (24, 38),
     "frac_vs_decimal": (56, 59),
     "frac_vs_slash": (43, 45),
-    "units": (50, 51),
+    "units": (46, 51),
     "interval_tuple_set": (47, 57),
     "expr": (53, 71),
-    "equation": (46, 49),
+    "equation": (41, 49),
     "thousands_sci": (41, 46),
     "text_letter": (51, 55),
     "matrix": (29, 31),
@@ -40,7 +40,7 @@ AGREEMENT = {  # visits that agree, of all visits
     "history_tie": (179, 181),
     "slope_exact": (221, 266),
     "sentinel_history": (48, 80),
-    "rep_spelling": (52, 80),
+    "rep_spelling": (45, 80),
     "static_wrong": (39, 40),
 }
 
@@ -79,11 +79,11 @@ def ours(judge, tmp_path_factory):
 def reading_rule(judge, row):
     """The rule by which our votes of this visit differ from theirs, or None."""
     answers = [extract(response) for response in row["responses"]]
-    (classes,) = judge.classify([{a for a in (*answers, *row["extracted"]) if a is not None}])
+    keys = judge.keys(a for a in (*answers, *row["extracted"]) if a is not None)
     pairs = list(zip(answers, row["extracted"], strict=True))
-    if any((a is None) != (b is None) or (a is not None and not classes.same(a, b)) for a, b in pairs):
+    if any((a is None) != (b is None) or (a is not None and keys[a] != keys[b]) for a, b in pairs):
         return "R6 (they take numbers of the prose, merge boxes, cut units off)"
-    ours = Counter(classes.class_of(a) for a in answers if a is not None)
+    ours = Counter(keys[a] for a in answers if a is not None)
     if sorted(ours.values(), reverse=True) != row["votes"]:
         return "R7 (their classes depend on the order of the rollouts)"
     if row["votes"][:1] == [1] and None in answers:
@@ -98,8 +98,8 @@ def agrees(judge, label, row):
         return True
     if row["majority"] == NO_MAJORITY:
         return False
-    (classes,) = judge.classify([[label.majority_answer, row["majority"]]])
-    return classes.same(label.majority_answer, row["majority"])
+    keys = judge.keys([label.majority_answer, row["majority"]])
+    return keys[label.majority_answer] == keys[row["majority"]]
 
 
 def rule(judge, label, row, earlier):
@@ -117,9 +117,9 @@ def history_rule(judge, label, row):
     """R7 and R11 for the historical majority: counted by class, visits without majority left out, it is ours."""
     counted = [text for text, n in zip(row["history"], row["history_counts"], strict=True) for _ in range(n)]
     answers = [text for text in counted if text != NO_MAJORITY]
-    (classes,) = judge.classify([{*answers, label.historical_majority or label.majority_answer}])
-    merged = historical_majority(Counter(classes.class_of(text) for text in answers))
-    expected = None if label.historical_majority is None else classes.class_of(label.historical_majority)
+    keys = judge.keys([*answers, label.historical_majority or label.majority_answer])
+    merged = historical_majority(Counter(keys[text] for text in answers))
+    expected = None if label.historical_majority is None else keys[label.historical_majority]
     if merged != expected:
         return None
     if len(answers) < len(counted):

@@ -5,13 +5,22 @@ from olr_cli.answers import Judge, nursery
 
 @pytest.fixture(scope="session")
 def judge():
-    with Judge(workers=1) as judge:
+    with Judge(time_limit=30.0, workers=1) as judge:
         yield judge
 
 
 @pytest.fixture(scope="session")
 def same(judge):
-    return lambda a, b: judge.classify([[a, b]])[0].same(a, b)
+    def same(a, b):
+        keys = judge.keys([a, b])
+        return keys[a] == keys[b]
+
+    return same
+
+
+@pytest.fixture(scope="session")
+def match(judge):
+    return lambda gold, answer: judge.matches([(gold, answer)])[gold, answer]
 
 
 @pytest.fixture

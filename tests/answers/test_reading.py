@@ -3,6 +3,7 @@ r"""Exact numbers and what is made of them, read without computer algebra (R7)."
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from fractions import Fraction
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from olr_cli.answers.forms import Form, number
 from olr_cli.answers.notation import tidy
-from olr_cli.answers.reading import exact_number, read
+from olr_cli.answers.reading import NeedsAlgebra, exact_number, read
 
 NUMBERS = {
     "0": [
@@ -20,7 +21,6 @@ NUMBERS = {
         "0.0",
         "000",
         r"\frac{0}{5}",
-        "0\\%",
     ],
     "1/4": [
         "1/4",
@@ -33,12 +33,7 @@ NUMBERS = {
         r"\frac1{4}",
         r"\frac{1}4",
         r"\frac 14",
-        r"25\%",
-        "25%",
-        "25 %",
-        "25 percent",
-        r"25\text{ percent}",
-        r"25 \text{ pct}",
+        r"0.25\ ",
         r"\frac{-1}{-4}",
         r"\frac{0.5}{2}",
         "$1/4$",
@@ -56,7 +51,6 @@ NUMBERS = {
         "−5",
         "-5.0",
         "$-5$",
-        r"-5\text{ m}",
         r"-\frac{10}{2}",
         r"\frac{10}{-2}",
         r"\text{-5}",
@@ -69,17 +63,23 @@ NUMBERS = {
         "005",
         "5\x00",
         "5\u200b",
-        r"5^\circ",
-        r"5^{\circ}",
-        "5°",
-        r"\$5",
-        r"\$5.00",
-        r"5 \text{ cm}^2",
     ],
-    "1234": ["1234", "1,234", "1{,}234", r"1\,234", "1 234", r"1,\!234", "1234.0", r"\$1,234", "1.234e3"],
+    "1234": [
+        "1234",
+        "1,234",
+        "1{,}234",
+        r"1\,234",
+        "1 234",
+        r"1,\!234",
+        "1234.0",
+        "1.234e3",
+        r"1.234\text{ thousand}",
+    ],
     "1234567": ["1234567", "1,234,567", r"1\,234\,567", "1,234,567.00", r"1.234567 \cdot 10^6"],
-    "3/2": ["3/2", "1.5", r"1\frac{1}{2}", r"1 \frac12", "1 1/2", r"150\%"],
-    "-1/8": ["-12.5%", r"-12\frac12\%", "-1/8"],
+    "3/2": ["3/2", "1.5", r"1\frac{1}{2}", r"1 \frac12", "1 1/2"],
+    "-1/8": ["-.125", "-1/8"],
+    "1/3": [r"0.\overline{3}", r"0.3\overline{33}", r"0.\dot{3}", "1/3"],
+    "-7/6": [r"-1.1\overline{6}"],
     "602000000000000000000000": [r"6.02 \times 10^{23}", "6.02e23", r"602 \cdot 10^{21}", r"6.02×10^{23}"],
 }
 
@@ -137,12 +137,13 @@ def test_a_rational_is_read_from_each_of_its_spellings(p, q):
         read_value = exact_number(tidy(spelling))
         assert read_value in (value, None) if spelling.startswith("{") else read_value == value
     assert exact_number(f"{p:,}") == p
-    assert exact_number(tidy(f"${p}.50\\%$")) == Fraction(f"{p}.50") / 100
+    assert read(f"${p}.50\\%$") == Form("percent", parts=(number(Fraction(f"{p}.50")),))
 
 
 @given(st.text(alphabet="0123456789.,+-/ %\\{}()eE^frac tximes$", max_size=40))
 def test_any_text_is_read_quickly(answer):
-    read(tidy(answer))
+    with suppress(NeedsAlgebra):
+        read(answer)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,8 @@ def test_any_text_is_read_quickly(answer):
 def test_reading_takes_no_longer_than_linear_time(piece):
     started = time.process_time()
     for end in ("", "x", "5"):
-        read(tidy("5" + piece * (1000 // len(piece)) + end))
+        with suppress(NeedsAlgebra):
+            read("5" + piece * (1000 // len(piece)) + end)
     assert time.process_time() - started < 2
 
 
@@ -163,15 +165,15 @@ def numbers(*values):
     ("answer", "form"),
     [
         ("(1,2)", Form("tuple", parts=numbers(1, 2))),
-        (r"\left( \frac12, 0.5, 50\% \right)", Form("tuple", parts=numbers("1/2", "1/2", "1/2"))),
+        (r"\left( \frac12, 0.5, 4/8 \right)", Form("tuple", parts=numbers("1/2", "1/2", "1/2"))),
         (r"\langle 1, 2 \rangle", Form("tuple", parts=numbers(1, 2))),
         ("2,1", Form("set", parts=numbers(1, 2))),
         (r"\{2,1,2\}", Form("set", parts=numbers(1, 2))),
         ("$1$, $2$", Form("set", parts=numbers(1, 2))),
         ("5, 5", number(Fraction(5))),
         ("[0, 1)", Form("interval", "[)", numbers(0, 1))),
-        (r"(-\infty, 3]", Form("interval", "(]", (Form("scalar", "-oo"), *numbers(3)))),
-        (r"(3, \infty)", Form("tuple", parts=(*numbers(3), Form("scalar", "oo")))),
+        (r"(-\infty, 3]", Form("interval", "(]", (Form("value", "-oo"), *numbers(3)))),
+        (r"(3, \infty)", Form("tuple", parts=(*numbers(3), Form("value", "oo")))),
         (
             "(1,2),(3,4)",
             Form("set", parts=(Form("tuple", parts=numbers(1, 2)), Form("tuple", parts=numbers(3, 4)))),
@@ -181,14 +183,15 @@ def numbers(*values):
     ],
 )
 def test_tuples_lists_and_intervals_of_numbers_need_no_algebra_either(answer, form):
-    assert read(tidy(answer)) == form
+    assert read(answer) == form
 
 
 @pytest.mark.parametrize(
-    "answer", ["(1,x)", "1,,2", "(,)", "(1,2", "1,2)", "[2,1]", r"[1,\infty]", "0,125", "x,1", "(1,2]3,4"]
+    "answer", ["(1,x^2)", "(,)", "(1,2", "1,2)", "2x,1", "(1,2]3,4", "x+1", r"\sqrt2\text{ cm}"]
 )
-def test_other_lists_are_left_to_computer_algebra(answer):
-    assert read(tidy(answer)) is None
+def test_other_answers_are_left_to_computer_algebra(answer):
+    with pytest.raises(NeedsAlgebra):
+        read(answer)
 
 
 def test_plain_numbers_need_neither_workers_nor_sympy():
@@ -196,9 +199,9 @@ def test_plain_numbers_need_neither_workers_nor_sympy():
 import sys
 from olr_cli.answers import Judge, extract, vote
 with Judge() as judge:
-    answers = [extract(f"\\\\boxed{{{x}}}") for x in ("12", "12.0", "1,200", "25\\\\%", "(1,2)", "7" * 400)]
-    (classes,) = judge.classify([answers])
-    assert vote(answers, classes).majority_count == 2
+    answers = [extract(f"\\\\boxed{{{x}}}") for x in ("12", "12.0", "1,200", "25\\\\%", "(1,2)", "7" * 400, "no")]
+    assert vote(answers, judge.keys(answers)).majority_count == 2
+    assert judge.matches([("12", "12.0")]) == {("12", "12.0"): True}
     assert judge._pool.process_ids == []
 heavy = {"sympy", "math_verify", "antlr4", "latex2sympy2_extended", "torch", "numpy"} & sys.modules.keys()
 assert not heavy, heavy

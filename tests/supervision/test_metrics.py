@@ -239,7 +239,7 @@ def test_stored_columns_give_the_stored_decisions(tmp_path, criteria):
     st.decimals("-0.3", "0.3", places=3),
 )
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
-    exact = slope(Past.of([Visit("1", count, 8) for count in counts]))
+    exact = slope(Past.of([Visit("1", "1", count, 8) for count in counts]))
     row = labels(replace(CLEAN, slope=float(exact)))
     nearest = Decimal(f"{float(exact):.3f}")  # often a tie
     for delta in (threshold, nearest):

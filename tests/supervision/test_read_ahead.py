@@ -90,7 +90,7 @@ def test_answers_given_up_ahead_count_once(pool):
 
 
 def test_a_worker_that_dies_while_it_reads_ahead_changes_nothing(pool):
-    pool.run([("read", "x")])
+    pool.run([("key", "x+1")])
     answers = [[[r"\sqrt{8}", r"2\sqrt{2}"], ["x+1", "1+x"], ["1/2"]]]
 
     def dying(supervisor, step):
@@ -129,7 +129,7 @@ def test_a_judge_that_expects_answers_starts_the_verifier_and_ends_it():
     with Judge(workers=1) as judge:
         judge.expect(["12", "x+1"])
         (nursery,) = judge._pool._nurseries
-        judge.classify([["x+1", "1+x"]])
+        judge.keys(["x+1", "1+x"])
         assert judge._pool._nurseries == [nursery]  # not a second one
     assert judge._pool._nurseries == []
     assert nursery._process.poll() is not None

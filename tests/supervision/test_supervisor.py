@@ -230,4 +230,4 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
     (plain,) = supervise(judge, GrpoMethod(), prompt(), [answers])
     supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
     assert supervisor.supervise([group(prompt(), 1, answers)], measure) == [plain]
-    assert measured == ["verification", "labels"]
+    assert measured == ["verification", "labels"] * 2

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
 from olr_cli.engines.run import DataSets, EngineFailed, Run
 from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
-from olr_cli.errors import Problems, UserError
+from olr_cli.errors import UserError
 from olr_cli.files import writing
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -64,59 +63,35 @@ _EMPTY_MINI_BATCH = (
 class OpenRlhfEngine:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.launch.Engine`)."""
 
-    def __init__(self, recipe: Recipe, data: DataSets, problems: Problems | None = None) -> None:
+    def __init__(self, recipe: Recipe, data: DataSets) -> None:
         """Check everything that can be checked before Ray starts.
-
-        Args:
-            recipe: what to do.
-            data: its data sets.
-            problems: takes what is missing, instead of raising it; then the engine can only `plan` and `render`.
 
         Raises:
             UserError: OpenRLHF is not installed, a flag is not its own, or the recipe cannot work on these GPUs.
         """
-        noted = nullcontext if problems is None else problems.noted
+        require_openrlhf()
+        require_log_packages(recipe)
         self._recipe, self._data = recipe, data
         self._engine = section(recipe)
-        self._model: StartingModel | None = None
-        self._attention = "sdpa"
-        parser: argparse.ArgumentParser | None = None
-        with noted():
-            require_openrlhf()
-            parser = openrlhf_parser()
-            check_flags(recipe, parser)
-        with noted():
-            require_log_packages(recipe)
-        with noted():
-            check_batches(recipe, len(data.train.prompts))
-        with noted():
-            check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
+        self._parser = openrlhf_parser()
+        check_flags(recipe, self._parser)
+        check_batches(recipe, len(data.train.prompts))
+        check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         if self._engine.device == "cpu":
             from olr_cli.engines.openrlhf.cpu import require_versions
 
-            with noted():
-                require_versions()
-        with noted():
-            self._attention = _attention(self._engine.attention, on_gpu=self._engine.device == "cuda")
-            check_attention(recipe, self._attention)
-        with noted():
-            self._model = self._look_at_model()
-            self._texts = {
-                view: self._model.texts(data.train.prompts, recipe, view)
-                for view in compose(recipe.method).views
-            }
-            self._held_out = {
-                prefix: self._model.texts(prompts.prompts, recipe)
-                for prefix, prompts in data.held_out.items()
-            }
-        if parser is not None:
-            with noted():
-                check_arguments(self._flags(Path("runs", recipe.name), 0), parser)
-
-    def _look_at_model(self) -> StartingModel:
-        path = self._recipe.model.path
-        start = str(policy_path(path)) if is_builtin(path) else path
-        return StartingModel.look_at(start, trust_remote_code=self._recipe.model.trust_remote_code)
+            require_versions()
+        self._attention = _attention(self._engine.attention, on_gpu=self._engine.device == "cuda")
+        check_attention(recipe, self._attention)
+        start = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
+        self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        self._texts = {
+            view: self._model.texts(data.train.prompts, recipe, view) for view in compose(recipe.method).views
+        }
+        self._held_out = {
+            prefix: self._model.texts(prompts.prompts, recipe) for prefix, prompts in data.held_out.items()
+        }
+        check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -136,7 +111,7 @@ class OpenRlhfEngine:
             "dtype": "bfloat16",
             "threads": None if on_gpu else 1,
             "attention": self._attention,
-            "policy_digest": None if self._model is None else self._model.digest,
+            "policy_digest": self._model.digest,
             "versions": versions() | {name: version for name, version in stack.items() if version},
             "departures": departures,
         }
@@ -145,7 +120,7 @@ class OpenRlhfEngine:
     def warnings(self) -> list[str]:
         """What is likely a mistake."""
         found = []
-        if self._model is not None and not prompt_text.has_chat_template(self._model.tokenizer):
+        if not prompt_text.has_chat_template(self._model.tokenizer):
             found.append(prompt_text.NO_TEMPLATE.format(self._recipe.model.path))
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             found.append("flash-attn is not installed: attention is torch's sdpa, slower on long responses")
@@ -167,9 +142,7 @@ class OpenRlhfEngine:
         return [f"device {self.facts['device']}, {where}; the command:", " \\\n".join(lines)]
 
     def render(self, messages: Sequence[Message]) -> str:
-        """A prompt exactly as the policy sees it; without its tokenizer, the turns of which it is made."""
-        if self._model is None:
-            return "\n".join(f"({message.role}) {message.content}" for message in messages)
+        """A prompt exactly as the policy sees it."""
         return prompt_text.render(self._model.tokenizer, messages)
 
     def train(self, run: Run) -> dict[str, Any]:
@@ -213,12 +186,12 @@ class OpenRlhfEngine:
         recipe, files = self._recipe, JobFiles(run)
         wanted = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
         places = Places(
-            model=recipe.model.path if self._model is None else self._model.path,
+            model=self._model.path,
             prompts=files.prompts.absolute(),
-            held_out=files.held_out.absolute() if self._data.held_out else None,
+            held_out=files.held_out.absolute() if self._held_out else None,
             checkpoint=checkpoint_path(run, done).absolute() if done else None,
             scratch=files.scratch.absolute(),
-            max_tokens=min(wanted, (self._model and self._model.context_length) or wanted),
+            max_tokens=min(wanted, self._model.context_length or wanted),
         )
         return arguments(recipe_flags(recipe, places, self._attention, done))
 

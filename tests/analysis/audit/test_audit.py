@@ -108,7 +108,7 @@ def test_evidence_is_that_of_the_proposal(tmp_path, judge):
     assert (own["proposed_label"], own["visits"], own["rollouts"]) == ("2", 3, 4)
     assert (own["pass_rate"], own["given_pass_rate"]) == (0.75, 0.25)
     assert own["consistency"] == pytest.approx(2 / 3)
-    assert own["slope"] == pytest.approx(float(slope(Past.of([Visit("2", n, 4) for n in (1, 2, 3)]))))
+    assert own["slope"] == pytest.approx(float(slope(Past.of([Visit("2", "2", n, 4) for n in (1, 2, 3)]))))
 
 
 def test_without_a_change_evidence_is_that_of_the_given_label(tmp_path, judge):
