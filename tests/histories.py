@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli import seeding
+from olr_cli.answers import RULES
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
@@ -100,7 +101,7 @@ def write_history(
         lines.append({"step": step, "epoch": int(labels["visit"][0]), **_metrics(labels)})
     lines[-1] |= history.held_out(len(lines) - 1)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    manifest = {"schema_version": MANIFEST_VERSION, "name": run.name, "arm": arm, "seed": seed}
+    manifest = {"schema_version": MANIFEST_VERSION, "answer_rules": RULES, "name": run.name, "arm": arm, "seed": seed}
     manifest["data"] = {"train": {"prompts": prompts}}
     manifest |= {"status": "finished" if len(lines) > whole else "interrupted", "attempts": []}
     (run / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")

@@ -19,7 +19,15 @@ import polars as pl
 from olr_cli.errors import UserError
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import UNDECIDING, Recipe, flatten
-from olr_cli.runs.directory import Kind, kind_note, kind_of, read_manifest, read_recipe, require_run
+from olr_cli.runs.directory import (
+    Kind,
+    kind_note,
+    kind_of,
+    read_manifest,
+    read_recipe,
+    require_run,
+    rules_note,
+)
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import compose
@@ -149,6 +157,7 @@ class Arm:
         """Sentences about runs that are not finished, and what follows for the arm."""
         notes = [note for run in self.runs if (note := run.note())]
         notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
+        notes += [note for run in self.runs for note in rules_note(run.path)]
         if len({run.epochs for run in self.runs}) > 1:
             notes.append(
                 f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."

@@ -18,7 +18,7 @@ from olr_cli.recipe.layers import overlay, override
 from olr_cli.recipe.methods import MethodSection, OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.validation import validate
-from olr_cli.runs.directory import read_recipe
+from olr_cli.runs.directory import GIVEN_UP, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.supervision import compose
 from olr_cli.supervision.rewards import verifier_reward
@@ -67,6 +67,16 @@ class RolloutHistory:
     prompts: Mapping[str, Prompt]
     recipe: Recipe
     is_run: bool
+
+    @property
+    def given_up(self) -> Path | None:
+        """What verification gave up in the run, which a replay gives up too (R8)."""
+        return self.source / GIVEN_UP if self.is_run else None
+
+    @property
+    def notes(self) -> list[str]:
+        """What to bear in mind about decisions that are made again from it."""
+        return rules_note(self.source) if self.is_run else []
 
 
 def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:

@@ -7,110 +7,81 @@ import unicodedata
 
 from olr_cli.answers.extraction import boxed
 
-_SIGNS = {
-    **{"−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "±": r"\pm ", "∓": r"\mp "},
-    **{
-        "≤": r"\le ",
-        "≥": r"\ge ",
-        "≠": r"\ne ",
-        "≈": r"\approx ",
-        "∞": r"\infty ",
-        "∈": r"\in ",
-        "∪": r"\cup ",
-    },
-    **{"∩": r"\cap ", "∅": r"\emptyset ", "√": r"\sqrt ", "°": r"^\circ ", "∠": r"\angle ", "∑": r"\sum "},
-    **{"α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "θ": r"\theta "},
-    **{
-        "λ": r"\lambda ",
-        "π": r"\pi ",
-        "ρ": r"\rho ",
-        "σ": r"\sigma ",
-        "τ": r"\tau ",
-        "φ": r"\phi ",
-        "ω": r"\omega ",
-    },
-    **{
-        "½": r"\frac12 ",
-        "¼": r"\frac14 ",
-        "¾": r"\frac34 ",
-        "′": "'",
-        "’": "'",
-        "~": " ",
-        "¢": " cents",
-        "$": None,
-        '"': None,
-        "“": None,
-        "”": None,
-    },
+_COMMANDS = (
+    "× times · cdot ÷ div ± pm ∓ mp ≤ le ≥ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset √ sqrt ∠ angle"
+    " α alpha β beta γ gamma δ delta ε epsilon θ theta λ lambda π pi ρ rho σ sigma τ tau φ phi ω omega ½ frac12"
+    " ¼ frac14 ¾ frac34"
+).split(" ")
+_SIGNS: dict[str, str | None] = {
+    **{sign: f"\\{command} " for sign, command in zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True)},
     **{sign: f"^{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
     **{sign: f"_{{{digit}}}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+    **{"−": "-", "–": "-", "°": r"^\circ ", "′": "'", "’": "'", "~": " ", "¢": " cents"},
+    **dict.fromkeys('$"“”'),
 }
 # Control characters and invisible marks carry no meaning; those that are white space stay.
 _INVISIBLE = [chr(c) for c in (*range(32), *range(127, 160), 0x200B, 0x2060, 0xFEFF) if not chr(c).isspace()]
-_TRANSLATION = str.maketrans({**_SIGNS, **dict.fromkeys(_INVISIBLE)})
+_TRANSLATION = str.maketrans(_SIGNS | dict.fromkeys(_INVISIBLE))
 _MONEY = "\ue000"
 """Stands for an escaped dollar sign while the others are dropped."""
 
-_TEXT_STYLE = r"\\(?:text[a-z]*|mbox|hbox|math(?:rm|it|sf|tt|normal|up)|operatorname\*?)(?![a-zA-Z])"
+
+def _command(names: str) -> str:
+    """A pattern of commands."""
+    return rf"\\(?:{names})(?![a-zA-Z])"
+
+
+_FUNCTION = "(?:arc|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp|lcm|gcd|max|min|det"
+_REWRITES = {  # in this order
+    # wrappers and spaces
+    r"^\*\*(.*)\*\*$": r"\1",
+    r",\s*\\!\s*": ",",
+    r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))": " ",
+    _command(r"left|right|[bB]igg?[lrm]?") + r"\.?|\\!": "",
+    _command("displaystyle|textstyle|limits|bf|rm|it|sf|tt"): "",
+    r"\\(?:math|text)?color\s*\{[^{}]*\}": "",
+    _command("bm|boldsymbol|mathbf") + r"\s*\{\s*([a-zA-Z])\s*\}": r"\1",
+    _command("bm|boldsymbol|mathbf|boxed") + r"|\\mathbb(?=\s*\{[^RNZQC])": "",
+    # synonyms
+    _command("[lv]?langle"): "(",
+    _command("rangle"): ")",
+    _command("varnothing"): r"\\emptyset ",
+    r"\\(le|ge)(?:q|slant|qslant)(?![a-zA-Z])": r"\\\1 ",
+    _command("neq"): r"\\ne ",
+    _command("simeq|cong|doteq"): r"\\approx ",
+    _command("[dtc]frac"): r"\\frac",
+    _command("[dt]binom"): r"\\binom",
+    r"\*\*": "^",
+    # styles
+    rf"\\operatorname\*?\s*\{{\s*({_FUNCTION})\s*\}}": r"\\\1 ",
+    _command(r"text[a-z]*|[mh]box|math(?:rm|it|sf|tt|normal|up)|operatorname\*?") + r"\s*(?=\{)": r"\\text",
+    r"\\text\{\s*([ied])\s*\}": r"\1",
+    r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}": r" \1 \2",
+    r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}": r" \1",
+    r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$": r"\\%",
+    r"^\\text\{[^{}]*\b(?:is|are|equals?)\s*:?\s*\}": "",
+    # plain text and code
+    r"(?<![a-zA-Z\\])(?:np|numpy|math)\.(?=[a-z])": r"\\",
+    r"\\?(?<![a-zA-Z])sqrt\s*\(([^()]*)\)": r"\\sqrt{\1}",
+    r"(?<![a-zA-Z\\])(?=(?:pi|arcsin|arccos|arctan)(?![a-zA-Z])|infinity)": r"\\",
+    r"\\infinity|\\inf(?![a-zA-Z])": r"\\infty ",
+    # indices, thousands, times of day
+    r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\([a-zA-Z]+))": r"_{\1\2\3}",
+    r"(?<=\d)\{,\}(?=\d{3})": "",
+    r"\{\s*:\s*\}": ":",
+}
+_COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
+_NEEDS_REWRITING = re.compile(r"[^\s\d.,+/()=-]")
+
 _SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
 _INDEX = r"(?:\s*_\s*(\w|\{[^{}]*\}))?"
-_OF = r"(?:\s*\(\s*\w\s*\))?"
 _ORDER = r"(?:\s*\^\s*(?:(\d)|\{\s*(\d)\s*\}))?"
 _D = r"(?:d|\\partial)\s*"
-_REWRITES = [
-    (re.compile(r"^\*\*(.*)\*\*$"), r"\1"),
-    (re.compile(r",\s*\\!\s*"), ","),
-    (re.compile(r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))"), " "),
-    (
-        re.compile(
-            r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\.?|\\!|\\(?:display|text)style(?![a-zA-Z])|\\limits(?![a-zA-Z])"
-        ),
-        "",
-    ),
-    (re.compile(r"\\(?:bf|rm|it|sf|tt)(?![a-zA-Z])"), ""),
-    (re.compile(r"\\(?:math|text)?color\s*\{[^{}]*\}"), ""),
-    (re.compile(r"\\(?:bm|boldsymbol|mathbf)\s*\{\s*([a-zA-Z])\s*\}"), r"\1"),
-    (re.compile(r"\\(?:bm|boldsymbol|mathbf|boxed|mathbb(?=\s*\{[^RNZQC]))(?![a-zA-Z])"), ""),
-    (re.compile(r"\\[lv]?langle(?![a-zA-Z])"), "("),
-    (re.compile(r"\\rangle(?![a-zA-Z])"), ")"),
-    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset "),
-    (re.compile(r"\\(le|ge)(?:q|slant|qslant)(?![a-zA-Z])"), r"\\\1 "),
-    (re.compile(r"\\neq(?![a-zA-Z])"), r"\\ne "),
-    (re.compile(r"\\(?:simeq|cong|doteq)(?![a-zA-Z])"), r"\\approx "),
-    (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
-    (re.compile(r"\\[dt]binom(?![a-zA-Z])"), r"\\binom"),
-    (re.compile(rf"{_TEXT_STYLE}"), r"\\text"),
-    (re.compile(r"\\text\s+(?=\{)"), r"\\text"),
-    (re.compile(r"\\text\{\s*([ied])\s*\}"), r"\1"),
-    (re.compile(r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}"), r" \1 \2"),
-    (re.compile(r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}"), r" \1"),
-    (
-        re.compile(r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$"),
-        r"\\%",
-    ),
-    (re.compile(r"(?<![a-zA-Z\\])(?:np|numpy|math)\.(?=[a-z])"), r"\\"),
-    (re.compile(r"\\?(?<![a-zA-Z])sqrt\s*\(([^()]*)\)"), r"\\sqrt{\1}"),
-    (
-        re.compile(r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\([a-zA-Z]+))"),
-        r"_{\1\2\3}",
-    ),
-    (re.compile(r"(?<=\d)\{,\}(?=\d{3})"), ""),
-    (re.compile(r"\{\s*:\s*\}"), ":"),
-    (re.compile(r"^\\text\{[^{}]*\b(?:is|are|equals?)\s*:?\s*\}"), ""),
-    (re.compile(r"(?<![a-zA-Z\\])(?=(?:pi|arcsin|arccos|arctan)(?![a-zA-Z])|infinity)"), r"\\"),
-    (re.compile(r"\\infinity|\\inf(?![a-zA-Z])"), r"\\infty "),
-    (re.compile(r"\*\*"), "^"),
-]
-_NEEDS_REWRITING = re.compile(r"[^\s\d.,+/()=-]")
-_RATIO = rf"\\frac\s*\{{\s*{_D}{_ORDER}\s*({_SYMBOL}){_OF}\s*\}}\s*\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"
+_ABOVE = rf"\{{\s*{_D}{_ORDER}\s*({_SYMBOL})(?:\s*\(\s*\w\s*\))?\s*\}}"
+_PRIMES = r"('+|\^\s*\{\s*(?:\\prime\s*)+\}|\^\s*\\prime)(?![a-zA-Z])"
 _DERIVATIVES = [  # what is derived, by what, and which groups say how often
-    (re.compile(_RATIO), r"\3", r"\4", (1, 2)),
-    (
-        re.compile(rf"({_SYMBOL})\s*('+|\^\s*\{{\s*(?:\\prime\s*)+\}}|\^\s*\\prime)(?![a-zA-Z])"),
-        r"\1",
-        "",
-        (2,),
-    ),
+    (re.compile(rf"\\frac\s*{_ABOVE}\s*\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"), r"\3", r"\4", (1, 2)),
+    (re.compile(rf"({_SYMBOL})\s*{_PRIMES}"), r"\1", "", (2,)),
     (re.compile(rf"\\(d+)ot\s*(?:\{{\s*({_SYMBOL})\s*\}}|({_SYMBOL})){_INDEX}"), r"\2\3\4", "t", (1,)),
 ]
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
@@ -153,7 +124,7 @@ def _rewritten(text: str) -> str:
         if text.startswith(opening) and text.endswith(closing):
             text = text[2:-2]
     if _NEEDS_REWRITING.search(text):
-        for pattern, replacement in _REWRITES:
+        for pattern, replacement in _COMPILED:
             text = pattern.sub(replacement, text)
     text = _LEADING.sub("", _TRAILING.sub("", text))
     if "\\text{" in text:

@@ -200,6 +200,10 @@ def _evaluate(
     _print_scores(evaluated, compare, shape)
 
 
+_SHOWN = 10
+"""Changed grades that are shown of each kind."""
+
+
 def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: str) -> None:
     from olr_cli.evaluation.benchmark import choose
     from olr_cli.evaluation.folder import finished
@@ -223,6 +227,12 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: st
             f"{target.folder}: {done.samples:,} samples graded again, {done.changed:,} grades changed{left_out}",
             err=True,
         )
+        for verdict, rows in (("right", done.now_right), ("wrong", done.now_wrong)):
+            for row in rows[:_SHOWN]:
+                place = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
+                typer.echo(f"  now {verdict}: {row.answer} for {row.gold} ({place})", err=True)
+            if len(rows) > _SHOWN:
+                typer.echo(f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}", err=True)
     _print_scores(evaluated, compare, shape)
 
 

@@ -53,7 +53,9 @@ def replay(
 
     require_new(out, "the labels table", as_json=json)
     source = read_history(history, set_ or ())
-    with Judge() as judge:
+    for note in source.notes:
+        typer.echo(note, err=True)
+    with Judge(ledger=source.given_up, keep=False) as judge:
         if json:
             with writing(Path("standard output")):
                 write_json_lines(decide(source, judge), typer.get_text_stream("stdout"))

@@ -136,6 +136,11 @@ def evaluate(
                 facts["model_digest"] = model_digest(target.model, None)
             record.check_backend(target.folder, facts)
             write_evaluation(target.folder, record)
+        if record.old_grades:
+            progress.say(
+                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R7); olr evaluate"
+                f" --regrade {target.folder} grades them again."
+            )
         for each in asked:  # killed after its last problem, it is still in parts
             _finish(target, each)
         scores = {score.benchmark: score for score in read_scores(target.folder)}

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from olr_cli.answers import RULES
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
@@ -26,7 +27,7 @@ from olr_cli.evaluation.problems import Problem, digest
 from olr_cli.evaluation.scores import Score, averages, score
 from olr_cli.files import write_text
 from olr_cli.recipe.section import Section
-from olr_cli.runs.directory import held, versions
+from olr_cli.runs.directory import GIVEN_UP, held, versions
 
 VERSION = 1
 """Raised whenever a key of evaluation.json changes its meaning."""
@@ -84,12 +85,14 @@ class AskedRecord(Section):
         samples: n, of each problem.
         problems: how many.
         problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
+        answer_rules: by which samples were graded (`olr_cli.answers.RULES`); the oldest, if there are several.
     """
 
     definition: Benchmark
     samples: int
     problems: int
     problems_digest: str
+    answer_rules: int = 1
 
 
 class EvaluationRecord(Section):
@@ -123,6 +126,11 @@ class EvaluationRecord(Section):
             return self
         return self.model_copy(update={"generated_by": (*self.generated_by, now)})
 
+    @property
+    def old_grades(self) -> list[str]:
+        """The benchmarks with grades by other rules than today's."""
+        return [name for name, each in self.benchmarks.items() if each.answer_rules != RULES]
+
     def check_backend(self, folder: Path, facts: Mapping[str, Any]) -> None:
         """Make sure that new samples, if made with a backend of these facts, belong to those that are there.
 
@@ -155,7 +163,7 @@ def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int)
         benchmarks={each.benchmark.name: _record_of(each) for each in asked},
     )
     if not (target.folder / "evaluation.json").exists():
-        if any(not file.name.startswith(".") for file in target.folder.iterdir()):
+        if any(not file.name.startswith(".") and file.name != GIVEN_UP for file in target.folder.iterdir()):
             raise UserError(f"{target.folder} holds something else than an evaluation; choose another --out")
         return now
     before = read_evaluation(target.folder)
@@ -165,7 +173,12 @@ def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int)
             f"{target.folder} holds an evaluation that was asked otherwise ({'; '.join(changed)}); ask as before, or"
             " choose another --out"
         )
-    merged = {"benchmarks": before.benchmarks | now.benchmarks, "generated_by": before.generated_by}
+    again = {
+        name: each.model_copy(update={"answer_rules": before.benchmarks[name].answer_rules})
+        for name, each in now.benchmarks.items()
+        if name in before.benchmarks
+    }
+    merged = {"benchmarks": before.benchmarks | now.benchmarks | again, "generated_by": before.generated_by}
     return now.model_copy(update=merged)
 
 
@@ -175,6 +188,7 @@ def _record_of(asked: Asked) -> AskedRecord:
         samples=asked.samples,
         problems=len(asked.problems),
         problems_digest=digest(asked.problems),
+        answer_rules=RULES,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from olr_cli.answers import Judge
+from olr_cli.answers import RULES, Judge
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.folder import (
@@ -34,15 +34,22 @@ class Regraded:
         target: the evaluated model.
         scores: of the benchmarks that were graded.
         samples: how many were graded.
-        changed: how many of their grades changed.
+        now_right: samples that were graded wrong before and are right now: benchmark, problem, gold and answer.
+        now_wrong: the other way round.
         unfinished: benchmarks that were left out because they are not done.
     """
 
     target: Target
     scores: Sequence[Score]
     samples: int
-    changed: int
+    now_right: Sequence[Generation]
+    now_wrong: Sequence[Generation]
     unfinished: Sequence[str]
+
+    @property
+    def changed(self) -> int:
+        """How many grades changed."""
+        return len(self.now_right) + len(self.now_wrong)
 
 
 def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regraded:
@@ -77,7 +84,8 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         target,
         [scores[name] for name in done],
         samples=len(pairs),
-        changed=sum(new.is_correct != old.is_correct for new, old in pairs),
+        now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
+        now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
         unfinished=[name for name in wanted if name not in done],
     )
 
@@ -96,7 +104,7 @@ def _wanted(
 
 def _redefined(record: EvaluationRecord, benchmarks: Mapping[str, Benchmark]) -> EvaluationRecord:
     changed = {
-        name: record.benchmarks[name].model_copy(update={"definition": benchmark})
+        name: record.benchmarks[name].model_copy(update={"definition": benchmark, "answer_rules": RULES})
         for name, benchmark in benchmarks.items()
     }
     return record.model_copy(update={"benchmarks": record.benchmarks | changed})

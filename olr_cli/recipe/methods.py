@@ -106,11 +106,16 @@ class SelfCertaintyMethod(MethodSection):
 
 
 class TokenEntropyMethod(MethodSection):
-    """Minus the mean token entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels."""
+    """Minus the tokens' entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels.
+
+    Attributes:
+        score_reduction: `mean` over response tokens, a departure from the cited `sum`, which rewards short responses.
+    """
 
     needs_labels: ClassVar[bool] = False
 
     name: Literal["token_entropy"] = "token_entropy"
+    score_reduction: Literal["mean", "sum"] = "mean"
 
 
 class SequenceEntropyMethod(MethodSection):

@@ -26,6 +26,7 @@ from olr_cli.supervision.rewards import (
     RewardRule,
     log_likelihood_reward,
     mean_log_likelihood_reward,
+    mean_token_entropy_reward,
     self_certainty_reward,
     token_entropy_reward,
     verifier_reward,
@@ -159,6 +160,11 @@ def _olr(section: Any) -> _Supervision:
     return _Supervision(refined_label(section), votes=True)
 
 
+def _token_entropy(section: Any) -> _Supervision:
+    is_mean = section.score_reduction == "mean"
+    return _Supervision(no_label, mean_token_entropy_reward if is_mean else token_entropy_reward)
+
+
 def _sequence_entropy(section: Any) -> _Supervision:
     is_mean = section.score_reduction == "mean"
     return _Supervision(no_label, mean_log_likelihood_reward if is_mean else log_likelihood_reward)
@@ -172,7 +178,7 @@ _METHODS: dict[type[MethodSection], Callable[[Any], _Supervision]] = {
         other_views_label, votes=True, views=("original", "rephrased")
     ),
     sections.SelfCertaintyMethod: lambda section: _Supervision(no_label, self_certainty_reward),
-    sections.TokenEntropyMethod: lambda section: _Supervision(no_label, token_entropy_reward),
+    sections.TokenEntropyMethod: _token_entropy,
     sections.SequenceEntropyMethod: _sequence_entropy,
     sections.ConfidencePenaltyMethod: lambda section: _GIVEN,
     sections.LabelSmoothingMethod: lambda section: _GIVEN,

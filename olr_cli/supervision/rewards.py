@@ -38,12 +38,23 @@ def self_certainty_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> 
     return tuple(_shared(rollouts, "self_certainty"))
 
 
-def token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
+def mean_token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
     """Minus the mean over response tokens of H(pi) = -sum_v pi(v) log pi(v), in nats.
 
-    The paper's baseline Token-Level Entropy; Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token.
+    The paper's baseline Token-Level Entropy with `score_reduction: mean`: a departure from its source, which sums
+    (`token_entropy_reward`).
     """
     return tuple(-entropy for entropy in _shared(rollouts, "entropy"))
+
+
+def token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
+    """Minus the sum over response tokens of H(pi), in nats, which rewards brevity.
+
+    The paper's baseline Token-Level Entropy with `score_reduction: sum`; Agarwal et al. 2025, arXiv:2505.15134,
+    EM-RL-token.
+    """
+    means, lengths = _shared(rollouts, "entropy"), statistics(rollouts, "tokens")
+    return tuple(-mean * tokens for mean, tokens in zip(means, lengths, strict=True))
 
 
 def mean_log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:

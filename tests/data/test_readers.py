@@ -342,7 +342,15 @@ def test_sentinel_rows_without_a_type_take_the_one_asked_for(
     ]
 
 
-def test_another_text_than_the_original_is_a_wrong_label_for_good(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("label", "original"), [(r"\frac12", "1/2"), ("3", "3.0"), (r"\sqrt{8}", r"2\sqrt{2}"), ("C", r"\text{(C)}")]
+)
+def test_another_spelling_of_the_original_is_a_right_label(tmp_path: Path, label: str, original: str) -> None:
+    prompts = read_lines(tmp_path, interchange(label, original_ground_truth=original))
+    assert marks(prompts) == [(label, original, "clean")]
+
+
+def test_another_answer_than_the_original_is_a_wrong_label_for_good(tmp_path: Path) -> None:
     """R4: a file with wrong labels written into it, by whomever."""
     assert marks(read_lines(tmp_path, interchange("5", original_ground_truth="2"))) == [
         ("5", "2", "active_frozen")

@@ -5,8 +5,11 @@ import json
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from sums import PROBLEMS, SAMPLES, Backend, run, sums
+from sums import PROBLEMS, SAMPLES, Backend, Silent, run, sums
+from typer.testing import CliRunner
 
+from olr_cli.answers import RULES
+from olr_cli.cli import app
 from olr_cli.errors import UserError
 from olr_cli.evaluation.regrade import regrade
 
@@ -80,3 +83,23 @@ def test_a_missing_sample_is_an_error_and_nothing_is_renumbered(folder):
 def test_only_evaluations_are_graded_again(tmp_path):
     with pytest.raises(UserError, match="is not an evaluation"):
         regrade(tmp_path)
+
+
+def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys):
+    file = folder / "generations" / "sums.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    right = [row for row in rows if row["is_correct"]]
+    right[0]["is_correct"] = False
+    record = json.loads((folder / "evaluation.json").read_text())
+    assert record["benchmarks"]["sums"]["answer_rules"] == RULES
+    del record["benchmarks"]["sums"]["answer_rules"]  # as an olr wrote it that knew one version of the rules
+    (folder / "evaluation.json").write_text(json.dumps(record))
+    pq.write_table(type(table).from_pylist(rows, table.schema), file)
+    run(folder, [benchmark], progress=(display := Silent()))
+    assert "sums of" in str(display.told) and "were graded by other rules" in str(display.told)
+
+    done = CliRunner().invoke(app, ["evaluate", "--regrade", str(folder)])
+    answer, gold = right[0]["answer"], right[0]["gold"]
+    assert "1 grades changed" in done.stderr and f"now right: {answer} for {gold} (sums, problem" in done.stderr
+    assert json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"]["answer_rules"] == RULES

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from sympy.core.cache import clear_cache
 
-from olr_cli.answers import EXTRACTORS, Judge, equivalence, extract, reading, vote
-from olr_cli.answers.forms import Form, compare, from_json, to_json
-from olr_cli.answers.judge import _read_here
+from olr_cli.answers import EXTRACTORS, Judge, algebra, extract, latex, vote
+from olr_cli.answers.forms import Form
+from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
+from olr_cli.answers.reading import NeedsAlgebra, exact_number, read
 
 CORPUS = Path(__file__).parents[1] / "fixtures" / "answers"
 
@@ -59,41 +60,55 @@ def _last_box(text: str) -> str | None:
 def notation(text: str) -> None:
     """What is read without computer algebra is read again from its own spelling; numbers are what Python reads."""
     tidied = tidy(text)
-    assert tidied == tidied.strip() and normal_text(text) == normal_text(f" {text}\u200b ")
-    form, _ = _read_here(text)
+    assert tidied == tidied.strip() and normal_text(tidied) == normal_text(tidy(f" {text}\u200b "))
+    form = _read_here(text)
     if re.fullmatch(r"[+-]?\d{1,99}(\.\d{1,99})?", tidied, re.ASCII):
-        assert reading.exact_number(tidied) == Fraction(tidied)
+        assert exact_number(tidied) == Fraction(tidied)
     if form is None:
         return
-    assert from_json(json.loads(json.dumps(to_json(form)))) == form
-    assert compare(form, form) is True and hash(form) == hash(from_json(to_json(form)))
+    assert form == _read_here(text) and form.key == _read_here(f" {text} ").key
     spelling = _spelling(form)
     if spelling is not None:
-        assert reading.read(tidy(spelling)) == form, spelling
+        assert _read_here(spelling) == form, spelling
+
+
+def _read_here(text: str) -> Form | None:
+    try:
+        return read(text)
+    except NeedsAlgebra:
+        return None
 
 
 def _spelling(form: Form) -> str | None:
-    """How a form of exact numbers is written; None for a text, or a number that is known by its digest only."""
+    """How a form of exact numbers is written; None for others."""
     if form.kind == "number":
-        return None if "#" in form.label else form.label
-    if form.kind == "scalar":
+        return None if len(form.label) > 300 else form.label
+    if form.kind == "value":
         return {"oo": r"\infty", "-oo": r"-\infty"}[form.label]
-    if form.kind == "text":
-        return None
     parts = [_spelling(part) for part in form.parts]
-    if None in parts:
+    if None in parts or form.kind not in ("tuple", "set", "interval"):
         return None
     opening, closing = {"tuple": "()", "set": (r"\{", r"\}")}.get(form.kind, form.label)
+    if opening == "(" and len(parts) == 1:
+        return None
     return f"{opening}{', '.join(map(str, parts))}{closing}"
 
 
 def comparison(text: str) -> None:
-    """Of forms that need no computer algebra, no two different ones are ever the same; in either order."""
-    forms = [form for form, _ in map(_read_here, text.split("\n")[:4]) if form is not None]
-    for a in forms:
-        for b in forms:
-            assert compare(a, b) is compare(b, a)
-            assert (compare(a, b) is True) == (a == b)
+    """Two exact numbers share a class if and only if they are equal; one class is one verdict, but for percentages."""
+    lines = [line for line in text.split("\n")[:4] if _read_here(line) is not None]
+    for a in lines:
+        for b in lines:
+            one, other = exact_number(tidy(a)), exact_number(tidy(b))
+            is_same = read(a).key == read(b).key
+            if one is not None and other is not None:
+                assert is_same == (one == other)
+            if is_same and "percent" not in (read(a).kind, read(b).kind) and read(a).kind not in _WITH_UNITS:
+                assert matches(a, b) is True
+
+
+_WITH_UNITS = ("quantity", "set", "tuple", "interval", "union", "assignment", "system", "choice")
+"""Forms that leave something out of their key, or that may have such parts: `5 apples` is `5`, not `5` dollars."""
 
 
 class _TooLong(BaseException):
@@ -113,9 +128,10 @@ def parsing(text: str) -> None:
     signal.setitimer(signal.ITIMER_VIRTUAL, 2.0)
     try:
         with evaluated_by_python() as sources:
-            forms = [_parsed_twice(*answer) for answer in answers]
-            if None not in forms and compare(forms[0], forms[-1]) is None:
-                assert equivalence.same(*sorted((answers[0][1], answers[1][1]))) in (True, False, None)
+            for answer, tidied in answers:
+                _parsed_twice(answer, tidied)
+            verdict = matches(answers[0][0], answers[-1][0], algebra.leaf, algebra.proof)
+            assert verdict in (True, False, None) and (len(answers) > 1 or verdict)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except _TooLong:
         clear_cache()  # it was interrupted anywhere
@@ -128,17 +144,12 @@ def parsing(text: str) -> None:
     assert not [source for source in sources if words & set(re.findall(r"\w+", source))]
 
 
-def _parsed_twice(answer: str, tidied: str) -> Form | None:
-    form = equivalence.read(tidied)
-    equivalence._parsed.cache_clear()
-    assert equivalence.read(tidied) == form
-    if form is not None:
-        assert from_json(json.loads(json.dumps(to_json(form), allow_nan=False))) == form
-        assert compare(form, form) is True
-        here, _ = _read_here(answer)
-        if here is not None and form.kind == "number" and not re.search(r"[\s\\eE%]", tidied):
-            assert here == form  # what else is misread by math-verify, `reading` tells
-    return form
+def _parsed_twice(answer: str, tidied: str) -> None:
+    key = read(answer, algebra.leaf).key
+    latex.parse.cache_clear()
+    assert read(answer, algebra.leaf).key == key
+    here = _read_here(answer)
+    assert here is None or here.key == key
 
 
 _OF_SYMPY = {"Integer", "Float", "Rational", "Symbol", "Function", "Expr"}
@@ -174,36 +185,35 @@ def _hear(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def classes(text: str) -> None:
-    """Classes are a partition that depends on the set of answers alone; another answer only joins classes."""
+    """A key is a function of its text, a verdict of its pair, whatever else is asked, in whatever order."""
     answers = [line for line in text.split("\n") if len(line) <= 200][:6]
     rng = random.Random(text.encode("utf-8", "surrogatepass"))
-    shuffled = rng.sample(answers, len(answers)) + answers[:2]
-    spaced = [f" {answer}\u200b" for answer in answers]
+    spaced = {f" {answer}\u200b": answer for answer in answers}
     judge = _the_judge()
-    one, again, more, fewer = judge.classify([answers, shuffled, [*answers, *spaced], answers[1:]])
-    for a in answers:
-        assert one.same(a, a) and one.class_of(a) == again.class_of(a)
-        assert more.same(a, f" {a}\u200b")
-        assert one.is_parsed(a) == again.is_parsed(a)
-        for b in answers:
-            assert one.same(a, b) is one.same(b, a) is again.same(a, b)
-            assert one.proved_different(a, b) is one.proved_different(b, a)
-            assert not (one.same(a, b) and one.proved_different(a, b))
-            assert more.same(a, b) == one.same(a, b), "a spelling of the same text joins nothing"
-    for a in answers[1:]:
-        for b in answers[1:]:
-            assert one.same(a, b) or not fewer.same(a, b)
+    keys = judge.keys(answers)
+    again = judge.keys([*rng.sample(answers, len(answers)), *spaced])
+    assert all(again[answer] == keys[answer] for answer in answers)
+    assert all(again[other] == keys[answer] for other, answer in spaced.items())
+    pairs = [(a, b) for a in answers for b in answers]
+    verdicts = judge.matches(pairs)
+    assert all(verdicts[answer, answer] for answer in answers)
+    alone = rng.choice(pairs) if pairs else None
+    assert alone is None or judge.matches([alone]) == {alone: verdicts[alone]}
+    numbers = {answer: number for answer in answers if (number := exact_number(tidy(answer))) is not None}
+    for a, one in numbers.items():
+        for b, other in numbers.items():
+            assert (keys[a] == keys[b]) == (one == other), "two exact numbers never share a class"
 
 
 def votes(text: str) -> None:
     """A vote depends on how many rollouts say what, not on their order or spelling."""
-    lines = [line if line and _read_here(line)[0] is not None else None for line in text.split("\n")[:12]]
+    lines = [line if line and _read_here(line) is not None else None for line in text.split("\n")[:12]]
     rng = random.Random(text.encode("utf-8", "surrogatepass"))
     respelled = [line and rng.choice([line, f" {line}", f"{line}\u200b"]) for line in lines]
     groups = [lines, rng.sample(lines, len(lines)), respelled]
     counted = []
-    for group, own in zip(groups, _the_judge().classify([[a for a in g if a] for g in groups]), strict=True):
-        tally = vote(group, own)
+    for group in groups:
+        tally = vote(group, _the_judge().keys(answer for answer in group if answer))
         assert sum(tally.counts.values()) == tally.answered <= tally.rollouts == len(lines)
         most = max(tally.counts.values(), default=0)
         has_majority = list(tally.counts.values()).count(most) == 1

@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 import sympy
-from answer_laws import LAWS, corpus, evaluated_by_python
+from answer_laws import LAWS, _read_here, corpus, evaluated_by_python
 from fuzz_answers import TOKENS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from olr_cli.answers import Judge, equivalence, extract, vote
-from olr_cli.answers.judge import _read_here
+from olr_cli.answers import Judge, algebra, extract, is_read, vote
+from olr_cli.answers.forms import number
+from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
-from olr_cli.answers.reading import exact_number
+from olr_cli.answers.reading import read
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.evaluation.grading import option_letter
 from olr_cli.recipe.methods import OlrMethod
@@ -111,7 +112,7 @@ def test_text_takes_time_in_proportion_to_its_length(before, after, is_long):
         text = before + unit * (length // len(unit)) + after
         began = time.process_time()
         answer = extract(text) or text
-        tidy(answer), normal_text(answer), _read_here(answer), option_letter(answer, 5)
+        normal_text(tidy(answer)), _read_here(answer), option_letter(answer, 5)
         assert time.process_time() - began < 1 + 5 * length / 1_000_000, unit
 
 
@@ -155,15 +156,15 @@ TEMPLATES = (
 
 def test_no_part_of_an_answer_is_ever_evaluated_by_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    read = 0
+    names = 0
     with evaluated_by_python() as sources:
         for template in TEMPLATES:
             for payload in PAYLOADS:
-                answer = tidy(template.format(payload))
-                read += equivalence.read(answer) is not None
-                equivalence.same(answer, "x^5+x+1=2")
-                equivalence.same(answer, "x")
-    assert read > 30, "some are names to the parser"
+                answer = template.format(payload)
+                names += is_read(read(answer, algebra.leaf).key)
+                matches("x^5+x+1=2", answer, algebra.leaf, algebra.proof)
+                matches(answer, "x", algebra.leaf, algebra.proof)
+    assert names > 30, "some are names to the parser"
     assert not [source for source in sources if "pwned" in source]
     assert list(tmp_path.iterdir()) == []
 
@@ -211,21 +212,21 @@ def spelled_numbers(draw):
 @given(spelled_numbers())
 def test_spellings_of_a_number_agree_with_exact_arithmetic(case):
     value, one, other = case
-    assert exact_number(tidy(one)) == exact_number(tidy(other)) == value
+    assert read(one).key == read(other).key == number(value).key
 
 
 def spellings_of(kind, a, b, rng):
     """Ways to write the answer of a kind that two numbers make; no two answers of all these mean the same."""
     c, d = rng.sample(range(2, 9), 2)
     return {
-        "integer": [f"{a}", f"{a}.0", f"{a * c}/{c}", f"{a}\\text{{ cm}}", f"${a}$", f"x={a}", f"+{a}"],
+        "integer": [f"{a}", f"{a}.0", f"{a * c}/{c}", f"{a}\\text{{ ways}}", f"${a}$", f"x={a}", f"+{a}"],
         "fraction": [f"\\frac{{{a}}}{{997}}", f"{a}/997", f"\\dfrac{{{a * c}}}{{{997 * c}}}", f"{d * a}/{d * 997}"],
         "root": [f"{a}\\sqrt{{5}}", f"\\sqrt5 {a}", f"\\sqrt{{{5 * a * a}}}", f"\\frac{{{5 * a}}}{{\\sqrt{{5}}}}"],
         "pair": [f"({a},{b})", f"\\left( {a}, {b} \\right)", f"({a}.0, {b * c}/{c})", f"\\langle {a},{b}\\rangle"],
         "list": [f"{a}, -{b}", f"-{b}, {a}", f"\\{{{a}, -{b}\\}}", f"{a} \\text{{ and }} -{b}", f"x={a}, x=-{b}"],
         "polynomial": [f"x^2+{a}x+{b}", f"{b}+x({a}+x)", f"x^{{2}} + {a} x + {b}", f"{b} + {a} \\cdot x + x^2"],
         "interval": [f"[-{a},{b}]", f"\\left[-{a}, {b}\\right]", f"x \\in [-{a}, {b}.0]", f"[ -{a} , {b * d}/{d} ]"],
-        "line": [f"y={a}x+{b}", f"{a}x-y+{b}=0", f"y - {a}x = {b}", f"{c * a}x + {c * b} = {c}y"],
+        "line": [f"-y={-a}x-{b}", f"{a}x-y+{b}=0", f"y - {a}x = {b}", f"{c * a}x + {c * b} = {c}y"],
     }[kind]  # fmt: skip
 
 
@@ -245,7 +246,7 @@ def test_respelling_and_shuffling_change_no_vote(judge, is_long):
         said = rng.choices(values, k=8)
         groups = [[rng.choice(spellings_of(*value, rng)) for value in said] for _ in range(3)]
         groups.append(rng.sample(groups[0], 8))
-        tallies = [vote(group, own) for group, own in zip(groups, judge.classify(groups), strict=True)]
+        tallies = [vote(group, judge.keys(group)) for group in groups]
         expected = sorted(Counter(said).values())
         for group, tally in zip(groups, tallies, strict=True):
             assert sorted(tally.counts.values()) == expected, group
@@ -279,8 +280,10 @@ def test_an_expression_is_what_algebra_makes_of_it_and_not_its_neighbour(judge, 
         spellings = [sympy.latex(each, ln_notation=True, **style) for each in (expression, made, neighbour)]
         if neighbour != expression and max(map(len, spellings)) < 200:
             groups.append(spellings)
-    for spellings, own in zip(groups, judge.classify(groups), strict=True):
-        assert own.same(*spellings[:2]) and not own.same(*spellings[1:]), spellings
+    for spellings in groups:
+        keys = judge.keys(spellings)
+        expression, made, neighbour = (keys[spelling] for spelling in spellings)
+        assert expression == made != neighbour, spellings
 
 
 def test_workers_killed_at_any_moment_change_no_class(judge, is_long):
@@ -289,10 +292,8 @@ def test_workers_killed_at_any_moment_change_no_class(judge, is_long):
         [rng.choice(spellings_of(kind, *rng.choices(range(2, 30), k=2), rng)) for kind in rng.choices(KINDS, k=8)]
         for _ in range(3000 if is_long else 40)
     ]  # fmt: skip
-    expected = [
-        [own.class_of(answer) for answer in group]
-        for group, own in zip(groups, judge.classify(groups), strict=True)
-    ]
+    answers = sorted({answer for group in groups for answer in group})
+    expected = judge.keys(answers)
     is_done, kills = threading.Event(), 0
     with Judge(time_limit=30.0, workers=2) as harried:
 
@@ -306,17 +307,14 @@ def test_workers_killed_at_any_moment_change_no_class(judge, is_long):
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            found = harried.classify(groups)
+            found = harried.keys(answers)
         finally:
             is_done.set()
             killer.join()
         given_up = harried.timeouts
     print(json.dumps({"kills": kills, "given_up": given_up}), file=sys.stderr)
     assert kills
-    different = [
-        group for group, own, classes in zip(groups, found, expected, strict=True)
-        if [own.class_of(answer) for answer in group] != classes
-    ]  # fmt: skip
+    different = [answer for answer in answers if found[answer] != expected[answer]]
     assert len(different) <= given_up, (
         "only an answer whose worker was killed twice may be told from its like"
     )
@@ -332,7 +330,7 @@ def test_a_day_of_verifications_takes_bounded_memory(is_long):
 
         def counting(tasks):
             asked.update(task[0] for task in tasks)
-            waited_for.update(hash(task[1]) for task in tasks if task[0] == "read")
+            waited_for.update(hash(task[1]) for task in tasks if task[0] == "key")
             return run(tasks)
 
         judge._pool.run = counting
@@ -349,18 +347,18 @@ def test_a_day_of_verifications_takes_bounded_memory(is_long):
         seconds = time.perf_counter() - began
         timeouts = judge.timeouts
         errors = judge._pool._nurseries[0]._errors.seek(0, os.SEEK_END)
-    repeated = asked["read"] / len(waited_for)
+    repeated = asked["key"] / len(waited_for)
     figures = {
         "verifications": verified,
         "a_second": round(verified / seconds),
-        "read_by_workers": asked["read"],
+        "read_by_workers": asked["key"],
         "reads_a_distinct_text": round(repeated, 4),
-        "pairs_verified": asked["same"],
+        "pairs_verified": asked["matches"],
         "timeouts": timeouts,
         "verified_own_mb_workers_mb": curve[:: max(1, visits // 10)] + curve[-1:],
     }
     print(json.dumps(figures), file=sys.stderr)
-    assert timeouts and asked["same"]
+    assert timeouts and asked["matches"]
     assert repeated < 1.2 if is_long else repeated == 1
     assert errors < 100_000, "nobody reads what workers write there"
     quarter, end = curve[len(curve) // 4], curve[-1]

@@ -435,7 +435,9 @@ def test_no_answer_is_run(tmp_path: Path) -> None:
     answers = sorted({answer for answer in read if answer is not None} | set(texts))
     with Judge() as judge:
         assert set(judge.keys(answers)) == set(answers)
-        judge.matches(pair for answer in answers for pair in (("4", answer), (answer, "4"), (answers[0], answer)))
+        judge.matches(
+            pair for answer in answers for pair in (("4", answer), (answer, "4"), (answers[0], answer))
+        )
     assert not mark.exists() and not Path("ran").exists()
 
 

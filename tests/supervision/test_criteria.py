@@ -13,7 +13,9 @@ from olr_cli.supervision.history import History, Past, Visit
 
 visits = st.lists(
     st.integers(1, 16).flatmap(
-        lambda k: st.builds(lambda count: Visit("a" if count else None, "a" if count else None, count, k), st.integers(0, k))
+        lambda k: st.builds(
+            lambda count: Visit("a" if count else None, "a" if count else None, count, k), st.integers(0, k)
+        )
     ),
     min_size=2,
     max_size=40,

@@ -138,6 +138,7 @@ STATISTICS = [
     [
         (SelfCertaintyMethod(), (2.0, 1.0, 7.0)),
         (TokenEntropyMethod(), (-0.9, -0.1, -0.4)),
+        (TokenEntropyMethod(score_reduction="sum"), (-3.6, -0.1, -1.2000000000000002)),
         (SequenceEntropyMethod(), (-0.5, -1.0, -0.1)),
         (SequenceEntropyMethod(score_reduction="sum"), (-2.0, -1.0, -0.30000000000000004)),
     ],

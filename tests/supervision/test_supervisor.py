@@ -1,6 +1,7 @@
 """Labels and rewards of one visit after the other (R2 to R4, R9 to R16, R18)."""
 
 import random
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -231,3 +232,52 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
     supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
     assert supervisor.supervise([group(prompt(), 1, answers)], measure) == [plain]
     assert measured == ["verification", "labels"] * 2
+
+
+SIBLINGS = [  # label, answers, and what each of them gets, whatever its siblings say
+    ("4", ["8", "8", "x=8", "7"], (0, 0, 0, 0)),
+    ("4", ["8", "8", "x=8", r"\frac{x}{2}=4"], (0, 0, 0, 0)),
+    ("MR=SRMC", ["MR", "MR", "MR", "SRMC=MR"], (0, 0, 0, 1)),
+    (r"\text{east}", ["seat", "seat", "east", "tase"], (0, 0, 1, 0)),
+    ("1,2", ["x=1,y=2", "x=2,y=1", "1,2", "2,1"], (1, 1, 1, 1)),
+    ("(1,2)", ["x=1,y=2", "x=2,y=1", "(1,2)", "1,2"], (1, 0, 1, 0)),
+    ("5", [r"5\text{ cm}", r"5\text{ m}", "5", "5x"], (1, 1, 1, 0)),
+    ("10", [r"10\%", r"1000\%", "10", "0.1"], (1, 0, 1, 0)),
+]
+
+
+@pytest.mark.parametrize(("label", "answers", "rewards"), SIBLINGS, ids=str)
+def test_a_reward_depends_on_label_and_answer_alone_at_every_visit(judge, label, answers, rewards):
+    others = ["8", "5", r"\frac{x}{2}=4", "1,2"]
+    visits = [answers, others, answers, others, answers]
+    decided = supervise(judge, GrpoMethod(), prompt(given=label, true=label), visits)
+    assert [d.rewards for d in decided[::2]] == [rewards] * 3
+    for answer, reward in zip(answers, rewards, strict=True):
+        (alone,) = supervise(judge, GrpoMethod(), prompt(given=label, true=label), [[answer, None]])
+        assert alone.rewards == (reward, 0)
+
+
+def test_history_puts_no_two_numbers_into_one_class(judge):
+    visits = [["8", "8", "x=8", r"\frac{x}{2}=4"], ["8", "8", "4", "7"], ["8", "8", "8", "7"]]
+    decided = supervise(judge, OlrMethod(), prompt(given="4", true="4"), visits)
+    assert [d.label.majority_answer for d in decided] == ["8", "8", "8"]
+    assert [d.label.majority_is_correct for d in decided] == [False] * 3
+    assert [d.label.historical_majority for d in decided] == ["8"] * 3
+
+
+def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judge):
+    answers = [r"5\text{ cm}", r"5\text{ cm}", "5", "7"]
+    (given,) = supervise(judge, GrpoMethod(), prompt(given="5", true="5"), [answers])
+    (voted,) = supervise(judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(given="5", true="5"), [answers])
+    assert given.rewards == (1, 1, 1, 0)
+    assert voted.label.label_source == "majority" and voted.rewards == (1, 1, 0, 0)
+    assert voted.label.given_label_count == 3 and voted.label.effective_label_is_correct
+
+
+def test_many_inequalities_take_time_in_proportion_to_their_number(judge):
+    answers = [f"x > {n}" for n in range(160)]
+    began = time.process_time()
+    (decided,) = supervise(judge, GrpoMethod(), prompt(given="x>7", true="x>7"), [answers])
+    assert sum(decided.rewards) == 1 and decided.label.majority_answer is None
+    assert time.process_time() - began < 5
+    assert len(judge.keys(answers)) == len(set(judge.keys(answers).values())) == 160

@@ -77,7 +77,7 @@ def report(
         )
     history = read_history(source, overrides)
     base, own = require_olr(history), own_setting(history)
-    with Judge() as judge:
+    with Judge(ledger=history.given_up, keep=False) as judge:
         rows = evidence(history, judge)
     settings = grid_settings.resolve(axes, rows, base, own)
     result = count(rows, settings, own)
@@ -88,7 +88,7 @@ def report(
     written = save(
         chart(result, _name(history, settings, is_below_run=history.is_run and out is None)), folder
     )
-    notes = list(grid_text.sentences(result, has_own=own is not None))
+    notes = [*history.notes, *grid_text.sentences(result, has_own=own is not None)]
     return GridReport(source, result, notes, written)
 
 

@@ -26,6 +26,7 @@ from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supe
 from olr_cli.supervision.rewards import (
     log_likelihood_reward,
     mean_log_likelihood_reward,
+    mean_token_entropy_reward,
     self_certainty_reward,
     token_entropy_reward,
 )
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 _NEEDED: Mapping[object, tuple[str, ...]] = {
     self_certainty_reward: ("self_certainty",),
-    token_entropy_reward: ("entropy",),
+    mean_token_entropy_reward: ("entropy",),
+    token_entropy_reward: ("entropy", "tokens"),
     mean_log_likelihood_reward: ("mean_logprob",),
     log_likelihood_reward: ("mean_logprob", "tokens"),
     small_loss: ("mean_logprob", "tokens"),

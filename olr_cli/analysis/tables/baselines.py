@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.tables.paper_table import BASE, Layout
 from olr_cli.evaluation.published import Setting
-from olr_cli.recipe.methods import METHODS, SequenceEntropyMethod
+from olr_cli.recipe.methods import METHODS
 from olr_cli.supervision import compose
 
 TITLES = {
@@ -70,6 +70,8 @@ def grpo_under_the_same_noise(setting: Setting) -> Hashable:
 _DEPARTURES = {
     "co_reward": "Co-Reward rolls out K responses to a prompt and K to its rephrasing, twice as many as the others. It"
     " is not in the authors' code.",
+    "token_entropy": "Token Entropy rewards minus the mean entropy of a response's tokens (score_reduction: mean), a"
+    " departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
     "sequence_entropy": "Sequence Entropy rewards the mean log-probability of a response's tokens (score_reduction:"
     " mean), a departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
     "confidence_penalty": "The confidence penalty is not in the authors' code, and the paper does not give its weight.",
@@ -88,10 +90,9 @@ _TOKEN_MEANS = (
 def _departures(arms: Sequence[Arm]) -> Iterator[str]:
     sections = [arm.recipe.method for arm in arms]
     shown = {part for section in sections for part in compose(section).name.split("+")}
-    if not any(
-        isinstance(each, SequenceEntropyMethod) and each.score_reduction == "mean" for each in sections
-    ):
-        shown.discard("sequence_entropy")
+    sums = {each.name for each in sections if getattr(each, "score_reduction", "mean") == "sum"}
+    means = {each.name for each in sections if getattr(each, "score_reduction", "sum") == "mean"}
+    shown -= sums - means
     values = {
         "confidence_penalty": sorted({each.penalty_weight for each in sections} - {0}),
         "label_smoothing": sorted({each.smoothing for each in sections} - {0}),

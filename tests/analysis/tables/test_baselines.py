@@ -196,6 +196,8 @@ def departures(*methods, tmp_path):
     [
         ({"name": "sequence_entropy"}, ["score_reduction: mean", "Agarwal et al. (2025)", "rewards length"]),
         ({"name": "sequence_entropy", "score_reduction": "sum"}, ["rewards length"]),
+        ({"name": "token_entropy"}, ["score_reduction: mean", "Token Entropy", "rewards length"]),
+        ({"name": "token_entropy", "score_reduction": "sum"}, ["rewards length"]),
         ({"name": "self_certainty"}, ["over response tokens only"]),
         ({"name": "small_loss_selection"}, ["abs(mean over response tokens of A log pi_old)"]),
         ({"name": "co_reward"}, ["twice as many", "not in the authors' code"]),

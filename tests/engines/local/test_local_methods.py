@@ -45,6 +45,7 @@ def brute_force(policy, prompt, response):
     return {
         "self_certainty": certainty / len(response),
         "token_entropy": -entropy / len(response),
+        "summed entropy": -entropy,
         "mean": float(logprobs_T.mean()),
         "sum": float(logprobs_T.sum()),
     }
@@ -55,6 +56,7 @@ def brute_force(policy, prompt, response):
     [
         (SelfCertaintyMethod(), "self_certainty"),
         (TokenEntropyMethod(), "token_entropy"),
+        (TokenEntropyMethod(score_reduction="sum"), "summed entropy"),
         (SequenceEntropyMethod(), "mean"),
         (SequenceEntropyMethod(score_reduction="sum"), "sum"),
     ],
