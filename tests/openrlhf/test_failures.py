@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ray.exceptions import RayTaskError
+from ray.exceptions import OutOfMemoryError, RayTaskError
 from stack import SMALL, Train, metrics, processes_of
 
 from olr_cli.engines.openrlhf.job import _outcome_of
@@ -107,3 +107,12 @@ def test_a_gpu_that_runs_out_of_memory_ends_in_a_sentence_with_what_to_lower() -
     )
     assert "engine.micro_batch_samples" in outcome.reason
     assert "engine.vllm_memory" in outcome.reason
+
+
+def test_host_memory_that_runs_out_is_not_taken_for_a_gpus() -> None:
+    outcome = _outcome_of(
+        OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nMore")
+    )
+    assert outcome.kind == "user"
+    assert outcome.reason.startswith("this machine, not a GPU, ran out of memory (1 worker(s) were killed")
+    assert "vllm_memory" not in outcome.reason
