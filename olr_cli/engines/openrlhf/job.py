@@ -121,7 +121,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 
 def _outcome_of(error: BaseException) -> Outcome:
     """What ended the job, looking through what Ray wraps around it."""
-    from ray.exceptions import OutOfMemoryError, RayTaskError
+    from ray.exceptions import RayTaskError
 
     cause: BaseException = error
     while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException):
@@ -131,12 +131,6 @@ def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(cause, UserError):
         return Outcome("user", str(cause))
     text = str(cause)
-    if isinstance(cause, OutOfMemoryError):  # Ray's: its monitor ends processes before the system does
-        return Outcome(
-            "user",
-            f"this machine, not a GPU, ran out of memory ({first_line(cause)}); end other programs, or take fewer of its"
-            " GPUs (engine.gpus_per_node)",
-        )
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in text:
         return Outcome(
             "user",
