@@ -229,8 +229,8 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: st
         )
         for verdict, rows in (("right", done.now_right), ("wrong", done.now_wrong)):
             for row in rows[:_SHOWN]:
-                place = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
-                typer.echo(f"  now {verdict}: {row.answer} for {row.gold} ({place})", err=True)
+                where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
+                typer.echo(f"  now {verdict}: {row.answer} for {row.gold} ({where})", err=True)
             if len(rows) > _SHOWN:
                 typer.echo(f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}", err=True)
     _print_scores(evaluated, compare, shape)

@@ -212,7 +212,9 @@ def test_verdicts_agree_with_a_mathematicians(judge, file):
         pytest.skip(f"no {file}")
     rows = [row for row in map(json.loads, file.read_text().splitlines()) if row["right"] is not None]
     answers = [row.get("answer") or extract(row["response"]) for row in rows]
-    judged = [(row["gold"], answer, row["right"]) for row, answer in zip(rows, answers, strict=True) if answer]
+    judged = [
+        (row["gold"], answer, row["right"]) for row, answer in zip(rows, answers, strict=True) if answer
+    ]
     random.Random(0).shuffle(judged)
     verdicts = judge.matches((gold, answer) for gold, answer, _ in judged)
     made = Counter(right for *_, right in judged)
