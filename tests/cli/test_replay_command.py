@@ -58,7 +58,9 @@ def run(tmp_path):
     return write_history(tmp_path / "run", prompts=12, epochs=4)
 
 
-@pytest.mark.parametrize("command", [["replay"], ["replay", "--grid", "method.slope_threshold=0,0.1"], ["audit"], ["analyze"]])
+@pytest.mark.parametrize(
+    "command", [["replay"], ["replay", "--grid", "method.slope_threshold=0,0.1"], ["audit"], ["analyze"]]
+)
 def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
     def told():
         return " ".join(CliRunner().invoke(app, [command[0], str(run), *command[1:]]).output.split())
