@@ -240,7 +240,9 @@ def percent(share: float) -> str:
 
 def _draw(found: Sequence[Cost]) -> Figure:
     names = [_name(cost, several=len({each.machine for each in found}) > 1) for cost in found]
-    lines = [1 + name.count("\n") for name in names]
+    lines = [
+        1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, found, strict=True)
+    ]
     height = 1.0 + 0.14 * sum(max(count, 2) for count in lines)
     sheet = style.Sheet(1, 1, width=style.TEXT_WIDTH, panel_height=height)
     (axes,) = sheet.panels
@@ -270,18 +272,17 @@ def _name(cost: Cost, *, several: bool) -> str:
 
 
 def _speed(cost: Cost) -> str:
-    """Generation, utilisation and memory, in a line of their own below the step's time, as far as they are known."""
-    shown = [
-        (GENERATED, "generates {} tokens/s"),
-        (UTILISATION, "MFU {}"),
-        (PEAK_MEMORY, "{} GB"),
-    ]
+    """Generation, utilisation and memory, in lines below the step's time, as far as they are known."""
+    lines = (((GENERATED, "{} tokens/s"),), ((UTILISATION, "MFU {}"), (PEAK_MEMORY, "{} GB")))
     words = [
-        text.format(QUANTITIES[name].text(median(cost.throughput[name])))
-        for name, text in shown
-        if name in cost.throughput
+        ", ".join(
+            text.format(QUANTITIES[name].text(median(cost.throughput[name])))
+            for name, text in line
+            if name in cost.throughput
+        )
+        for line in lines
     ]
-    return "\n" + ", ".join(words) if words else ""
+    return "".join(f"\n{line}" for line in words if line)
 
 
 def _bars(axes: Axes, found: Sequence[Cost], unit: Unit) -> None:
