@@ -287,8 +287,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         if is_due(global_step, self.recipe.train.evaluate_every, self._steps):
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
-        times = self._times(logs_dict)
-        self._record(global_step, {**metrics, **times, **self._throughput(times)})
+        metrics |= self._times(logs_dict)
+        self._record(global_step, {**metrics, **self._throughput(metrics)})
         stop = self.files.stop.exists()  # read once: no stop without its checkpoint
         if stop or wants_checkpoint(self.recipe, self.run_path, global_step, self._steps, metrics):
             self._save_checkpoint(global_step)
