@@ -37,6 +37,23 @@ def write_timed(path, method=OLR, *, times=None, machine=LAPTOP, **settings):
     return run
 
 
+FAST = {
+    "speed/generated_tokens": [1000.0, 2000.0, 3000.0, 4000.0],
+    "speed/mfu": [0.1, 0.2, 0.3, 0.4],
+    "memory/gpu_peak": [60.0, 61.0, 62.5, 62.0],
+}
+
+
+def write_fast(path, **settings):
+    """A run of four steps with the throughput of a GPU."""
+    run = write_timed(path, machine=CLUSTER, **settings)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for number, line in enumerate(lines[1:]):
+        line |= {name: values[number] for name, values in FAST.items()}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
 def parts(labels=0.01, evaluation=5.0, **others):
     """Four steps of 1 second and one of 10 s; the last is evaluated too."""
     times = {
@@ -229,3 +246,27 @@ def test_runs_without_times_are_named_or_refused(tmp_path):
     write_timed(tmp_path / "timed", arm="timed")
     assert "No times of untimed." in table_of(tmp_path).notes
     assert cost.lacking(group(find_runs([tmp_path]))) is None
+
+
+def test_the_table_has_throughput_where_it_was_measured_and_nothing_elsewhere(tmp_path):
+    write_fast(tmp_path / "fast", arm="fast")
+    table = table_of(tmp_path / "fast", write_timed(tmp_path / "slow", arm="slow", seed=1))
+    text = cost_text.markdown(table)
+    assert "|  | generated tokens, tokens/s | model FLOP utilisation | GPU memory, peak, GB |" in text
+    assert "| fast | 2,500 [1,750, 3,250] | 25.0% [17.5%, 32.5%] | 61.5 [60.8, 62.1] |" in text
+    assert "| slow |  |  |  |" in text
+    assert max(map(len, shown(table).splitlines())) <= 80
+    assert cost_text.latex(table).count("\\begin{tabular}") == 3
+    lines = list(csv.DictReader(io.StringIO(cost_text.comma_separated(table))))
+    (line,) = (line for line in lines if line["part"] == "speed/generated_tokens")
+    assert (line["arm"], line["unit"], float(line["median"]), line["share"]) == ("fast", "tokens/s", 2500, "")
+    assert {line["unit"] for line in lines if not line["part"].startswith(("speed/", "memory/"))} == {"s"}
+
+
+def test_the_figure_says_below_the_steps_time_how_fast_it_was(tmp_path):
+    write_fast(tmp_path / "run", arm="fast")
+    (chart,) = cost.charts(group(find_runs([tmp_path])))
+    (text,) = (text.get_text() for text in chart.figure.axes[0].texts)
+    assert text.split("\n")[1:] == ["2,500 tokens/s", "MFU 25.0%, 61.5 GB"]
+    values = {row["part"]: row["median"] for row in chart.data.to_dicts()}
+    assert (values["speed/mfu"], values["memory/gpu_peak"]) == (0.25, 61.5)

@@ -165,6 +165,12 @@ def _notes(rows: Sequence[CostRow], untimed: Sequence[str], *, with_published: b
         )
     if any(row.relative and row.relative.pairs == 1 for row in rows):
         yield "One seed gives no interval: train more seeds."
+    if any(row.cost.throughput for row in rows):
+        yield (
+            "Throughput: generated are response tokens over the time of sampling; trained are prompt and response"
+            " tokens over the time of the policy update; samples are rollouts over the time of the step. Model FLOP"
+            " utilisation is unknown on a CPU, and on a GPU whose peak olr does not know."
+        )
     rest = {part for row in rows for part in row.cost.parts} & set(REST)
     names = {"weights": "weights to vLLM", "store": "storing the records", "other": "metrics and all else"}
     yield f"Rest: {', '.join(names[part] for part in REST if part in rest)}."

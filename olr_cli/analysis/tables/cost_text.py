@@ -14,6 +14,7 @@ from olr_cli.analysis.tables.arms_table import Difference
 from olr_cli.analysis.tables.cost_table import PHASES, REST, CostRow, CostTable
 from olr_cli.evaluation import latex as tex
 from olr_cli.evaluation import table_shapes
+from olr_cli.runs.throughput import QUANTITIES, Quantity
 
 _WIDTH = 80
 _SPLIT = {
@@ -43,7 +44,7 @@ class _Block:
 
 
 def terminal(table: CostTable) -> RenderableType:
-    """Two blocks in 80 columns: medians of a step's parts, and the sums over a run."""
+    """Blocks in 80 columns: medians of a step's parts, throughput where it was measured, and the sums over a run."""
     parts: list[RenderableType] = []
     for block in _blocks(table, in_full=False):
         lines = [*block.ours, *([block.paper] if block.paper else [])]
@@ -68,7 +69,7 @@ def terminal(table: CostTable) -> RenderableType:
 
 
 def markdown(table: CostTable) -> str:
-    """Two tables: a step's parts with quartiles, and the sums over a run."""
+    """The blocks of `terminal` as tables, with quartiles."""
     lines: list[str] = []
     for block in _blocks(table, in_full=True):
         rows = list(block.ours)
@@ -79,7 +80,7 @@ def markdown(table: CostTable) -> str:
 
 
 def latex(table: CostTable) -> str:
-    """Two `tabular`s with the rules of booktabs; the lines and cells of `markdown`."""
+    """A `tabular` a block with the rules of booktabs; the lines and cells of `markdown`."""
     shown = []
     for number, block in enumerate(_blocks(table, in_full=True)):
         body = [tex.row([tex.escaped(name), *map(tex.number, numbers)]) for name, *numbers in block.ours]
@@ -125,6 +126,13 @@ def _blocks(table: CostTable, *, in_full: bool) -> Iterator[_Block]:
         heads,
         [list(_step(row, printed, unit, compared=compared, in_full=in_full)) for row in table.rows],
     )
+    measured = [name for name in QUANTITIES if any(name in row.cost.throughput for row in table.rows)]
+    if measured:
+        yield _Block(
+            "Throughput of a step",
+            ["", *(_head(QUANTITIES[name], in_full=in_full) for name in measured)],
+            [list(_throughput(row, measured, in_full=in_full)) for row in table.rows],
+        )
     paper = ["paper", "", *(table.published[phase] for phase in PHASES)] if table.published else None
     yield _Block("All steps of a run", ["", "runs", *PHASES], [list(_run(row)) for row in table.rows], paper)
 
@@ -155,6 +163,23 @@ def _step(
         yield _change(row.relative, 100, 1)
     else:
         yield f"{100 * row.relative.mean:+.1f} %" if row.relative else ""
+
+
+def _head(quantity: Quantity, *, in_full: bool) -> str:
+    if not in_full:
+        return quantity.head
+    return f"{quantity.label}, {quantity.unit}" if quantity.unit else quantity.label
+
+
+def _throughput(row: CostRow, measured: Sequence[str], *, in_full: bool) -> Iterator[str]:
+    yield row.cost.arm.name
+    for name in measured:
+        values = row.cost.throughput.get(name)
+        if not values:
+            yield ""
+            continue
+        spread, text = Spread.of(values), QUANTITIES[name].text
+        yield text(spread.median) + (f" [{text(spread.low)}, {text(spread.high)}]" if in_full else "")
 
 
 def _change(change: Difference | None, times: float, digits: int) -> str:

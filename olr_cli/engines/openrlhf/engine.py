@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from olr_cli.data.prompts import Message
+from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
@@ -36,7 +37,7 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
 from olr_cli.engines.run import DataSets, EngineFailed, Run
 from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere, UserError, noting
 from olr_cli.files import writing
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -63,35 +64,61 @@ _EMPTY_MINI_BATCH = (
 class OpenRlhfEngine:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.launch.Engine`)."""
 
-    def __init__(self, recipe: Recipe, data: DataSets) -> None:
+    def __init__(self, recipe: Recipe, data: DataSets, *, lacking: list[str] | None = None) -> None:
         """Check everything that can be checked before Ray starts.
+
+        Args:
+            recipe: what to do.
+            data: the prompts.
+            lacking: of a dry run: takes a sentence for everything that is not on this machine.
 
         Raises:
             UserError: OpenRLHF is not installed, a flag is not its own, or the recipe cannot work on these GPUs.
         """
-        require_openrlhf()
-        require_log_packages(recipe)
         self._recipe, self._data = recipe, data
         self._engine = section(recipe)
-        self._parser = openrlhf_parser()
-        check_flags(recipe, self._parser)
-        check_batches(recipe, len(data.train.prompts))
-        check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
-        if self._engine.device == "cpu":
-            from olr_cli.engines.openrlhf.cpu import require_versions
+        self._parser: ArgumentParser | None = None
+        with noting(lacking):
+            require_openrlhf()
+            self._parser = openrlhf_parser()
+            check_flags(recipe, self._parser)
+            if self._engine.device == "cpu":
+                from olr_cli.engines.openrlhf.cpu import require_versions
 
-            require_versions()
-        self._attention = _attention(self._engine.attention, on_gpu=self._engine.device == "cuda")
-        check_attention(recipe, self._attention)
+                require_versions()
+        with noting(lacking):
+            require_log_packages(recipe)
+        check_batches(recipe, len(data.train.prompts))
+        with noting(lacking):
+            check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
+        self._attention: str = self._engine.attention
+        with noting(lacking):
+            self._attention = _attention(self._engine.attention, on_gpu=self._engine.device == "cuda")
+            check_attention(recipe, self._attention)
         start = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
-        self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        self._model = StartingModel(start, None, None, "unknown")
+        with noting(lacking):
+            self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        self._texts: dict[View, list[str]] = {}
+        self._held_out: dict[str, list[str]] = {}
+        if self._model.tokenizer is not None:
+            self._read_prompts()
+        if self._parser is not None:
+            check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
+
+    def _read_prompts(self) -> None:
+        """Write every prompt as the policy will see it.
+
+        Raises:
+            UserError: one does not fit.
+        """
+        recipe, data = self._recipe, self._data
         self._texts = {
             view: self._model.texts(data.train.prompts, recipe, view) for view in compose(recipe.method).views
         }
         self._held_out = {
             prefix: self._model.texts(prompts.prompts, recipe) for prefix, prompts in data.held_out.items()
         }
-        check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -120,7 +147,8 @@ class OpenRlhfEngine:
     def warnings(self) -> list[str]:
         """What is likely a mistake."""
         found = []
-        if not prompt_text.has_chat_template(self._model.tokenizer):
+        tokenizer = self._model.tokenizer
+        if tokenizer is not None and not prompt_text.has_chat_template(tokenizer):
             found.append(prompt_text.NO_TEMPLATE.format(self._recipe.model.path))
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             found.append("flash-attn is not installed: attention is torch's sdpa, slower on long responses")
@@ -139,10 +167,13 @@ class OpenRlhfEngine:
                 lines[-1] += f" {shlex.quote(word)}"
         address = cluster_address(self._recipe)
         where = f"Ray at {address}" if address else "a Ray of its own"
-        return [f"device {self.facts['device']}, {where}; the command:", " \\\n".join(lines)]
+        unchecked = "" if self._parser is not None else ", which only OpenRLHF can check"
+        return [f"device {self.facts['device']}, {where}; the command{unchecked}:", " \\\n".join(lines)]
 
     def render(self, messages: Sequence[Message]) -> str:
-        """A prompt exactly as the policy sees it."""
+        """A prompt exactly as the policy sees it; its bare turns if the model is not here."""
+        if self._model.tokenizer is None:
+            return "\n".join(f"[{message.role}] {message.content}" for message in messages)
         return prompt_text.render(self._model.tokenizer, messages)
 
     def train(self, run: Run) -> dict[str, Any]:
@@ -188,7 +219,7 @@ class OpenRlhfEngine:
         places = Places(
             model=self._model.path,
             prompts=files.prompts.absolute(),
-            held_out=files.held_out.absolute() if self._held_out else None,
+            held_out=files.held_out.absolute() if self._data.held_out else None,
             checkpoint=checkpoint_path(run, done).absolute() if done else None,
             scratch=files.scratch.absolute(),
             max_tokens=min(wanted, self._model.context_length or wanted),
@@ -269,7 +300,7 @@ def _follow(job: Job, tail: MetricsTail, files: JobFiles, stop: StopRequest) -> 
 def _attention(wanted: str, *, on_gpu: bool) -> str:
     if wanted == "flash_attention_2" and not (on_gpu and flash_attention.is_installed()):
         where = "is not installed here" if on_gpu else "needs a GPU"
-        raise UserError(
+        raise NotHere(
             f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
         )
     if wanted == "auto":

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 
@@ -80,11 +80,9 @@ def require_openrlhf() -> None:
     """
     version = installed_version("openrlhf")
     if version is None:
-        raise UserError(
-            f"engine.name is openrlhf, but the package openrlhf is not installed here; {_INSTALL}"
-        )
+        raise NotHere(f"engine.name is openrlhf, but the package openrlhf is not installed here; {_INSTALL}")
     if version != OPENRLHF_VERSION:
-        raise UserError(
+        raise NotHere(
             f"engine.name openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {_INSTALL}"
         )
 
@@ -342,7 +340,7 @@ def check_attention(recipe: Recipe, attention: str) -> None:
     flags = flatten(section(recipe).flags)
     for name in _NEED_FLASH_ATTENTION:
         if flags.get(name) not in (None, False, 1) and attention != "flash_attention_2":
-            raise UserError(
+            raise NotHere(
                 f"engine.flags: {name} needs flash-attn, and attention is {attention} here; remove it, or install"
                 " flash-attn (docs/openrlhf-install.md)"
             )

@@ -10,7 +10,7 @@ passes. Everything about a run on the disk is written here, in one process; the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,11 +31,13 @@ from olr_cli.engines.openrlhf.experience import (
     group_members,
     response_tokens,
     rollout_groups,
+    step_work,
     token_means,
     with_statistics,
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std
+from olr_cli.engines.openrlhf.machine import machine
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.steps import (
@@ -54,6 +56,7 @@ from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
 from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import RunStore
+from olr_cli.runs.throughput import Machine, throughput
 from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
@@ -183,6 +186,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.supervisor.expect(self.data.train.prompts)
         self.store = RunStore(self.run_path)
         self._decided: list[SupervisedGroup] = []
+        self._machine: Machine | None = None
         rows = self.samples_generator.prompts_dataloader.dataset
         self.prompts_dataloader = PromptOrder(self.recipe, rows, self._done)
         self.samples_generator.prompts_dataloader = self.prompts_dataloader
@@ -260,6 +264,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             groups = with_statistics(said.groups, said.members, means)
         self._decided = self.supervisor.supervise(groups, self._clock.measure)
         self._timeouts = self.judge.timeouts - said.timeouts_before
+        self._work = step_work(batches, self._decided, said.members)
         give_rewards(batches, self._decided, said.members, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
@@ -282,7 +287,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         if is_due(global_step, self.recipe.train.evaluate_every, self._steps):
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
-        self._record(global_step, metrics | self._times(logs_dict))
+        metrics |= self._times(logs_dict)
+        self._record(global_step, {**metrics, **self._throughput(metrics)})
         stop = self.files.stop.exists()  # read once: no stop without its checkpoint
         if stop or wants_checkpoint(self.recipe, self.run_path, global_step, self._steps, metrics):
             self._save_checkpoint(global_step)
@@ -336,7 +342,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         after = ours["time/store"] + ours.get("time/evaluation", 0.0)
         return ours | {"time/update": update, "time/step": status["timing/step_total"] + after}
 
-    def _record(self, step: int, metrics: Metrics) -> None:
+    def _throughput(self, times: Metrics) -> dict[str, float | None]:
+        ranks = ray.get(self.actor_model_group.async_run_method(method_name="take_gpu_peak"))
+        cards, peaks = zip(*ranks, strict=True)
+        if self._machine is None:
+            self._machine = machine(self.recipe, self.args.actor.model_name_or_path, cards[0])
+        peak = max((peak for peak in peaks if peak is not None), default=None)
+        return throughput(self._work, times, self._machine, peak)
+
+    def _record(self, step: int, metrics: Mapping[str, float | None]) -> None:
         append_metrics(self.run_path, step, self._epoch if step else 0, metrics)
 
     def _save_checkpoint(self, step: int) -> None:
