@@ -18,6 +18,7 @@ from olr_cli.recipe.plain_yaml import shortened
 from olr_cli.recipe.section import Count, Exact, Number, Section, Temperature, Text, Whole, no_truth
 
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
+LossAverage = Literal["token", "sequence"]
 Ratio = Annotated[Exact, Field(ge=0, le=1)]
 
 
@@ -104,6 +105,8 @@ class TrainSection(Section):
         learning_rate: constant, without warm-up.
         kl_weight: weight of the k3 estimate of KL(policy || starting policy) in the loss.
         clip: epsilon of the clipped surrogate.
+        loss_average: every `token` of a mini-batch weighs alike, or every `sequence` does, so that long responses
+            weigh no more than short ones.
         max_new_tokens: a longer response is truncated.
         max_prompt_tokens: a longer prompt is an error before training starts.
         temperature: of the training rollouts.
@@ -120,6 +123,7 @@ class TrainSection(Section):
     learning_rate: Annotated[Number, Field(gt=0, le=1)] = 1e-6
     kl_weight: Annotated[Number, Field(ge=0)] = 1e-3
     clip: Annotated[Number, Field(gt=0, lt=1)] = 0.2
+    loss_average: LossAverage = "token"
     max_new_tokens: Count = 4096
     max_prompt_tokens: Count = 2048
     temperature: Annotated[Temperature, Field(gt=0)] = 1.0

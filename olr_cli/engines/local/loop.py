@@ -22,6 +22,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message, Prompt, View
+from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.memory import keep_freed_memory
@@ -73,7 +74,7 @@ class LocalEngine:
             prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
             for prefix, prompts in data.held_out.items()
         }
-        self.facts = _facts(self.policy)
+        self.facts = _facts(self.policy, recipe)
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
 
     @property
@@ -187,11 +188,9 @@ def set_up_torch(recipe: Recipe) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _facts(policy: Policy) -> dict[str, Any]:
+def _facts(policy: Policy, recipe: Recipe) -> dict[str, Any]:
     on_gpu = policy.device.type == "cuda"
-    departures = [
-        "a mini-batch's token mean is exact under gradient accumulation (verl: mean of micro-batch means)"
-    ]
+    departures = [loss_average_departure(recipe)]
     if on_gpu:
         departures.append("results do not repeat bit for bit on a GPU")
     return {
@@ -300,6 +299,7 @@ def make_grpo(recipe: Recipe, policy: Policy, reference: Policy | None) -> Grpo:
         temperature=settings.temperature,
         penalty_weight=recipe.method.penalty_weight,
         smoothing=recipe.method.smoothing,
+        loss_average=settings.loss_average,
         micro_batch_tokens=section(recipe).max_batch_tokens,
     )
 

@@ -14,6 +14,7 @@ import torch
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
+from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
@@ -55,6 +56,9 @@ _DEPARTURES = [
     "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
     "policy/grad_norm is that of a step's last mini-batch",
 ]
+_SEQUENCE_MEAN_KL = (
+    "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"
+)
 _EMPTY_MINI_BATCH = (
     "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
 )
@@ -100,7 +104,9 @@ class OpenRlhfEngine:
         gpus = gpus_needed(self._engine, self._recipe.train.kl_weight)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
-        departures = list(_DEPARTURES)
+        departures = [*_DEPARTURES, loss_average_departure(self._recipe)]
+        if self._recipe.train.loss_average == "sequence":
+            departures.append(_SEQUENCE_MEAN_KL)
         if self._recipe.method.prompts != "all":
             departures.append(_EMPTY_MINI_BATCH)
         if not on_gpu:
