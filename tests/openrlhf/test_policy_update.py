@@ -273,7 +273,7 @@ def updated(
                 info={"reward": torch.tensor([REWARDS_PG[p][g]])},
             )
         )
-    torch.manual_seed(3)  # of the order in which OpenRLHF takes the samples
+    torch.manual_seed(3)  # of the order in which OpenRLHF would take the samples
     return update.ppo_train(0.1), update.strategy.gradients
 
 
@@ -349,6 +349,17 @@ def test_the_parts_of_the_loss_matter(rollouts):
     for number, one in enumerate(gradients):
         for other in gradients[:number]:
             assert (one - other).abs().max() > 1e-4
+
+
+def test_mini_batches_are_the_samples_in_the_order_in_which_they_were_dealt(rollouts):
+    dealt = [(p, g) for g in range(G) for p in range(len(TEXTS))]
+    _, gradients = updated(rollouts, METHODS["plain"], places=dealt, mini_batch=4)
+    assert len(gradients) == 4
+    for number, gradient in enumerate(gradients):
+        own = dealt[4 * number : 4 * number + 4]
+        _, (expected,) = updated(rollouts, METHODS["plain"], places=own)
+        for name, value in expected.items():
+            torch.testing.assert_close(gradient[name], value, rtol=1e-3, atol=2e-6)
 
 
 def test_packing_changes_no_smoothed_gradient(rollouts, monkeypatch):

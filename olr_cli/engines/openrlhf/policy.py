@@ -16,6 +16,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer, PolicyModelActor
 from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
@@ -82,6 +83,13 @@ class SmoothedLoss:
         self._log_probs_BA = smoothed(log_probs_BA, certainties_BA, self._smoothing)
 
 
+class _InOrder(DataLoader[Any]):
+    """torch's data loader, which does not shuffle."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options | {"shuffle": False})
+
+
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     """OpenRLHF's update, with label smoothing, whose means are means over the tokens, or responses, that train.
 
@@ -96,6 +104,12 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         self.actor_loss_fn = AveragedLoss(self.actor_loss_fn)
         if smoothing > 0:
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
+
+    def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
+        """OpenRLHF's, with the samples in the order in which they were dealt out (balance.py), not shuffled."""
+        ppo_actor.DataLoader = _InOrder
+        status: dict[str, Any] = super().ppo_train(kl_ctl)
+        return status
 
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any] | None = None

@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from olr_cli.answers import Judge
 from olr_cli.engines.launch import load_data, make_supervisor
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
     Members,
     give_rewards,
@@ -35,7 +36,7 @@ from olr_cli.engines.openrlhf.experience import (
     with_statistics,
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
-from olr_cli.engines.openrlhf.flags import divides_by_std
+from olr_cli.engines.openrlhf.flags import divides_by_std, section
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.steps import (
@@ -128,6 +129,17 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for sample in rollout_samples:  # without any, OpenRLHF would ask a reward model
             sample.rewards = sample.sequences.new_zeros(1).float()
         batches: list[Any] = super().make_experience_batch(rollout_samples)
+        return batches
+
+    def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
+        """OpenRLHF's micro-batches, of samples that are dealt out so that no rank waits for another (balance.py).
+
+        A group's samples may be computed anywhere: by their `index` the advantages find them together.
+        """
+        order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
+        batches: list[Any] = super().split_rollout_samples([rollout_samples[number] for number in order])
+        for batch in batches:
+            batch.index = [order[place] for place in batch.index]
         return batches
 
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
@@ -226,6 +238,17 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._step, self._clock = global_step + 1, Stopwatch()
         result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
         return result
+
+    def deal(self, lengths: Sequence[int]) -> list[int]:
+        """The order in which OpenRLHF gets a step's samples, of so many tokens, so that its chunks are balanced."""
+        batches = deal(
+            lengths,
+            ranks=section(self.recipe).policy_gpus,
+            mini_batch=self.args.train.batch_size,
+            micro_batch=self.args.rollout.micro_batch_size,
+            draw=("mini-batches", self.recipe.seed, self._step),
+        )
+        return [number for batch in batches for number in batch]
 
     def read(self, samples: list[Any]) -> Said:
         """What the samples of a step, of single rollouts, say; their answers are verified then.
