@@ -111,6 +111,7 @@ class TrainSection(Section):
         max_prompt_tokens: a longer prompt is an error before training starts.
         temperature: of the training rollouts.
         evaluation_temperature: of held-out rollouts during training.
+        evaluation_samples: held-out rollouts of each prompt; null: as many as in training.
         checkpoint_every: steps between checkpoints; one is always written at the end.
         keep_checkpoints: how many of the newest checkpoints stay; with data.validation, the best one too (R22).
         evaluate_every: steps between held-out evaluations; always one at the start and one at the end.
@@ -128,9 +129,15 @@ class TrainSection(Section):
     max_prompt_tokens: Count = 2048
     temperature: Annotated[Temperature, Field(gt=0)] = 1.0
     evaluation_temperature: Temperature = 0.6
+    evaluation_samples: Count | None = None
     checkpoint_every: Count = 10
     keep_checkpoints: Count = 2
     evaluate_every: Count | None = None
+
+    @property
+    def held_out_rollouts(self) -> int:
+        """Rollouts of each held-out prompt."""
+        return self.evaluation_samples or self.rollouts_per_prompt
 
 
 class LocalEngine(Section):

@@ -147,7 +147,7 @@ class LocalEngine:
         recipe = run.recipe
         found: Metrics = {}
         for prefix, (prompts, token_ids) in self.held_out.items():
-            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.rollouts_per_prompt)
+            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.held_out_rollouts)
             sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
             accuracy = held_out_accuracy(
                 prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor

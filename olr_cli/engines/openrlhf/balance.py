@@ -41,8 +41,8 @@ def deal(
     """
     if len(lengths) % mini_batch or mini_batch % (micro_batch * ranks):
         raise ValueError(
-            f"{len(lengths)} samples don't divide into mini-batches of {mini_batch} on {ranks} ranks, {micro_batch} at a"
-            " time"
+            f"{len(lengths)} samples don't divide into mini-batches of {mini_batch} on {ranks} ranks, {micro_batch} at"
+            " a time"
         )
     of_rank: list[list[list[int]]] = [[] for _ in range(ranks)]
     tokens = [0] * ranks  # with padding

@@ -215,7 +215,7 @@ DECIDED_BY: Mapping[str, str] = {
     "eval.dataset": "data.test and data.validation",
     "eval.steps": "train.evaluate_every",
     "eval.temperature": "train.evaluation_temperature",
-    "eval.n_samples_per_prompt": "train.rollouts_per_prompt",
+    "eval.n_samples_per_prompt": "train.evaluation_samples",
     "rollout.batch_size": "train.prompts_per_step",
     "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
     "rollout.max_new_tokens": "train.max_new_tokens",

@@ -10,7 +10,7 @@ passes. Everything about a run on the disk is written here, in one process; the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -318,10 +318,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             return {}
         settings = self.generate_kwargs | {
             "temperature": self.recipe.train.evaluation_temperature,
-            "n_samples_per_prompt": self.recipe.train.rollouts_per_prompt,
+            "n_samples_per_prompt": self.recipe.train.held_out_rollouts,
         }
         responses: dict[str, list[str]] = {}
-        for sample in self.samples_generator.generate_eval_samples(**settings):
+        for sample in held_out_samples(self.samples_generator, settings):
             text = self.tokenizer.decode(
                 response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
@@ -378,6 +378,25 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _require_sole_writer(self) -> None:
         if len(read_manifest(self.run_path)["attempts"]) != self._attempt:
             raise UserError(f"{self.run_path} was resumed by another process; this one has stopped")
+
+
+def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
+    """Single rollouts of all held-out prompts, of which vLLM gets all at once.
+
+    By itself OpenRLHF gives it a training step's number of prompts at a time, and waits for each time's longest
+    response.
+
+    Args:
+        generator: OpenRLHF's `SamplesGenerator`.
+        settings: of the sampling.
+    """
+    rollout = generator.args.rollout
+    of_a_step, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
+    try:
+        samples: list[Any] = generator.generate_eval_samples(**settings)
+    finally:
+        rollout.batch_size = of_a_step
+    return samples
 
 
 def policy_entropy(decided: Sequence[SupervisedGroup]) -> Metrics:
