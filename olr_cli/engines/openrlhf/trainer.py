@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from olr_cli.answers import Judge
 from olr_cli.engines.launch import load_data, make_supervisor
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
     Members,
     give_rewards,
@@ -36,7 +37,7 @@ from olr_cli.engines.openrlhf.experience import (
     with_statistics,
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
-from olr_cli.engines.openrlhf.flags import divides_by_std
+from olr_cli.engines.openrlhf.flags import divides_by_std, section
 from olr_cli.engines.openrlhf.machine import machine
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
@@ -131,6 +132,17 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for sample in rollout_samples:  # without any, OpenRLHF would ask a reward model
             sample.rewards = sample.sequences.new_zeros(1).float()
         batches: list[Any] = super().make_experience_batch(rollout_samples)
+        return batches
+
+    def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
+        """OpenRLHF's micro-batches, of samples that are dealt out so that no rank waits for another (balance.py).
+
+        A group's samples may be computed anywhere: by their `index` the advantages find them together.
+        """
+        order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
+        batches: list[Any] = super().split_rollout_samples([rollout_samples[number] for number in order])
+        for batch in batches:
+            batch.index = [order[place] for place in batch.index]
         return batches
 
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
@@ -231,6 +243,17 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
         return result
 
+    def deal(self, lengths: Sequence[int]) -> list[int]:
+        """The order in which OpenRLHF gets a step's samples, of so many tokens, so that its chunks are balanced."""
+        batches = deal(
+            lengths,
+            ranks=section(self.recipe).policy_gpus,
+            mini_batch=self.args.train.batch_size,
+            micro_batch=self.args.rollout.micro_batch_size,
+            draw=("mini-batches", self.recipe.seed, self._step),
+        )
+        return [number for batch in batches for number in batch]
+
     def read(self, samples: list[Any]) -> Said:
         """What the samples of a step, of single rollouts, say; their answers are verified then.
 
@@ -301,10 +324,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             return {}
         settings = self.generate_kwargs | {
             "temperature": self.recipe.train.evaluation_temperature,
-            "n_samples_per_prompt": self.recipe.train.rollouts_per_prompt,
+            "n_samples_per_prompt": self.recipe.train.held_out_rollouts,
         }
         responses: dict[str, list[str]] = {}
-        for sample in self.samples_generator.generate_eval_samples(**settings):
+        for sample in held_out_samples(self.samples_generator, settings):
             text = self.tokenizer.decode(
                 response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
@@ -369,6 +392,25 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _require_sole_writer(self) -> None:
         if len(read_manifest(self.run_path)["attempts"]) != self._attempt:
             raise UserError(f"{self.run_path} was resumed by another process; this one has stopped")
+
+
+def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
+    """Single rollouts of all held-out prompts, of which vLLM gets all at once.
+
+    By itself OpenRLHF gives it a training step's number of prompts at a time, and waits for each time's longest
+    response.
+
+    Args:
+        generator: OpenRLHF's `SamplesGenerator`.
+        settings: of the sampling.
+    """
+    rollout = generator.args.rollout
+    of_a_step, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
+    try:
+        samples: list[Any] = generator.generate_eval_samples(**settings)
+    finally:
+        rollout.batch_size = of_a_step
+    return samples
 
 
 def policy_entropy(decided: Sequence[SupervisedGroup]) -> Metrics:

@@ -93,6 +93,21 @@ def test_prompts_and_responses_beyond_the_models_context_are_refused():
         loop.LocalEngine(too_long, load_data(too_long))
 
 
+@pytest.mark.parametrize(("samples", "expected"), [(None, 4), (3, 3)])
+def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, tmp_path, monkeypatch):
+    plain, seen = recipe().plain(), []
+    measure = loop.held_out_accuracy
+
+    def measuring(prompts, responses_PG, *arguments):
+        seen.append({len(responses) for responses in responses_PG})
+        return measure(prompts, responses_PG, *arguments)
+
+    monkeypatch.setattr(loop, "held_out_accuracy", measuring)
+    train = {**plain["train"], "rollouts_per_prompt": 4, "evaluation_samples": samples}
+    go(tmp_path / "run", recipe(train=train, data={**plain["data"], "test": "arithmetic"}))
+    assert seen and all(own == {expected} for own in seen)
+
+
 def test_the_best_policy_on_the_validation_set_is_saved_when_it_is_reached(tmp_path):
     plain = recipe().plain()
     settings = {**plain["train"], "evaluate_every": 1, "checkpoint_every": 100, "keep_checkpoints": 1}

@@ -406,6 +406,26 @@ def test_the_manifest_tells_what_becomes_of_mini_batches_without_a_prompt_that_t
         assert any("no prompt trains" in one for one in departures) == (method == "random_selection")
 
 
+@pytest.mark.parametrize(
+    ("loss_average", "said"),
+    [
+        ("token", "one mean over a mini-batch's response tokens"),
+        ("sequence", "exactly a mean over a mini-batch"),
+    ],
+)
+def test_the_manifest_tells_how_the_loss_is_averaged_and_how_the_authors_was(loss_average, said):
+    train = {
+        "prompts_per_step": 4,
+        "mini_batch_prompts": 2,
+        "max_new_tokens": 5,
+        "loss_average": loss_average,
+    }
+    departures = made(recipe(train=train)).facts["departures"]
+    (sentence,) = [one for one in departures if said in one]
+    assert "micro-batches of 4 responses of like length" in sentence
+    assert any(one.startswith("policy/kl") for one in departures) == (loss_average == "sequence")
+
+
 def test_attention_is_the_fastest_that_there_is(monkeypatch):
     for installed in (True, False):
         monkeypatch.setattr(engine.flash_attention, "is_installed", lambda installed=installed: installed)

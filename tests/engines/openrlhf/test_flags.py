@@ -38,6 +38,11 @@ def flags_of(a_recipe, places=PLACES, attention="sdpa", done=0):
     return recipe_flags(a_recipe, places, attention, done)
 
 
+def test_the_loss_is_averaged_as_the_recipe_says():
+    assert flags_of(recipe())["actor.loss_agg_mode"] == "token-mean"
+    assert flags_of(recipe({"loss_average": "sequence"}))["actor.loss_agg_mode"] == "seq-mean-token-mean"
+
+
 def test_words_of_a_command_line():
     words = arguments(
         {
