@@ -52,6 +52,29 @@ def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: i
     return means
 
 
+def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
+    """Mean over a step's response tokens of how far vLLM's log-probability of a token is from the policy's.
+
+    It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others.
+
+    Args:
+        experiences: micro-batches, with `rollout_log_probs` (B, A) where OpenRLHF asks vLLM for them
+            (`algo.advantage.is_correction_level`).
+        log_probs: the policy's, (B, A) a micro-batch.
+
+    Returns:
+        None if vLLM was not asked, or no token was generated.
+    """
+    total = tokens = 0.0
+    for batch, policys_BA in zip(experiences, log_probs, strict=True):
+        if batch.rollout_log_probs is None:
+            return None
+        mask_BA = batch.action_mask.double()
+        total += ((batch.rollout_log_probs - policys_BA).double().abs() * mask_BA).sum().item()
+        tokens += mask_BA.sum().item()
+    return total / tokens if tokens else None
+
+
 def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) -> Members:
     """Which samples make up each complete group of a step, in the order in which vLLM finished them.
 

@@ -22,6 +22,7 @@ from typing import Any
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, Stopped
 from olr_cli.engines.openrlhf.flags import cluster_address, section, submits
+from olr_cli.engines.openrlhf.placement import keep_ranks_of_a_node_together
 from olr_cli.engines.openrlhf.set_up import environment as set_up_environment
 from olr_cli.engines.openrlhf.set_up import set_up
 from olr_cli.errors import UserError, first_line
@@ -80,6 +81,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
                 f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}; add nodes, or ask for fewer"
             )
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
+    keep_ranks_of_a_node_together(recipe)
     sys.argv = ["train_ppo_ray", *flags]
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 

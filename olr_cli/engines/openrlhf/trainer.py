@@ -32,6 +32,7 @@ from olr_cli.engines.openrlhf.experience import (
     group_members,
     response_tokens,
     rollout_groups,
+    sampler_gap,
     step_work,
     token_means,
     with_statistics,
@@ -288,6 +289,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._decided = self.supervisor.supervise(groups, self._clock.measure)
         self._timeouts = self.judge.timeouts - said.timeouts_before
         self._work = step_work(batches, self._decided, said.members)
+        self._sampler_gap = sampler_gap(batches, log_probs)
         give_rewards(batches, self._decided, said.members, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
@@ -355,6 +357,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
         if self.recipe.train.kl_weight == 0:  # without a reference OpenRLHF reports 0
             known.pop("policy/kl", None)
+        if self._sampler_gap is not None:
+            known["rollout/sampler_gap"] = self._sampler_gap
         return known | policy_entropy(self._decided)
 
     def _times(self, status: dict[str, Any]) -> Metrics:

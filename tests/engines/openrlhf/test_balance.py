@@ -1,6 +1,7 @@
 """A step is dealt out so that every rank has as much to compute, and every mini-batch its share of each length."""
 
 import random
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,7 @@ def mini_batches(dealt, sizes):
 def test_every_sample_is_computed_once_in_micro_batches_of_the_size_asked_for(step):
     lengths, sizes = step
     dealt = deal(lengths, **sizes, draw=DRAW)
-    assert sorted(sum(dealt, [])) == list(range(len(lengths)))
+    assert sorted(chain.from_iterable(dealt)) == list(range(len(lengths)))
     assert {len(batch) for batch in dealt} == {sizes["micro_batch"]}
 
 
