@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from record import ROOT, TINY, prepare, run_command
+from record import ROOT, SAMPLED, TINY, prepare, run_command
 
 
 def make_inputs(place: Path) -> None:
@@ -42,9 +42,18 @@ def _settled(text: str) -> str:
     """Manifests and metrics without the times and names of this machine."""
     text = re.sub(r"20\d\d-\d\d-\d\dT[\d:+]+", "2026-01-01T00:00:00+00:00", text)
     text = re.sub(r'"host": "[^"]*"', '"host": "laptop"', re.sub(r'"pid": \d+', '"pid": 1', text))
-    seconds = {"rollouts": 0.5, "verification": 0.02, "labels": 0.03, "update": 0.4, "store": 0.01, "step": 1.0}
+    seconds = {
+        "rollouts": 0.5,
+        "verification": 0.02,
+        "labels": 0.03,
+        "update": 0.4,
+        "store": 0.01,
+        "step": 1.0,
+    }
     times = re.compile(r'"time/(\w+)": (?!made)[\d.e-]+')
-    return text if "made-up" in text else times.sub(lambda f: f'"time/{f[1]}": {seconds.get(f[1], 0.001)}', text)
+    return (
+        text if "made-up" in text else times.sub(lambda f: f'"time/{f[1]}": {seconds.get(f[1], 0.001)}', text)
+    )
 
 
 OLR = {"name": "olr", "slope_threshold": "0.02", "warmup_epochs": 2}
@@ -52,7 +61,7 @@ CRITERIA = {"both": ["slope", "consistency"], "slope": ["slope"], "consistency":
 
 
 def made_up_runs() -> None:
-    """Runs whose rollouts are drawn, one or several seeds an arm; with `timed` steps, and one through the supervisor."""
+    """Runs whose rollouts are drawn, one or several seeds an arm; the last three through the real supervisor."""
     from histories import write_history
 
     small = {"prompts": 20, "prompts_per_step": 10, "epochs": 6}
@@ -66,11 +75,16 @@ def made_up_runs() -> None:
     write("clean", noise=None, method={"name": "grpo"})
     write("unknown", knows_truth=False, knows_noise=False)
     write("old")
-    Path("old/manifest.json").write_text(Path("old/manifest.json").read_text().replace('"answer_rules": 2', '"answer_rules": 1'))
+    manifest = Path("old/manifest.json").read_text()
+    Path("old/manifest.json").write_text(re.sub('"answer_rules": .', '"answer_rules": 1', manifest))
     for seed in (1, 2, 3):
         write(f"arms/grpo{seed}", seed, arm="grpo", method={"name": "grpo"})
         write(f"arms/olr{seed}", seed, arm="olr")
-    for name, seeds, changes in (("solo", (1, 1), {}), ("odd", (1, 2), {}), ("lengths", (1, 1), {"epochs": 4})):
+    for name, seeds, changes in (
+        ("solo", (1, 1), {}),
+        ("odd", (1, 2), {}),
+        ("lengths", (1, 1), {"epochs": 4}),
+    ):
         write(f"{name}/grpo", seeds[0], method={"name": "grpo"}, **changes)
         write(f"{name}/olr", seeds[1])
     write("two-machines/grpo", method={"name": "grpo"})
@@ -80,9 +94,16 @@ def made_up_runs() -> None:
         for name, criteria in CRITERIA.items():
             write(f"ablation/{noise}-{name}-{seed}", seed, noise=noise, method=OLR | {"criteria": criteria})
         for threshold in ("0", "0.02", "0.1"):
-            write(f"slopes/{noise}-{threshold}-{seed}", seed, noise=noise, method=OLR | {"slope_threshold": threshold})
+            write(
+                f"slopes/{noise}-{threshold}-{seed}",
+                seed,
+                noise=noise,
+                method=OLR | {"slope_threshold": threshold},
+            )
         for warmup in (1, 3):
-            write(f"warmups/{noise}-{warmup}-{seed}", seed, noise=noise, method=OLR | {"warmup_epochs": warmup})
+            write(
+                f"warmups/{noise}-{warmup}-{seed}", seed, noise=noise, method=OLR | {"warmup_epochs": warmup}
+            )
         write(f"warmups/{noise}-grpo-{seed}", seed, noise=noise, method={"name": "grpo"})
     for ratio, seed in itertools.product((0.2, 0.5, 0.8), (1, 2)):
         write(f"ratios/grpo-{ratio}-{seed}", seed, ratio=ratio, method={"name": "grpo"})
@@ -101,7 +122,12 @@ def timed(run: Path, pace: int, machine: str) -> None:
     """Give a made-up run the times of its steps, and what it ran on."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for number, line in enumerate(lines[1:], start=1):
-        parts = {"rollouts": 0.5 + 0.01 * (number % 5), "verification": 0.02, "labels": 0.001 * pace, "update": 0.4}
+        parts = {
+            "rollouts": 0.5 + 0.01 * (number % 5),
+            "verification": 0.02,
+            "labels": 0.001 * pace,
+            "update": 0.4,
+        }
         line |= {f"time/{part}": seconds for part, seconds in parts.items()}
         line |= {"time/step": sum(parts.values()) + 0.05}
     (run / "metrics.jsonl").write_text("".join(json.dumps({**line, "made-up": 1}) + "\n" for line in lines))
@@ -120,8 +146,12 @@ def paper_runs() -> None:
         paper.write_run(Path(f"methods/co-reward-{seed}"), "co_reward", 0.65, seed=seed)
     olr = OLR | {"slope_threshold": "0.05", "warmup_epochs": 5}
     arms: dict[str, dict[str, Any]] = {"grpo": {"name": "grpo"}, "ttrl": {"name": "ttrl"}, "olr": olr}
-    arms |= {f"criteria-{name}": olr | {"criteria": chosen} for name, chosen in CRITERIA.items() if name != "both"}
-    arms |= {f"slope-{threshold}": olr | {"slope_threshold": threshold} for threshold in ("0.01", "0.1", "0.3")}
+    arms |= {
+        f"criteria-{name}": olr | {"criteria": chosen} for name, chosen in CRITERIA.items() if name != "both"
+    }
+    arms |= {
+        f"slope-{threshold}": olr | {"slope_threshold": threshold} for threshold in ("0.01", "0.1", "0.3")
+    }
     arms |= {f"warmup-{warmup}": olr | {"warmup_epochs": warmup} for warmup in (3, 7)}
     noises = [("active", 0.5), ("inactive", 0.5)]
     plans = [(noise, ratio, name, "Qwen/Qwen3-4B-Base") for noise, ratio in noises for name in arms]
@@ -129,7 +159,9 @@ def paper_runs() -> None:
     plans += [(noise, 0.5, name, f"{owner}-8B{end}") for noise, _ in noises for name in ("grpo", "olr")
               for owner, end in (("Qwen/Qwen3", "-Base"), ("deepseek-ai/DeepSeek-R1-Distill-Llama", ""))]  # fmt: skip
     for (number, (noise, ratio, name, model)), seed in itertools.product(enumerate(plans), (1, 2)):
-        where = f"scored/{noise}-{name}-{seed}" if number < 2 * len(arms) else f"scored/{number}-{name}-{seed}"
+        where = (
+            f"scored/{noise}-{name}-{seed}" if number < 2 * len(arms) else f"scored/{number}-{name}-{seed}"
+        )
         run = paper.write_run(Path(where), arms[name], 0.5, noise=noise, ratio=ratio, seed=seed)
         recipe = (run / "recipe.yaml").read_text()
         (run / "recipe.yaml").write_text(recipe.replace("builtin:addition-easier", model))
@@ -143,7 +175,7 @@ def real_runs() -> None:
     tiny += " data.limit=16 data.validation=arithmetic train.checkpoint_every=2 method.warmup_epochs=1"
     for command in (
         f"train laptop/quickstart --run-dir real {' '.join(f'--set {setting}' for setting in tiny.split())}",
-        "rollouts builtin:addition-easier arithmetic --limit 12 --samples 4 --visits 3 --prompts-per-step 6 --run-dir sampled",
+        f"rollouts builtin:addition-easier arithmetic {SAMPLED} --run-dir sampled",
         f"evaluate builtin:addition-easier {TINY.replace('6', '20', 1)} --out evaluated",
         "inject-noise --type active --ratio 0.5 --sample 12 --out noisy.parquet",
     ):
@@ -154,8 +186,9 @@ def real_runs() -> None:
 
 
 def evaluations() -> None:
-    """Evaluations by a backend without a model: of the paper's nine, half done, and with grades that are not today's."""
+    """Evaluations by a backend without a model: of the paper's nine; half done; with grades that are not today's."""
     import polars as pl
+    import pyarrow.parquet as pq
     from paper_runs import NINE
     from sums import Backend, run, write_sums
 
@@ -164,21 +197,25 @@ def evaluations() -> None:
 
     class Model(Backend):
         def _answer(self, question: str, seed: int) -> Any:
-            return Output(f"So \\boxed{{{'A' if 'A) ' in question else 7 + (seed % 3 == 0)}}}", 5 + seed % 7, seed % 11 == 0)
+            answer = "A" if "A) " in question else 7 + (seed % 3 == 0)
+            return Output(f"So \\boxed{{{answer}}}", 5 + seed % 7, seed % 11 == 0)
 
-    rows = [
-        {"data_source": name, "prompt": [{"role": "user", "content": f"{number}? A) 7 B) 8" if place > 5 else f"{number}?"}],
-         "reward_model": {"ground_truth": "AB"[number % 2] if place > 5 else "7"}, "extra_info": {"index": str(number)}}
-        for place, name in enumerate(NINE) for number in range(4)
-    ]  # fmt: skip
-    write_rows("nine.jsonl", rows)
     nine = [find_benchmark(name) for name in NINE]
+    rows = [
+        {
+            "data_source": each.name,
+            "prompt": [{"role": "user", "content": f"{number}?" + " A) 7 B) 8" * (each.grader == "choice")}],
+            "reward_model": {"ground_truth": "AB"[number % 2] if each.grader == "choice" else "7"},
+            "extra_info": {"index": str(number)},
+        }
+        for each in nine
+        for number in range(4)
+    ]
+    write_rows("nine.jsonl", rows)
     asked = {"data": Path("nine.jsonl"), "limit": 4, "samples": 4}
     run(Path("model"), nine, Model(), model="Qwen/Qwen3-4B-Base", **asked)
     run(Path("regraded"), nine[:4], Model(), model="Qwen/Qwen3-8B-Base", **asked)
     for file in Path("regraded/generations").glob("*.parquet"):
-        import pyarrow.parquet as pq
-
         table = pq.read_table(file)
         flipped = pl.DataFrame(table).with_columns(~pl.col("is_correct")).to_arrow().cast(table.schema)
         pq.write_table(flipped.replace_schema_metadata(table.schema.metadata), file)
@@ -190,7 +227,8 @@ def evaluations() -> None:
     options = [{"question": f"{n}?", "options": ["7", "8", "9"], "answer": "ABC"[n % 3]} for n in range(4)]
     write_rows("choice.jsonl", options)
     fields = {"problem": "question", "answer": "answer", "choices": "options", "shuffle": True}
-    benchmark("choice.yaml", name="choice", grader="choice", prompt="{problem} {choices}", fields=fields, data="choice.jsonl")
+    keys = {"grader": "choice", "prompt": "{problem} {choices}", "fields": fields, "data": "choice.jsonl"}
+    benchmark("choice.yaml", name="choice", **keys)
 
 
 def benchmark(file: str, **keys: Any) -> None:
@@ -211,41 +249,55 @@ def tables() -> None:
     from audit_tables import many
 
     shutil.copy(ROOT / "tests" / "fixtures" / "dapo_sample.parquet", "dapo.parquet")
-    wrong = {3, 8, 11}
-    log = [{**row, "question": f"What is {row['prompt_id']}?", "is_correct": "7" in row["response"]} for row in many(30, wrong=wrong)]
-    write_rows("log.jsonl", log)
-    prompts = [{"question": f"What is p{n}?", "answer": "8" if n in wrong else "7", "extra_info": {"index": f"p{n}"}} for n in range(30)]
-    write_rows("prompts.jsonl", prompts)
-    write_rows("trusted.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(0, 30, 2)] + [{"prompt_id": "p3", "true_answer": "7"}])
+    numbers, wrong = range(30), {3, 8, 11}
+    log = [{**row, "question": f"What is {row['prompt_id']}?"} for row in many(len(numbers), wrong=wrong)]
+    write_rows("log.jsonl", [row | {"is_correct": "7" in row["response"]} for row in log])
+    write_rows("prompts.jsonl", [question(n, "8" if n in wrong else "7") for n in numbers])
+    write_rows(
+        "trusted.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in numbers if n % 2 or n == 8]
+    )
     write_rows("few.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in (3, 4, 99)])
-    write_rows("bare.jsonl", [{"prompt_id": row["prompt_id"], "visit": row["visit"], "answer": row["response"][7:-1]} for row in log])
-    labels = pl.read_parquet("made/labels/*.parquet").select("prompt_id", "visit", "given_label", "true_answer", "noise_type")
+    answers = [{"prompt_id": r["prompt_id"], "visit": r["visit"], "answer": r["response"][7:-1]} for r in log]
+    write_rows("bare.jsonl", answers)
+    labels = pl.read_parquet("made/labels/*.parquet")
+    labels = labels.select("prompt_id", "visit", "given_label", "true_answer", "noise_type")
     rollouts = pl.read_parquet("made/rollouts/*.parquet").drop("answer", "answer_class", "reward")
     made = rollouts.join(labels, on=["prompt_id", "visit"], maintain_order="left")
     made.write_parquet("table.parquet")
     made.select("prompt_id", "visit", "response", "given_label").write_ndjson("table.jsonl")
-    pl.read_parquet("rephrased/rollouts/*.parquet").select("prompt_id", "visit", "view", "response").write_parquet("views.parquet")
+    views = pl.read_parquet("rephrased/rollouts/*.parquet")
+    views.select("prompt_id", "visit", "view", "response").write_parquet("views.parquet")
+
+
+def question(number: int, answer: str) -> dict[str, Any]:
+    """A row of a data set that `log.jsonl` could have been made on."""
+    return {"question": f"What is p{number}?", "answer": answer, "extra_info": {"index": f"p{number}"}}
 
 
 def damaged_files() -> None:
     """In bad/: whatever a command should refuse."""
     shutil.copytree("one", "bad/torn")
-    for name in ("foreign", "newer-shard", "no-labels", "metrics", "gap", "no-manifest", "not-json", "newer", "cut-recipe", "wrong-recipe"):
-        shutil.copytree("bad/torn", f"bad/{name}")
+    others = "foreign newer-shard no-labels metrics gap no-manifest not-json newer cut-recipe wrong-recipe"
+    for name in others.split():
+        shutil.copytree("one", f"bad/{name}")
     shard = "labels/step-000003.parquet"
     Path("bad/torn", shard).write_bytes(Path("one", shard).read_bytes()[:900])
     shutil.copy(Path("one/rollouts/step-000003.parquet"), Path("bad/foreign", shard))
-    newer = Path("one", shard).read_bytes().replace(b"olr.schema_version\x18\x011", b"olr.schema_version\x18\x019")
+    newer = (
+        Path("one", shard)
+        .read_bytes()
+        .replace(b"olr.schema_version\x18\x011", b"olr.schema_version\x18\x019")
+    )
     Path("bad/newer-shard", shard).write_bytes(newer)
     shutil.rmtree("bad/no-labels/labels")
     Path("bad/gap", shard).unlink()
-    Path("bad/metrics/metrics.jsonl").write_text('{"step": 0, "epoch": 0}\n{"step": \n{"step": 2, "epoch": 1}\n')
+    Path("bad/metrics/metrics.jsonl").write_text(
+        '{"step": 0, "epoch": 0}\n{"step": \n{"step": 2, "epoch": 1}\n'
+    )
     Path("bad/no-manifest/manifest.json").unlink()
     Path("bad/not-json/manifest.json").write_text('{"schema')
     Path("bad/newer/manifest.json").write_text('{"schema_version": 99}')
-    shutil.copy("real/recipe.yaml", "bad/cut-recipe/recipe.yaml")
-    cut = Path("real/recipe.yaml").read_text()[:200]
-    Path("bad/cut-recipe/recipe.yaml").write_text(cut)
+    Path("bad/cut-recipe/recipe.yaml").write_text(Path("real/recipe.yaml").read_text()[:200])
     Path("bad/wrong-recipe/recipe.yaml").write_text("name: one\ntrain: {epoch: 3}\n")
     Path("bad/recipe.yaml").write_text("name: mine\nmethod: {name: orl}\ntrian: {epochs: 0}\n")
     Path("bad/empty").mkdir()
@@ -256,7 +308,7 @@ def damaged_files() -> None:
         "labels": [row, row | {"given_label": "8"}], "noise": [row | {"noise_type": "loud"}],
         "view": [row | {"view": "upside down"}], "ids": [row, row | {"prompt_id": None}],
         "kinds": [row, row | {"response": {"text": "7"}}], "stats": [row | {"tokens": 1.5}],
-        "other-labels": [{"question": f"What is p{n}?", "answer": "5", "extra_info": {"index": f"p{n}"}} for n in range(30)],
+        "other-labels": [question(n, "5") for n in range(30)],
         "twice": [{"prompt_id": "p1", "true_answer": answer} for answer in "78"],
         "no-truth": [{"prompt_id": "p1", "true_answer": None}],
     }  # fmt: skip
@@ -275,7 +327,9 @@ def damaged_files() -> None:
     }.items():  # fmt: skip
         benchmark(f"bad/{name}.yaml", **(right | keys))
     benchmark("bad/tag.yaml", name="mine", source={"web": "here"})
-    shutil.copytree("model", "bad/evaluation", ignore=shutil.ignore_patterns("evaluation.json", "scores.json"))
+    shutil.copytree(
+        "model", "bad/evaluation", ignore=shutil.ignore_patterns("evaluation.json", "scores.json")
+    )
     shutil.copytree("model", "bad/record")
     Path("bad/record/evaluation.json").write_text('{"schema_version": 1, "name": 3}')
     for name in ("scores", "no-scores", "begun", "torn-evaluation", "missing"):
@@ -289,4 +343,3 @@ def damaged_files() -> None:
 
     table = pq.read_table("model/generations/amc.parquet")
     pq.write_table(table.slice(3), "bad/missing/generations/amc.parquet")
-
