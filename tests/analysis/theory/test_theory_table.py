@@ -13,6 +13,7 @@ from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.tables import printing
 from olr_cli.analysis.theory import figure
 from olr_cli.analysis.theory.critical import crossing
+from olr_cli.analysis.theory.histories import gap_titles
 from olr_cli.analysis.theory.subjects import MOST_EPOCHS, subjects
 from olr_cli.analysis.theory.table import NOTHING, theory_table
 from olr_cli.analysis.theory.values import Measured, held_out_change
@@ -133,6 +134,14 @@ def test_the_figure_has_all_it_draws_in_its_data(arms, tmp_path):
     }
     assert data.filter(metric="log_ratio", arm=arms[0].name)["at"].to_list() == ["1", "2", "3", "4", "5"]
     assert [axes.get_title("left")[:3] for axes in chart.figure.axes] == ["(a)", "(b)", "(c)", "(d)"]
+
+
+def test_bins_stand_in_their_order_in_the_figures_csv(folder):
+    (chart,) = figure.charts(group(find_runs([folder / "olr-0.2-1"])))
+    for metric in ("selection_error", "selection_bound"):
+        bins = chart.data.filter(metric=metric)["at"].to_list()
+        assert len(bins) > 2
+        assert bins == sorted(bins, key=gap_titles().index)
 
 
 def test_the_figure_needs_three_epochs(tmp_path):
