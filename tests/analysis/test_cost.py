@@ -9,10 +9,10 @@ import pytest
 from histories import write_history
 from rich.console import Console
 
+from olr_cli import tables
 from olr_cli.analysis import cost
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.cost import STEP, TOGETHER, Spread, costs, percent, unit_of
-from olr_cli.analysis.tables import cost_text, printing
 from olr_cli.analysis.tables.cost_table import cost_table
 from olr_cli.errors import UserError
 
@@ -62,7 +62,7 @@ def table_of(*places, **how):
 
 def shown(table, width=80):
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(printing.terminal(table))
+    console.print(tables.terminal(table.table()))
     return console.export_text()
 
 
@@ -99,7 +99,7 @@ def test_runs_from_before_verification_was_measured_show_it_together_with_the_la
     assert found.spread(TOGETHER).median == pytest.approx(0.03)
     table = table_of(old, new)
     assert "Runs of olr are from before verification and label update were measured apart." in table.notes
-    assert "verification and label update" in cost_text.markdown(table)
+    assert "verification and label update" in tables.markdown(table.table())
     assert table.rows[0].phases == ()
 
 
@@ -141,14 +141,16 @@ def test_the_sums_over_a_run_are_the_papers_phases_and_need_finished_runs(tmp_pa
 
 
 def test_the_papers_times_stand_beside_on_request_as_printed(arms):
-    assert "3.8" not in shown(table_of(arms)) + cost_text.comma_separated(table_of(arms))
+    assert "3.8" not in shown(table_of(arms)) + tables.comma_separated((table_of(arms)).table())
     table = table_of(arms, with_published=True)
     (line,) = (line for line in shown(table).splitlines() if line.startswith("paper"))
     assert line.split() == ["paper", "~3.8", "h", "negligible", "~3.8", "h"]
-    assert "| *paper* |  | *~3.8 h* | *negligible* | *~3.8 h* |" in cost_text.markdown(table)
-    assert r"\emph{\textasciitilde{}3.8 h}" in cost_text.latex(table)
+    assert "| *paper* |  | *~3.8 h* | *negligible* | *~3.8 h* |" in tables.markdown(table.table())
+    assert r"\quad \emph{paper} &  & \textasciitilde{}3.8 h" in tables.latex(table.table())
     lines = [
-        line for line in csv.DictReader(io.StringIO(cost_text.comma_separated(table))) if line["published"]
+        line
+        for line in csv.DictReader(io.StringIO(tables.comma_separated(table.table())))
+        if line["published"]
     ]
     assert [(line["part"], line["published"]) for line in lines] == [
         ("RLVR training", "~3.8 h"),
@@ -168,7 +170,7 @@ def test_the_terminal_table_fits_80_columns(tmp_path, arms):
 
 
 def test_markdown_has_quartiles_and_intervals(arms):
-    text = cost_text.markdown(table_of(arms))
+    text = tables.markdown((table_of(arms)).table())
     assert "| grpo | 8 | 500 [500, 2,750] | 20.0 [20.0, 25.0] |" in text
     assert "label update to GRPO, ms [95 %]" in text
     (olr,) = (line for line in text.splitlines() if line.startswith("| olr | 8 |"))
@@ -176,7 +178,7 @@ def test_markdown_has_quartiles_and_intervals(arms):
 
 
 def test_latex_has_two_tabulars_with_as_many_cells_as_heads(arms):
-    text = cost_text.latex(table_of(arms, with_published=True))
+    text = tables.latex((table_of(arms, with_published=True)).table())
     assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 2
     assert text.count("{") == text.count("}")
     for tabular in text.split("\n\n"):
@@ -184,7 +186,7 @@ def test_latex_has_two_tabulars_with_as_many_cells_as_heads(arms):
 
 
 def test_csv_has_a_line_an_arm_and_part_in_seconds(arms):
-    lines = list(csv.DictReader(io.StringIO(cost_text.comma_separated(table_of(arms)))))
+    lines = list(csv.DictReader(io.StringIO(tables.comma_separated((table_of(arms)).table()))))
     assert len(lines) == 2 * 7
     (line,) = (line for line in lines if (line["arm"], line["part"]) == ("olr", "labels"))
     assert (line["steps"], float(line["median"])) == ("8", pytest.approx(0.023))
