@@ -10,16 +10,12 @@ from typing import Any
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.cost import STEP, TOGETHER, Cost, costs, spreads
 from olr_cli.analysis.tables.arms_table import Difference, difference
+from olr_cli.analysis.tables.cost_text import REST, to_table
 from olr_cli.analysis.varied import grpo_beside
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.supervision import compose
-
-REST = ("weights", "store", "other")
-"""Parts that the printed table shows as one."""
-
-PHASES = ("RLVR training", "OLR update", "Total")
-"""The rows of the paper's table; the OLR update is our label update."""
+from olr_cli.tables import Table
 
 
 @dataclass(frozen=True)
@@ -85,6 +81,10 @@ class CostTable:
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         return {"rows": list(self.lines()), "notes": list(self.notes)}
+
+    def table(self) -> Table:
+        """As it is printed."""
+        return to_table(self)
 
 
 def _flat(name: str, change: Difference | None) -> dict[str, Any]:
