@@ -18,10 +18,8 @@ from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch import Tensor
 
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.openrlhf.reshard import OPENRLHF_PART
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward, ResponsePlaces
-
-OPENRLHF_PART = "openrlhf"
-"""Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
