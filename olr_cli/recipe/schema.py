@@ -325,9 +325,20 @@ UNDECIDING = frozenset(
         "engine.ray_address",
         "engine.vllm_memory",
         "engine.micro_batch_samples",
+        # Hardware, and how OpenRLHF's models share it.
+        "engine.nodes",
+        "engine.gpus_per_node",
+        "engine.vllm_engines",
+        "engine.tensor_parallel",
+        "engine.colocate",
+        "engine.sleep",
     }
 )
-"""Keys, or sections of keys, that cannot change what a run computes but for rounding; a resume may change them."""
+"""Keys, or sections of keys, that do not decide what is trained; a resume may change them.
+
+They change rounding at most, and on OpenRLHF, where sampling does not repeat either, which samples of a step meet in a
+mini-batch.
+"""
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

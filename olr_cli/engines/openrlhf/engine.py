@@ -36,11 +36,12 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
+from olr_cli.engines.openrlhf.reshard import require_reshardable, saved_parts
 from olr_cli.engines.run import DataSets, EngineFailed, Run
 from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
 from olr_cli.errors import NotHere, UserError, noting
 from olr_cli.files import writing
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import versions
@@ -196,6 +197,7 @@ class OpenRlhfEngine:
         steps = run.recipe.train.epochs * per_epoch
         begun = epoch_so_far(run.path, run.done, per_epoch)
         watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
+        self._tell_of_other_gpus(run)
         run.progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
         tail = MetricsTail(run.path)
@@ -219,14 +221,42 @@ class OpenRlhfEngine:
         self._conclude(files, stop, how)
         return {"steps": steps, "policy": str(checkpoint_path(run.path, steps))}
 
+    def _other_parts(self, run: Path, done: int) -> int | None:
+        """How many GPUs the checkpoint to go on from was saved on, if not on as many as there are now.
+
+        Raises:
+            UserError: it cannot be loaded on these.
+        """
+        if not done:
+            return None
+        checkpoint, gpus = checkpoint_path(run, done), self._engine.policy_gpus
+        parts = saved_parts(checkpoint)
+        if parts == gpus:
+            return None
+        divided = flatten(self._engine.flags).get("ds.tensor_parallel_size") or 1
+        require_reshardable(checkpoint, gpus, divided)
+        return parts
+
+    def _tell_of_other_gpus(self, run: Run) -> None:
+        parts = self._other_parts(run.path, run.done)
+        if parts is not None:
+            run.progress.say(
+                f"The checkpoint is from {parts} GPU{'s' * (parts != 1)} and the policy has"
+                f" {self._engine.policy_gpus} now: DeepSpeed's universal checkpoint carries the optimiser's state over,"
+                " which takes a while, and as much disk as two checkpoints until the first step."
+            )
+
     def _flags(self, run: Path, done: int) -> list[str]:
         recipe, files = self._recipe, JobFiles(run)
+        is_universal = self._other_parts(run, done) is not None
+        checkpoint = files.universal if is_universal else checkpoint_path(run, done)
         wanted = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
         places = Places(
             model=self._model.path,
             prompts=files.prompts.absolute(),
             held_out=files.held_out.absolute() if self._data.held_out else None,
-            checkpoint=checkpoint_path(run, done).absolute() if done else None,
+            checkpoint=checkpoint.absolute() if done else None,
+            is_universal=is_universal,
             scratch=files.scratch.absolute(),
             max_tokens=min(wanted, self._model.context_length or wanted),
         )

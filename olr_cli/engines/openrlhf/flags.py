@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
+from olr_cli.engines.openrlhf.reshard import OPENRLHF_PART, UNIVERSAL
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
@@ -37,7 +38,8 @@ class Places:
         model: folder or hub id of the starting policy.
         prompts: Parquet of the training prompts.
         held_out: Parquet of the held-out prompts, if there are any.
-        checkpoint: of ours, to go on from.
+        checkpoint: of ours, to go on from, or what stands in for it.
+        is_universal: the checkpoint is DeepSpeed's universal one (reshard.py).
         scratch: a folder for what OpenRLHF insists on writing.
         max_tokens: prompt and response together.
     """
@@ -48,6 +50,7 @@ class Places:
     checkpoint: Path | None
     scratch: Path
     max_tokens: int
+    is_universal: bool = False
 
 
 def section(recipe: Recipe) -> OpenRlhfEngine:
@@ -185,8 +188,9 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "vllm.enable_prefix_caching": True,  # a group's rollouts share their prompt
         # With nccl, colocated weights go over CUDA's shared memory.
         "vllm.sync_backend": "nccl" if on_gpu else "gloo",
-        "ckpt.path": None if places.checkpoint is None else places.checkpoint / "openrlhf",
+        "ckpt.path": None if places.checkpoint is None else places.checkpoint / OPENRLHF_PART,
         "ckpt.load_enable": places.checkpoint is not None,
+        UNIVERSAL: places.is_universal,
         "ckpt.output_dir": places.scratch,
         "ckpt.best_metric_key": "none",
     }
@@ -286,6 +290,7 @@ REFUSED: Mapping[str, str] = {
     "ckpt.load_enable": _ROLE,
     "ckpt.disable_ds": _ROLE,
     "ckpt.best_metric_key": _ROLE,
+    UNIVERSAL: "it follows from the number of GPUs that a checkpoint was saved on",
     "vllm.sync_backend": "it follows from engine.device",
 }
 """Flags that cannot be set, and why."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import signal
 import sys
 import threading
@@ -23,11 +24,13 @@ from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, Stopped
 from olr_cli.engines.openrlhf.flags import cluster_address, section, submits
 from olr_cli.engines.openrlhf.placement import keep_ranks_of_a_node_together
+from olr_cli.engines.openrlhf.reshard import UNIVERSAL, put_together
 from olr_cli.engines.openrlhf.set_up import environment as set_up_environment
 from olr_cli.engines.openrlhf.set_up import set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
 from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
 
 _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
@@ -47,6 +50,7 @@ def run(run_path: Path, flags: list[str]) -> Outcome:
         outcome = _outcome_of(error)
         if outcome.kind in ("worker", "bug"):
             traceback.print_exc()
+    shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
         JobFiles(run_path).write_outcome(outcome)
     except UserError as error:  # the disk is full: at least the log tells
@@ -58,6 +62,9 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     environment = _environment(recipe)
     os.environ.update(environment)
     set_up()
+    if f"--{UNIVERSAL}" in flags:
+        newest = checkpoint_path(run_path, max(checkpoint_steps(run_path)))
+        put_together(newest, JobFiles(run_path).universal)
     import ray
 
     runtime = {

@@ -20,10 +20,8 @@ from torch.utils.data import DataLoader
 
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
+from olr_cli.engines.openrlhf.reshard import OPENRLHF_PART
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward, ResponsePlaces
-
-OPENRLHF_PART = "openrlhf"
-"""Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""

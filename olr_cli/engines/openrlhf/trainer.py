@@ -10,6 +10,7 @@ passes. Everything about a run on the disk is written here, in one process; the 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -233,6 +234,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     def fit(self, global_step: int = 0) -> None:
         """Train from the last checkpoint to the end."""
+        shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
         if self._done == 0:
             self._record(0, self.measure_held_out())
