@@ -122,7 +122,7 @@ BROKEN = [
     ("nvidia-smi", NO_PROGRAM, "its GPUs", "needs 8 GPUs"),
     ("nvidia-smi", (0, GPU_LINE.replace("580.65.06", "550.54.14") * 8, ""), "CUDA driver", "580 or newer"),
     ("nvidia-smi", (0, GPU_LINE.replace("9.0", "7.0") * 8, ""), "GPUs", "no kernels"),
-    ("nvidia-smi", (0, GPU_LINE.replace("81559", "40960") * 8, ""), "GPU, update", "micro_batch_samples"),
+    ("nvidia-smi", (0, GPU_LINE.replace("81559", "24576") * 8, ""), "GPU, update", "micro_batch_samples"),
     ("torch", (1, "", "ImportError: libcudart.so.13: no such file"), "torch starts", "libcudart.so.13"),
     ("torch", (-11, "", ""), "torch starts", "exit status -11"),
     ("torch", (0, json.dumps(TORCH | {"cuda": None, "gpus": 0, "kinds": []}), ""), "GPUs", "build for CPUs"),
