@@ -4,58 +4,13 @@ The engine, its sleep (runtime/zero/offload_states.py) and its checkpoints are D
 one rank, whose GPU memory and host memory are one.
 """
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
-from openrlhf.utils.config import hierarchize
-from openrlhf.utils.deepspeed import DeepspeedStrategy
+from one_rank import policy
 
-from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
-from olr_cli.engines.openrlhf.policy import PolicyActor
-from olr_cli.recipe.validation import validate
-
-PATH = str(policy_path("addition-easier"))
 SLEEPS = pytest.mark.parametrize("zero_stage", [1, 2, 3])
-
-
-@pytest.fixture(autouse=True)
-def variables(monkeypatch):
-    """Leave the variables of a rank as they were."""
-    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-
-
-def policy(zero_stage, folder, checkpoint=None, **flags):
-    """The policy actor of a recipe for one GPU, with DeepSpeed's engine, but no vLLM to train for."""
-    recipe = validate(
-        {
-            "train": {"learning_rate": 1e-2, "prompts_per_step": 1, "rollouts_per_prompt": 2},
-            "engine": {
-                "name": "openrlhf",
-                "zero_stage": zero_stage,
-                "micro_batch_samples": 1,
-                "gradient_checkpointing": False,
-                "flags": flags,
-            },
-        },
-        "test",
-    )
-    words = recipe_flags(recipe, Places(PATH, "p", None, checkpoint, folder, 64), "sdpa", 0)
-    args = hierarchize(openrlhf_parser().parse_args(arguments(words | {"vllm.sync_backend": "gloo"})))
-    args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as the command line goes on
-    args.ckpt.path = args.ckpt.path or str(folder)
-    strategy = DeepspeedStrategy(
-        micro_train_batch_size=args.train.micro_batch_size,
-        train_batch_size=args.train.batch_size,
-        zero_stage=args.ds.zero_stage,
-        args=args,
-    )
-    actor = PolicyActor(world_size=1, rank=0, master_addr="127.0.0.1", master_port=None)
-    actor.init_model_from_pretrained(strategy, PATH, max_steps=10)
-    return actor
 
 
 def train(actor, number):

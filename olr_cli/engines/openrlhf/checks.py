@@ -50,6 +50,27 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
         )
 
 
+def check_gradients(recipe: Recipe) -> None:
+    """Make sure that gradients are added up in the precision that the recipe asks for.
+
+    DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
+    (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it), and with
+    ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` to sleep with.
+
+    Raises:
+        UserError: float32 without ZeRO 3, or another precision.
+    """
+    engine = section(recipe)
+    precision = flatten(engine.flags).get("ds.grad_accum_dtype")
+    if precision not in (None, "bf16", "fp32"):
+        raise UserError(f"engine.flags: ds.grad_accum_dtype is {precision!r}; choose bf16 or fp32")
+    if precision == "fp32" and engine.zero_stage != 3:
+        raise UserError(
+            "engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone: with ZeRO 2 DeepSpeed adds gradients up in"
+            " bfloat16 all the same, and with ZeRO 1 it cannot sleep; set engine.zero_stage to 3, or remove the flag"
+        )
+
+
 def gpus_needed(engine: OpenRlhfEngine, kl_weight: float) -> int:
     """GPUs that all models together take."""
     if engine.colocate:

@@ -17,7 +17,7 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
+from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
 from olr_cli.engines.openrlhf.files import JobFiles, held_out_label, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.flags import (
     Places,
@@ -76,6 +76,7 @@ class OpenRlhfEngine:
         self._parser = openrlhf_parser()
         check_flags(recipe, self._parser)
         check_batches(recipe, len(data.train.prompts))
+        check_gradients(recipe)
         check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         if self._engine.device == "cpu":
             from olr_cli.engines.openrlhf.cpu import require_versions

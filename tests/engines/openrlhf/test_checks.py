@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
+from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
 from olr_cli.errors import UserError
 from olr_cli.recipe.validation import validate
 
@@ -167,6 +167,22 @@ def test_samples_are_counted_in_both_views_of_each_prompt():
 def test_where_no_micro_batch_divides_the_mini_batch_must_change():
     said = refusal(check_batches, batches(mini=1, rollouts=3, micro=1, gpus_per_node=2), 40)
     assert said.endswith("choose train.mini_batch_prompts so that the samples are a multiple of 2")
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_float32_gradients_are_refused_where_deepspeed_ignores_them_or_cannot_sleep(zero_stage):
+    for flags in ({"ds.grad_accum_dtype": "fp32"}, {"ds": {"grad_accum_dtype": "fp32"}}):
+        said = refusal(check_gradients, recipe(zero_stage=zero_stage, flags=flags))
+        assert said.startswith("engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone")
+        assert said.endswith("set engine.zero_stage to 3, or remove the flag")
+        check_gradients(recipe(zero_stage=3, flags=flags))
+
+
+def test_gradients_are_bfloat16_or_float32():
+    for precision in (None, "bf16"):
+        check_gradients(recipe(flags={"ds.grad_accum_dtype": precision}))
+    said = refusal(check_gradients, recipe(zero_stage=3, flags={"ds.grad_accum_dtype": "double"}))
+    assert said == "engine.flags: ds.grad_accum_dtype is 'double'; choose bf16 or fp32"
 
 
 @pytest.mark.parametrize(
