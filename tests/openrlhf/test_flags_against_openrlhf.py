@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import openrlhf.utils
 import pytest
 import ray
+from typer.testing import CliRunner
 
+from olr_cli.cli import app
 from olr_cli.engines.openrlhf.flags import (
     DECIDED_BY,
     REFUSED,
@@ -106,7 +108,7 @@ KINDS = {
     ),
     "confidence penalty": Kind(method={"name": "confidence_penalty", "penalty_weight": 0.003}),
     "two views": Kind(method={"name": "co_reward", "smoothing": 0.1}),
-    "dynamic batches": Kind({"flags": {"train.dynamic_batch_enable": True}}, attention="flash_attention_2"),
+    "packed samples": Kind({"flags": {"ds.packing_samples": True}}, attention="flash_attention_2"),
 }
 
 
@@ -362,6 +364,21 @@ def test_a_value_that_openrlhf_refuses_is_told_in_its_words(flags, said):
         check_arguments(kind.words, openrlhf_parser())
     assert str(refused.value).startswith(f"OpenRLHF refuses its flags: {said}")
     assert str(refused.value).endswith("; mend engine.flags")
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("ds.packing_samples", "ds.packing_samples needs flash-attn, and attention is sdpa here"),
+        ("train.dynamic_batch_enable", "train.dynamic_batch_enable cannot be set"),
+    ],
+)
+def test_a_dry_run_refuses_flags_that_cannot_work(flag, said):
+    result = CliRunner().invoke(
+        app, ["train", "laptop/openrlhf", "--dry-run", "--set", f"engine.flags.{flag}=true"]
+    )
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr and len(result.stderr.splitlines()) == 1
 
 
 def test_another_openrlhf_without_the_parser_is_told(monkeypatch, tmp_path):

@@ -19,7 +19,7 @@ from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
+from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
 from olr_cli.engines.openrlhf.files import JobFiles, held_out_label, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.flags import (
     Places,
@@ -94,6 +94,7 @@ class OpenRlhfEngine:
         with noting(lacking):
             require_log_packages(recipe)
         check_batches(recipe, len(data.train.prompts))
+        check_gradients(recipe)
         with noting(lacking):
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         self._attention: str = self._engine.attention

@@ -256,11 +256,18 @@ _GROUPS = "the supervisor needs every rollout of every prompt of a step"
 _ROLE = "olr itself reads the prompts, makes the rewards and writes the checkpoints"
 _LOGS = "olr logs; see the recipe's section logging"
 _REWARDS = "what trains would no longer be the reward that olr records"
+_ORDER = (
+    "OpenRLHF then cuts a step into mini-batches in the order in which its responses ended, short ones first, and not"
+    " at random"
+)
 REFUSED: Mapping[str, str] = {
     "train.async_enable": _GROUPS,
     "train.partial_rollout_enable": _GROUPS,
     "algo.dynamic_filtering_enable": _GROUPS,
     "rollout.vllm_generate_batch_size": _GROUPS,
+    "train.dynamic_batch_enable": _ORDER,
+    "ds.ring_attn_size": _ORDER,
+    "ds.tensor_parallel_size": _ORDER,
     "train.agent_func_path": _ROLE,
     "reward.remote_url": _ROLE,
     "reward.model_name_or_path": _ROLE,
@@ -337,22 +344,17 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
             )
 
 
-_NEED_FLASH_ATTENTION = ("ds.packing_samples", "train.dynamic_batch_enable", "ds.ring_attn_size")
-
-
 def check_attention(recipe: Recipe, attention: str) -> None:
-    """Make sure that no flag needs flash-attn where attention is another's.
+    """Make sure that samples are packed only where attention keeps those of one row apart.
 
     Raises:
-        UserError: one does.
+        UserError: they would be packed for torch's sdpa.
     """
-    flags = flatten(section(recipe).flags)
-    for name in _NEED_FLASH_ATTENTION:
-        if flags.get(name) not in (None, False, 1) and attention != "flash_attention_2":
-            raise NotHere(
-                f"engine.flags: {name} needs flash-attn, and attention is {attention} here; remove it, or install"
-                " flash-attn (docs/openrlhf-install.md)"
-            )
+    if flatten(section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
+        raise NotHere(
+            "engine.flags: ds.packing_samples needs flash-attn, and attention is sdpa here; remove it, or install"
+            " flash-attn (docs/openrlhf-install.md)"
+        )
 
 
 def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,8 @@ A checkpoint is also a model in Hugging Face layout.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,29 +195,40 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     def save_checkpoint_to(self, folder: str, step: int) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
         self.strategy.save_model(self.actor, self.tokenizer, folder)
-        _drop_offload_buffers(self.actor.model)
-        self.strategy.save_ckpt(
-            self.actor.model,
-            str(Path(folder, OPENRLHF_PART, "_actor")),
-            f"global_step{step}",
-            client_state={"global_step": step},
-        )
+        with _without_offload_buffers(self.actor.model):
+            self.strategy.save_ckpt(
+                self.actor.model,
+                str(Path(folder, OPENRLHF_PART, "_actor")),
+                f"global_step{step}",
+                client_state={"global_step": step},
+            )
         torch_dist_barrier_and_cuda_sync()
 
     def save_model(self) -> None:
         """Nothing: the last checkpoint is the model."""
 
 
-def _drop_offload_buffers(engine: Any) -> None:
-    """Leave the buffers of sleeping states out of a checkpoint.
+@contextmanager
+def _without_offload_buffers(engine: Any) -> Iterator[None]:
+    """Leave the host buffers of sleeping states out of what is saved meanwhile.
 
-    With ZeRO 3 DeepSpeed keeps them among the optimiser's states. Loaded again they would lie on the GPU, and the
-    states that sleep in them too.
+    With ZeRO 3 DeepSpeed keeps them among the optimizer's states (`exp_avg_offload_buffer`, …), and reads them when it
+    wakes up (runtime/zero/offload_states.py). In a checkpoint they would double Adam's moments, and a resume would load
+    them onto the GPU. ZeRO 1 and 2 keep none there.
+
+    Args:
+        engine: DeepSpeed's, asleep or awake.
     """
     states = getattr(getattr(engine.optimizer, "optimizer", None), "state", {})
-    for state in states.values():
-        for name in [name for name in state if name.endswith("_offload_buffer")]:
-            del state[name]
+    taken = {
+        parameter: {name: state.pop(name) for name in [*state] if name.endswith("_offload_buffer")}
+        for parameter, state in states.items()
+    }
+    try:
+        yield
+    finally:
+        for parameter, buffers in taken.items():
+            states[parameter].update(buffers)
 
 
 def policy_actor(smoothing: float) -> object:
