@@ -109,7 +109,7 @@ def _amount(recipe: Recipe, train: PromptSet, *, is_example: bool) -> Iterator[s
 
 def _prompt(recipe: Recipe, prompt: Prompt, engine: Engine, *, is_example: bool) -> Iterator[str]:
     """A prompt in each of its views, its label, and how answers to it are read."""
-    name = "an example, for want of the data," if is_example else f"prompt {prompt.prompt_id}"
+    name = "an example prompt (the data is missing)" if is_example else f"prompt {prompt.prompt_id}"
     for view in compose(recipe.method).views:
         which = "" if view == "original" else f", {view},"
         yield f"{name}{which} as the policy sees it:"

@@ -79,7 +79,7 @@ def test_without_its_data_a_recipe_without_a_limit_does_not_guess_its_steps():
     result = dry_run("laptop/quickstart", "--set", "data.train=mine.jsonl", "--set", "data.limit=null")
     shown, missing = listed(result)
     assert "prompts, steps and rollouts: unknown without mine.jsonl" in shown
-    assert "an example, for want of the data, as the policy sees it:" in shown
+    assert "an example prompt (the data is missing) as the policy sees it:" in shown
     assert missing == ["no file mine.jsonl; check the name"]
     assert result.exit_code == 2
 

@@ -1,9 +1,9 @@
 """One rank of a policy with DeepSpeed, without Ray and vLLM: trains, saves, loads.
 
-python policy_rank.py RANK RANKS PORT ZERO_STAGE FOLDER [CHECKPOINT]
+python policy_rank.py RANK RANKS PORT ZERO_STAGE GRADIENTS FOLDER [CHECKPOINT]
 
 From the start it makes two updates, saves FOLDER/step-2, makes the third and saves FOLDER/step-3; from a checkpoint it
-saves step-2 again at once.
+saves step-2 again at once. GRADIENTS is the type in which they are summed up.
 """
 
 import sys
@@ -26,7 +26,7 @@ MODEL = str(policy_path("addition-easier"))
 SAMPLES = 4
 
 
-def policy(rank, ranks, port, zero_stage, folder, checkpoint, *, is_universal):
+def policy(rank, ranks, port, zero_stage, gradients, folder, checkpoint):
     """The policy actor of a recipe, with the engine and optimiser of DeepSpeed that OpenRLHF makes for it."""
     section = {
         "name": "openrlhf",
@@ -35,9 +35,11 @@ def policy(rank, ranks, port, zero_stage, folder, checkpoint, *, is_universal):
         "zero_stage": zero_stage,
         "micro_batch_samples": 1,
         "gradient_checkpointing": False,
+        "flags": {"ds.grad_accum_dtype": gradients},
     }
     train = {"learning_rate": 1e-3, "prompts_per_step": 1, "rollouts_per_prompt": SAMPLES}
     recipe = validate({"train": train, "engine": section}, "test")
+    is_universal = checkpoint is not None and (checkpoint / "openrlhf/_actor/latest_universal").exists()
     places = Places(MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal)
     args = hierarchize(openrlhf_parser().parse_args(arguments(recipe_flags(recipe, places, "sdpa", 0))))
     args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as OpenRLHF's command line goes on
@@ -61,12 +63,11 @@ def update(actor, rank, ranks, number):
         actor.strategy.optimizer_step(actor.actor_optim, actor.actor, actor.actor_scheduler)
 
 
-def main(rank, ranks, port, zero_stage, folder, checkpoint=None):
+def main(rank, ranks, port, zero_stage, gradients, folder, checkpoint=None):
     """Live as the module says."""
     rank, ranks, zero_stage, folder = int(rank), int(ranks), int(zero_stage), Path(folder)
     place = None if checkpoint is None else Path(checkpoint)
-    is_universal = place is not None and (place / "openrlhf/_actor/latest_universal").exists()
-    actor = policy(rank, ranks, port, zero_stage, folder, place, is_universal=is_universal)
+    actor = policy(rank, ranks, port, zero_stage, gradients, folder, place)
     if checkpoint is None:
         for number in (1, 2):
             update(actor, rank, ranks, number)

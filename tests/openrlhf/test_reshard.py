@@ -11,14 +11,14 @@ import torch
 from olr_cli.engines.openrlhf.reshard import put_together, saved_parts
 
 
-def live(ranks, zero_stage, folder, checkpoint=None):
+def live(ranks, zero_stage, gradients, folder, checkpoint=None):
     """The state before and after the third update of a policy of so many ranks, see policy_rank.py."""
     folder.mkdir(exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     script = Path(__file__).with_name("policy_rank.py")
-    words = [str(word) for word in (port, zero_stage, folder, checkpoint) if word is not None]
+    words = [str(word) for word in (port, zero_stage, gradients, folder, checkpoint) if word is not None]
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), str(rank), str(ranks), *words],
@@ -50,17 +50,22 @@ def values(saved):
     return saved if torch.is_tensor(saved) else saved["param"]
 
 
-@pytest.mark.parametrize(("zero_stage", "ranks", "ranks_later"), [(2, 2, 1), (2, 1, 2), (1, 2, 1), (3, 2, 1)])
+@pytest.mark.parametrize(
+    ("zero_stage", "gradients", "ranks", "ranks_later"),
+    [(2, "bf16", 2, 1), (2, "fp32", 1, 2), (1, "fp32", 2, 1), (3, "bf16", 2, 1)],
+)
 def test_the_state_is_the_same_on_another_number_of_ranks_and_so_is_the_next_update(
-    zero_stage, ranks, ranks_later, tmp_path
+    zero_stage, gradients, ranks, ranks_later, tmp_path
 ):
-    saved, undisturbed = live(ranks, zero_stage, tmp_path / "first")
+    saved, undisturbed = live(ranks, zero_stage, gradients, tmp_path / "first")
     assert saved_parts(tmp_path / "first" / "step-2") == ranks
-    loaded, resumed = live(ranks_later, zero_stage, tmp_path / "later", tmp_path / "first" / "universal-2")
+    loaded, resumed = live(
+        ranks_later, zero_stage, gradients, tmp_path / "later", tmp_path / "first" / "universal-2"
+    )
     assert saved_parts(tmp_path / "later" / "step-2") == ranks_later
-    for name, values in saved.items():
-        assert values.any(), name
-        assert torch.equal(loaded[name], values), name
+    for name, row in saved.items():
+        assert row.any(), name
+        assert torch.equal(loaded[name], row), name
     # Gradients are summed up in another order, in bfloat16; without moments or step count the update is another.
     step, other = (after["fp32"] - saved["fp32"] for after in (undisturbed, resumed))
     assert (step - other).abs().mean() < 0.02 * step.abs().mean()

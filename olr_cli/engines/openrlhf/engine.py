@@ -181,7 +181,8 @@ class OpenRlhfEngine:
     def render(self, messages: Sequence[Message]) -> str:
         """A prompt exactly as the policy sees it; its bare turns if the model is not here."""
         if self._model.tokenizer is None:
-            return "\n".join(f"[{message.role}] {message.content}" for message in messages)
+            turns = [f"[{message.role}] {message.content}" for message in messages]
+            return "\n".join(["(bare turns: the model's chat template is not here)", *turns])
         return prompt_text.render(self._model.tokenizer, messages)
 
     def train(self, run: Run) -> dict[str, Any]:
