@@ -36,6 +36,9 @@ from olr_cli.runs.directory import read_recipe
 _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
 """Exceptions of Ray and vLLM that tell of a process's death."""
 
+_LOST_RANK = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError")
+"""What Gloo and NCCL say in the other ranks when one has died; they may say so before Ray tells of the death."""
+
 LEASH = "OLR_OPENRLHF_LEASH"
 """Set to the process id of the command that started the job, if both are on one machine."""
 
@@ -128,7 +131,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 
 def _outcome_of(error: BaseException) -> Outcome:
     """What ended the job, looking through what Ray wraps around it."""
-    from ray.exceptions import RayTaskError
+    from ray.exceptions import OutOfMemoryError, RayTaskError
 
     cause: BaseException = error
     while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException):
@@ -138,6 +141,12 @@ def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(cause, UserError):
         return Outcome("user", str(cause))
     text = str(cause)
+    if isinstance(cause, OutOfMemoryError):
+        return Outcome(
+            "worker",
+            f"a node's own memory, not a GPU's, was nearly full, and Ray ended a process ({first_line(cause)}); end"
+            " what else runs there, or give the job a node with more memory",
+        )
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in text:
         return Outcome(
             "user",
@@ -153,7 +162,8 @@ def _outcome_of(error: BaseException) -> Outcome:
         return Outcome(
             "user", f"something could not be written ({os.strerror(number)}); make room and try again"
         )
-    if _DEATHS & {kind.__name__ for kind in type(cause).__mro__}:
+    is_death = _DEATHS & {kind.__name__ for kind in type(cause).__mro__}
+    if is_death or any(words in text for words in _LOST_RANK):
         return Outcome("worker", f"a process of the job died, often for want of memory: {_who_died(cause)}")
     return Outcome("bug", f"{type(cause).__name__}: {first_line(cause)}")
 
