@@ -75,7 +75,7 @@ analyze ablation/active-both-1 ablation/active-both-2 --figure dynamics
 analyze arms solo --figure coherence --out both
 analyze slopes warmups --figure sensitivity --out both
 analyze scored --figure {ablation|sensitivity}
-{|COLUMNS=60 }analyze --figure phase {|--out here}
+analyze --figure phase --out here
 """,
     "tables": """
 analyze arms --table {arms|cost|theory} --format {terminal|markdown|latex|csv|json}
@@ -95,13 +95,13 @@ analyze scored model --table {{{TABLES}}} --compare paper --format {{markdown|la
 analyze scored --table {{baselines|ablation}} --format {{markdown|latex|csv}}
 analyze methods --table baselines {{|--compare paper|--compare paper --format markdown|--compare paper --format latex}}
 analyze slopes warmups --table {{slope_sensitivity|warmup_sensitivity}} {{|--compare paper|--format markdown}}
-analyze scored model halfdone evaluated --table baselines --compare paper
+analyze scored model halfdone --table baselines --compare paper
 analyze real sampled --table baselines
 """,
     "reports": """
 analyze {one|arms|made|rephrased|unknown|real|sampled} --report
 analyze made --report --out here --json
-analyze scored/active-grpo-1 scored/active-olr-1 scored/active-olr-2 model --report --table baselines --compare paper
+analyze arms/grpo1 arms/olr1 model --report --table baselines --compare paper
 analyze two-machines --report --table {cost|theory}
 """,
     "audit": """
@@ -110,7 +110,8 @@ audit {log.jsonl|table.jsonl|table.parquet|bare.jsonl|views.parquet} {|--json --
 {COLUMNS=60|COLUMNS=160} audit {made|log.jsonl}
 audit log.jsonl --trusted {trusted.jsonl|few.jsonl} {|--json|--threshold 0.9}
 audit log.jsonl --export {fixed.jsonl|fixed.parquet} --top 3 {|--data prompts.jsonl|--trusted trusted.jsonl}
-audit {made|real|mixture} --export fixed.parquet --threshold 0.3 && audit made --export fixed.parquet --threshold 0.3
+audit {made|real|mixture} --export fixed.parquet --threshold 0.3
+audit made --export fixed.jsonl --out here.parquet && audit made --export fixed.jsonl
 audit table.jsonl --data arithmetic --top 0 {|--out prompts.parquet} --set data.extractor=boxed
 audit bare.jsonl --data prompts.jsonl --json
 """,
@@ -121,7 +122,7 @@ replay made --set method.name={{{METHODS}|small_loss_selection|random_selection}
 replay {{rephrased|views.parquet}} --set method.name=co_reward
 replay made --set method.slope_threshold=0.1 --set method.warmup_epochs=0 --set seed=3 --set noise.draw=frequency
 replay {{made|table.parquet}} --set method.criteria={{[slope]|[consistency]|[]}} --out labels.parquet
-replay real --set data.extractor={{boxed|null|last_number}}
+replay real --set data.extractor={{boxed|null|text}}
 replay made --set method.name=sequence_entropy --set method.score_reduction=sum --json
 replay {{one|made|mixture|unknown|real|log.jsonl|table.parquet|bare.jsonl}} --grid default {{|--json --out here}}
 replay {{made|clean}} --grid method.slope_threshold=0,0.05,0.1 --grid method.warmup_epochs=1,2 {{|--json}}
@@ -130,12 +131,14 @@ replay made --grid {{method.criteria|method.criteria=none,slope|method.warmup_ep
 """,
     "evaluate": f"""
 evaluate --list {{|--format json|--format markdown}}
-evaluate --show {{arithmetic|arithmetic:subtraction|sums.yaml|choice.yaml}} {{|builtin:addition-easier}}
+evaluate --show {{arithmetic|arithmetic:subtraction|own/sums.yaml|own/choice.yaml}} {{|builtin:subtraction}}
 evaluate --show {{amc|arc_c}} --data nine.jsonl
 evaluate builtin:addition-easier {TINY} {{|--temperature 0|--benchmarks arithmetic --out here --format json}}
 evaluate builtin:subtraction {TINY} && evaluate builtin:subtraction {TINY} --benchmarks arithmetic
 evaluate real {TINY} {{|--checkpoint best|--checkpoint 4 --checkpoint last}} {{|--format markdown}}
 evaluate real {TINY} --compare evaluated
+evaluate builtin:addition-easier --benchmarks own/sums.yaml --samples 2 --max-new-tokens 6
+evaluate builtin:addition-easier --benchmarks amc,arc_c --data nine.jsonl --limit 4 --samples 1 --max-new-tokens 6
 evaluate --regrade {{evaluated|model|halfdone|regraded|evaluations}} {{|--format markdown|--format latex|--format json}}
 evaluate --regrade model --compare {{paper|evaluated|regraded}} {{|--format markdown|--format latex|--format json}}
 {{COLUMNS=60|COLUMNS=160}} evaluate --regrade model --compare paper
@@ -144,7 +147,7 @@ evaluate --regrade scored/active-grpo-1
 """,
     "data": """
 inject-noise --type {active|inactive|mixed} --ratio 0.5 --sample 12 {|--json|--seed 3 --out noisy.jsonl}
-inject-noise --type mixed --ratio 0.3 --active-share 0.2 --dataset {dapo.parquet|prompts.jsonl} --out noisy.parquet
+inject-noise --type mixed --ratio 0.3 --active-share 0.2 --dataset {dapo.parquet|prompts.jsonl} --out new.parquet
 inject-noise --type active --ratio 0.5 --sample 6 && inject-noise --type active --ratio 0.5 --sample 6
 inject-noise --type active --ratio 0.5 --sample 6 --dataset arithmetic:subtraction
 inject-noise --type active --ratio 0.5 --sample 16 --seed 1 --rollouts real --out noisy.jsonl
@@ -159,6 +162,8 @@ recipes validate laptop/quickstart --set method.warmup_epochs=20 --set train.rol
 recipes cp laptop/study mine.yaml && train mine.yaml --sweep --dry-run && recipes cp laptop/study mine.yaml
 train {{laptop/quickstart|laptop/openrlhf}} --dry-run
 train own-data --set data.train=prompts.jsonl --set model.path=builtin:subtraction --dry-run
+train own-data --set data.train=prompts.jsonl --set model.path=builtin:subtraction --set train.max_new_tokens=9 \\
+--dry-run
 train {{laptop/study|paper/noise-ratios|paper/baselines}} --sweep --dry-run
 train laptop/study --sweep --index 3 --dry-run
 train laptop/quickstart --set data.train=noisy.parquet --set noise=null --dry-run
@@ -173,7 +178,7 @@ rollouts builtin:addition-easier arithmetic {SAMPLED} --resume --run-dir sampled
     "errors": f"""
 analyze {{|nowhere|bad/empty|bad/no-manifest|bad/not-json|bad/newer|bad/cut-recipe|bad/wrong-recipe|table.jsonl|model}}
 analyze {{bad/torn|bad/foreign|bad/newer-shard|bad/no-labels|bad/metrics|bad/gap}} --table {{arms|cost}}
-analyze one --figure {{dynamic|histogram|ablation|sensitivity|cost|phase}}
+analyze one --figure {{dynamic|histogram|ablation|sensitivity}}
 analyze {{clean|sampled}} --figure {{theory|cost}}
 analyze one --table {{arm|costs|baseline|cost}}
 analyze one --format {{html|Markdown}}
@@ -216,7 +221,7 @@ replay made --grid method.warmup_epochs --out log.jsonl
 replay made --grid default --set method.name=grpo
 replay clean --grid method.criteria --set noise.draw=frequent
 evaluate {{|nowhere|./nowhere|arms|arms/grpo4|bad|bad/newer|one|sampled|builtin:adition}}
-evaluate builtin:addition-easier --benchmarks {{amd|aime24,|sums.yaml,bad/sums.yaml|nowhere.yaml|,}}
+evaluate builtin:addition-easier --benchmarks {{amd|aime24,|own/sums.yaml,bad/sums.yaml|nowhere.yaml|,}}
 evaluate builtin:addition-easier --benchmarks bad/{{key|source|choice|prompt|extractor|columns|answers|tag}}.yaml
 evaluate builtin:addition-easier --data {{nowhere.jsonl|prompts.jsonl|bad}} {{|--benchmarks amc}}
 evaluate builtin:addition-easier --benchmarks amc --data nine.jsonl
@@ -227,9 +232,9 @@ evaluate builtin:addition-easier {TINY} --seed 1 --out {{evaluated|arms|log.json
 evaluate real --checkpoint {{3|first}} {{|--compare paper}}
 evaluate {{--list --limit 3|--show amc --compare paper|--regrade model --samples 3}}
 evaluate {{--show amd|--format html|--list --format csv}}
-evaluate --show {{sums.yaml --data log.jsonl|sums.yaml nowhere|amc --data prompts.jsonl}}
+evaluate --show {{own/sums.yaml --data log.jsonl|own/sums.yaml nowhere|amc --data prompts.jsonl}}
 evaluate --regrade {{nowhere|one|bad/evaluation|bad/record|bad/begun|bad/torn-evaluation|bad/missing}}
-evaluate --regrade model {{--benchmarks sums.yaml|--compare nowhere|--compare bad/begun}}
+evaluate --regrade model {{--benchmarks own/sums.yaml|--compare nowhere|--compare bad/begun}}
 evaluate --regrade evaluations --compare paper
 inject-noise {{--type active|--ratio 0.5|--type random --ratio 0.5|--type active --ratio 1.5|--type active --ratio x}}
 inject-noise --type active --ratio 0.5 --dataset {{aritmetic|nowhere.jsonl|bad/empty|bad/rows.jsonl|noisy.parquet}}
@@ -364,6 +369,7 @@ VARYING = (
     (r'"(host|id|pid|commit)": ("[^"]*"|\d+)', r'"\1": <varies>'),
     (r"(?m)^( +\d+ .*[\d%]) +[\d.]+[smhd]$", r"\1 <left>"),
     (r", \d+:\d\d left", ", <time> left"),
+    (r"(-audit|prompts)-[0-9a-f]{8}", r"\1-<digest>"),  # with --trusted it depends on where the file is
 )
 """What differs from one call to the next -> what stands in its place."""
 
@@ -390,7 +396,7 @@ def record(out: Path, inputs: Path, pattern: str, jobs: int) -> None:
                 file = out / "pictures" / name.removesuffix(".txt") / path.replace("/", "_")
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(picture)
-    slowest = sorted(seconds, key=seconds.__getitem__, reverse=True)[:60]
+    slowest = sorted(seconds, key=seconds.__getitem__, reverse=True)[:8]
     wall, cpu = time.monotonic() - began, sum(seconds.values())
     print(f"{out}: {len(found)} cases in {wall:.0f} s, {cpu:.0f} s of CPU; the slowest:")
     print(*(f"{seconds[line]:7.1f}  olr {line}" for line in slowest), sep="\n")

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def make_inputs(place: Path) -> None:
 def _settled(text: str) -> str:
     """Manifests and metrics without the times and names of this machine."""
     text = re.sub(r"20\d\d-\d\d-\d\dT[\d:+]+", "2026-01-01T00:00:00+00:00", text)
-    text = re.sub(r'"host": "[^"]*"', '"host": "laptop"', re.sub(r'"pid": \d+', '"pid": 1', text))
+    text = re.sub(r'"pid": \d+', '"pid": 1', text).replace(f'"{socket.gethostname()}"', '"laptop"')
     seconds = {
         "rollouts": 0.5,
         "verification": 0.02,
@@ -223,12 +224,13 @@ def evaluations() -> None:
     Path("halfdone/generations/amc.parquet").unlink()
     for name in ("model", "regraded"):
         shutil.copytree(name, f"evaluations/{name}")
-    write_sums(Path(), problems=6)
+    Path("own").mkdir()
+    write_sums(Path("own"), problems=6)
     options = [{"question": f"{n}?", "options": ["7", "8", "9"], "answer": "ABC"[n % 3]} for n in range(4)]
-    write_rows("choice.jsonl", options)
+    write_rows("own/choice.jsonl", options)
     fields = {"problem": "question", "answer": "answer", "choices": "options", "shuffle": True}
     keys = {"grader": "choice", "prompt": "{problem} {choices}", "fields": fields, "data": "choice.jsonl"}
-    benchmark("choice.yaml", name="choice", **keys)
+    benchmark("own/choice.yaml", name="choice", **keys)
 
 
 def benchmark(file: str, **keys: Any) -> None:
@@ -314,15 +316,17 @@ def damaged_files() -> None:
     }  # fmt: skip
     for name, rows in changed.items():
         write_rows(f"bad/{name}.jsonl", rows)
+    for name in ("sums", "choice"):
+        shutil.copy(f"own/{name}.jsonl", f"bad/{name}.jsonl")
     Path("bad/lines.jsonl").write_text('{"prompt_id": "p1"}\n[1, 2]\n{"prompt_id":\n')
     Path("bad/text.parquet").write_text("no Parquet\n")
-    right = {"name": "mine", "data": "../sums.jsonl"}
+    right = {"name": "mine", "data": "sums.jsonl"}
     fields = {"problem": "question", "answer": "answer", "choices": "options"}
     for name, keys in {
         "sums": {"name": "sums", "samples": 3}, "key": {"sample": 3}, "source": {"data": "none.jsonl"},
         "choice": {"grader": "choice", "fields": fields | {"choices": None}}, "prompt": {"prompt": "Hello"},
         "extractor": {"extractor": "boxes"}, "columns": {"fields": {"problem": "problem", "answer": "answer"}},
-        "answers": {"data": "../choice.jsonl", "grader": "choice", "prompt": "{problem}{choices}",
+        "answers": {"data": "choice.jsonl", "grader": "choice", "prompt": "{problem}{choices}",
                     "fields": fields | {"answer_form": "index"}},
     }.items():  # fmt: skip
         benchmark(f"bad/{name}.yaml", **(right | keys))
