@@ -170,7 +170,8 @@ class OpenRlhfEngine(Section):
         zero_stage: DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 the gradients too, 3 the weights too.
         gradient_checkpointing: compute activations twice to keep fewer.
         micro_batch_samples: samples of one forward and backward pass on one GPU.
-        attention: `auto` takes flash_attention_2 where flash-attn is installed, else torch's sdpa.
+        attention: `auto` takes flash_attention_2 where flash-attn is installed, else torch's sdpa; `kernels` is flash
+            attention that the package kernels downloads compiled from the Hugging Face hub.
         ray_address: a running cluster: `auto`, host:port, or http://… to submit a Ray job; by default a Ray of its own.
         flags: any other flag of OpenRLHF, without its dashes.
     """
@@ -187,7 +188,7 @@ class OpenRlhfEngine(Section):
     zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(no_truth)] = 2
     gradient_checkpointing: bool = True
     micro_batch_samples: Count = 2
-    attention: Literal["auto", "flash_attention_2", "sdpa"] = "auto"
+    attention: Literal["auto", "flash_attention_2", "kernels", "sdpa"] = "auto"
     ray_address: Text | None = None
     flags: dict[str, Any] = Field(default_factory=dict)
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import openrlhf.utils
 import pytest
 import ray
+from transformers.modeling_flash_attention_utils import FLASH_ATTN_KERNEL_FALLBACK
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
@@ -24,6 +25,7 @@ from olr_cli.engines.openrlhf.flags import (
     recipe_flags,
     require_openrlhf,
 )
+from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import UserError
 from olr_cli.recipe.files import load_recipe, read_tree
 from olr_cli.recipe.schema import Recipe, flatten
@@ -266,6 +268,15 @@ def test_vllm_and_deepspeed_sleep_only_where_they_share_gpus(monkeypatch):
         assert not args.vllm.enable_sleep and not args.ds.enable_sleep
 
 
+def test_with_kernels_packed_and_padded_samples_get_the_same_attention(monkeypatch):
+    padded = command_line(Kind(attention=KERNELS).words, monkeypatch)
+    packed = command_line(Kind({"flags": {"ds.packing_samples": True}}, attention=KERNELS).words, monkeypatch)
+    assert padded.ds.attn_implementation == KERNELS
+    assert (
+        FLASH_ATTN_KERNEL_FALLBACK[packed.ds.attn_implementation] == KERNELS
+    )  # as flash-attn is not installed
+
+
 def test_a_resume_draws_other_random_numbers(monkeypatch):
     seeds = {command_line(Kind(done=done).words, monkeypatch).train.seed for done in (0, 8, 16)}
     assert len(seeds) == 3
@@ -369,7 +380,7 @@ def test_a_value_that_openrlhf_refuses_is_told_in_its_words(flags, said):
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("ds.packing_samples", "ds.packing_samples needs flash-attn, and attention is sdpa here"),
+        ("ds.packing_samples", "ds.packing_samples needs flash attention, and attention is sdpa here"),
         ("train.dynamic_batch_enable", "train.dynamic_batch_enable cannot be set"),
     ],
 )

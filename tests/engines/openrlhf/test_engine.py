@@ -388,6 +388,10 @@ def made(a_recipe):
         ({"micro_batch_samples": 3}, "set engine.micro_batch_samples to one of 1, 2, 4, 8, 16"),
         ({"gpus_per_node": 2, "vllm_engines": 1}, "engine.colocate needs as many GPUs for vLLM"),
         ({"attention": "flash_attention_2"}, "flash-attn needs a GPU; set it to auto or sdpa"),
+        (
+            {"attention": "kernels"},
+            "engine.attention is kernels, but the kernels need a GPU; set it to auto or sdpa",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(engine_section, said, tmp_path, monkeypatch):
@@ -476,3 +480,13 @@ def test_attention_is_the_fastest_that_there_is(monkeypatch):
         assert engine._attention("sdpa", on_gpu=True) == "sdpa"
     with pytest.raises(UserError, match="flash-attn is not installed here"):
         engine._attention("flash_attention_2", on_gpu=True)
+
+
+def test_kernels_are_those_of_the_hub_where_the_package_is_that_downloads_them(monkeypatch):
+    monkeypatch.setattr(engine.flash_attention, "has_kernels", lambda: False)
+    with pytest.raises(
+        UserError, match=r"the package kernels is not installed here; .* docs/openrlhf-install\.md"
+    ):
+        engine._attention("kernels", on_gpu=True)
+    monkeypatch.setattr(engine.flash_attention, "has_kernels", lambda: True)
+    assert engine._attention("kernels", on_gpu=True) == "kernels-community/flash-attn2"

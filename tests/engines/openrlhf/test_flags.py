@@ -155,7 +155,7 @@ def test_weights_go_to_vllm_over_cuda_or_tcp():
 def test_samples_are_packed_only_with_flash_attention(flags):
     """`True` is 1 in Python, which let it through where a size of 1 was meant."""
     with pytest.raises(
-        UserError, match=r"^engine\.flags: ds\.packing_samples needs flash-attn, and attention is sdpa"
+        UserError, match=r"^engine\.flags: ds\.packing_samples needs flash attention, and attention is sdpa"
     ):
         check_attention(recipe(flags=flags), "sdpa")
     check_attention(recipe(flags=flags), "flash_attention_2")
