@@ -266,6 +266,7 @@ def _memory_checks(
     update, generation = sum(need.update.values()), sum(need.generation.values())
     samples = section(recipe).micro_batch_samples
     smaller = f"lower engine.micro_batch_samples from {samples}, " if samples > 1 else ""
+    smaller += "set engine.zero_stage to 3, " if section(recipe).zero_stage < 3 else ""
     tokens = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
     longest = min(tokens, shape.context or tokens)
     return [
@@ -273,7 +274,7 @@ def _memory_checks(
             "GPU, update",
             update,
             card,
-            f"{smaller}set engine.zero_stage to 3, or engine.flags.ds.adam_offload to true",
+            f"{smaller}or set engine.flags.ds.adam_offload to true",
             use,
         ),
         _room("GPU, generation", generation, card, "lower engine.vllm_memory", use),

@@ -127,14 +127,3 @@ def _short_folder() -> str:
     import tempfile
 
     return tempfile.mkdtemp(prefix="ray", dir="/tmp")
-
-
-def test_a_gpu_that_runs_out_of_memory_ends_in_a_sentence_with_what_to_lower() -> None:
-    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 14.90 GiB.\nGPU 0 has a total …")
-    outcome = _outcome_of(RayTaskError("fit", "traceback", error))
-    assert outcome.kind == "user"
-    assert outcome.reason.startswith(
-        "a GPU ran out of memory (CUDA out of memory. Tried to allocate 14.90 GiB)"
-    )
-    assert "engine.micro_batch_samples" in outcome.reason
-    assert "engine.vllm_memory" in outcome.reason

@@ -125,7 +125,7 @@ def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attenti
         cache=cache,
         cache_tokens=max(0, int(cache * engine.tensor_parallel / shape.cache)),
         host=_host(engine, shape),
-        disk=16 * shape.parameters * kept,
+        disk=(14 if engine.zero_stage == 3 else 16) * shape.parameters * kept,
     )
 
 
@@ -145,10 +145,9 @@ def _states(engine: OpenRlhfEngine, shape: ModelShape) -> dict[str, float]:
     """Gradients and Adam's states on one of the policy's GPUs: 2P or 4P, and 12P, divided as the ZeRO stage says."""
     if _is_offloaded(engine):
         return {"gradients": 0.0, "optimiser": 0.0}
-    gradient = 4 if flatten(engine.flags).get("ds.grad_accum_dtype") in ("fp32", "float32") else 2
     ranks = engine.policy_gpus
     return {
-        "gradients": gradient * shape.parameters / (1 if engine.zero_stage == 1 else ranks),
+        "gradients": _gradient_bytes(engine) * shape.parameters / (1 if engine.zero_stage == 1 else ranks),
         "optimiser": 12 * shape.parameters / ranks,
     }
 
@@ -175,8 +174,15 @@ def _host(engine: OpenRlhfEngine, shape: ModelShape) -> float:
     gpus = engine.gpus_per_node
     sleeping = 2.0 * shape.parameters * gpus if engine.colocate and engine.sleep else 0.0
     loading_models = 2 * gpus * 2.0 * shape.parameters
-    states = (20 if _is_offloaded(engine) else 14 if engine.sleep else 0) * shape.parameters / engine.nodes
+    asleep = 12 + _gradient_bytes(engine) if engine.sleep else 0
+    states = (20 if _is_offloaded(engine) else asleep) * shape.parameters / engine.nodes
     return sleeping + max(loading_models, states)
+
+
+def _gradient_bytes(engine: OpenRlhfEngine) -> int:
+    """Bytes of a gradient; DeepSpeed adds them up in float32 with ZeRO 3 alone, whatever it is asked for."""
+    in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
+    return 4 if in_float32 and engine.zero_stage == 3 else 2
 
 
 def _is_offloaded(engine: OpenRlhfEngine) -> bool:

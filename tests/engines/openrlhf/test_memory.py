@@ -24,9 +24,8 @@ def need(train=None, method="grpo", flash_attention=False, **engine):
     ("stage", "dtype", "weights", "gradients"),
     [
         (1, None, 2 * P, 2 * P),
-        (1, "fp32", 2 * P, 4 * P),
         (2, None, 2 * P, 2 * P / 4),
-        (2, "fp32", 2 * P, 4 * P / 4),
+        (2, "fp32", 2 * P, 2 * P / 4),
         (3, "bf16", 2 * P / 4, 2 * P / 4),
         (3, "fp32", 2 * P / 4, 4 * P / 4),
     ],
@@ -78,6 +77,13 @@ def test_zero_with_a_copy_of_the_weights_in_each_node_holds_them_twice():
 
 def test_checkpoints_are_counted_with_the_one_that_is_being_written():
     assert need(train={"keep_checkpoints": 1}).disk == 2 * 16 * P
+    assert need(train={"keep_checkpoints": 1}, zero_stage=3).disk == 2 * 14 * P
+
+
+def test_host_memory_holds_what_sleeps_and_what_loads():
+    assert need().host == 4 * 2 * P + 2 * 4 * 2 * P
+    one = {"gpus_per_node": 1, "zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}}
+    assert need(**one).host == 2 * P + 16 * P
 
 
 def test_a_models_shape_is_read_from_its_configuration():
