@@ -10,7 +10,10 @@ from types import SimpleNamespace
 import openrlhf.utils
 import pytest
 import ray
+from transformers.modeling_flash_attention_utils import FLASH_ATTN_KERNEL_FALLBACK
+from typer.testing import CliRunner
 
+from olr_cli.cli import app
 from olr_cli.engines.openrlhf.flags import (
     DECIDED_BY,
     REFUSED,
@@ -22,6 +25,7 @@ from olr_cli.engines.openrlhf.flags import (
     recipe_flags,
     require_openrlhf,
 )
+from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import UserError
 from olr_cli.recipe.files import load_recipe, read_tree
 from olr_cli.recipe.schema import Recipe, flatten
@@ -106,7 +110,7 @@ KINDS = {
     ),
     "confidence penalty": Kind(method={"name": "confidence_penalty", "penalty_weight": 0.003}),
     "two views": Kind(method={"name": "co_reward", "smoothing": 0.1}),
-    "dynamic batches": Kind({"flags": {"train.dynamic_batch_enable": True}}, attention="flash_attention_2"),
+    "packed samples": Kind({"flags": {"ds.packing_samples": True}}, attention="flash_attention_2"),
 }
 
 
@@ -264,6 +268,15 @@ def test_vllm_and_deepspeed_sleep_only_where_they_share_gpus(monkeypatch):
         assert not args.vllm.enable_sleep and not args.ds.enable_sleep
 
 
+def test_with_kernels_packed_and_padded_samples_get_the_same_attention(monkeypatch):
+    padded = command_line(Kind(attention=KERNELS).words, monkeypatch)
+    packed = command_line(Kind({"flags": {"ds.packing_samples": True}}, attention=KERNELS).words, monkeypatch)
+    assert padded.ds.attn_implementation == KERNELS
+    assert (
+        FLASH_ATTN_KERNEL_FALLBACK[packed.ds.attn_implementation] == KERNELS
+    )  # as flash-attn is not installed
+
+
 def test_a_resume_draws_other_random_numbers(monkeypatch):
     seeds = {command_line(Kind(done=done).words, monkeypatch).train.seed for done in (0, 8, 16)}
     assert len(seeds) == 3
@@ -362,6 +375,21 @@ def test_a_value_that_openrlhf_refuses_is_told_in_its_words(flags, said):
         check_arguments(kind.words, openrlhf_parser())
     assert str(refused.value).startswith(f"OpenRLHF refuses its flags: {said}")
     assert str(refused.value).endswith("; mend engine.flags")
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("ds.packing_samples", "ds.packing_samples needs flash attention, and attention is sdpa here"),
+        ("train.dynamic_batch_enable", "train.dynamic_batch_enable cannot be set"),
+    ],
+)
+def test_a_dry_run_refuses_flags_that_cannot_work(flag, said):
+    result = CliRunner().invoke(
+        app, ["train", "laptop/openrlhf", "--dry-run", "--set", f"engine.flags.{flag}=true"]
+    )
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr and len(result.stderr.splitlines()) == 1
 
 
 def test_another_openrlhf_without_the_parser_is_told(monkeypatch, tmp_path):

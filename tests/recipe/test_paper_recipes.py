@@ -9,10 +9,11 @@ from itertools import product
 
 import pytest
 
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus
+from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.files import bundled_recipes, load_recipe
 from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import flatten
 from olr_cli.recipe.sweeps import expand_sweep
 
 FOLDER = bundled_recipes() / "paper"
@@ -128,8 +129,16 @@ def test_every_run_has_the_papers_settings_on_openrlhf_and_no_warning(path):
         assert (train.epochs, train.prompts_per_step, train.mini_batch_prompts) == (10, 160, 32)
         assert (train.rollouts_per_prompt, train.max_new_tokens, train.max_prompt_tokens) == (8, 4096, 2048)
         assert (train.learning_rate, train.kl_weight, train.temperature) == (1e-6, 1e-3, 1.0)
+        assert train.loss_average == "sequence"
         assert recipe_warnings(recipe) == []
         assert step_warnings(recipe, recipe.data.limit) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_run_adds_gradients_up_in_float32_as_the_authors_did(path):
+    for recipe in runs(path.stem):
+        assert flatten(recipe.engine.flags)["ds.grad_accum_dtype"] == "fp32"
+        check_gradients(recipe)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from olr_cli.engines.openrlhf.flags import section
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 
@@ -33,43 +33,42 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
             f"{prompts} prompts leave {prompts % size} for an epoch's last step, not a multiple of the mini-batch of"
             f" {mini}: gradients would be half accumulated; {remedy}, or change train.mini_batch_prompts"
         )
-    replicas = _replicas(engine)
+    gpus = engine.policy_gpus
     views = len(compose(recipe.method).views)
-    samples, portion = mini * train.rollouts_per_prompt * views, engine.micro_batch_samples * replicas
+    samples, portion = mini * train.rollouts_per_prompt * views, engine.micro_batch_samples * gpus
     if samples % portion:
-        options = [m for m in range(1, samples + 1) if samples % (m * replicas) == 0]
+        options = [m for m in range(1, samples + 1) if samples % (m * gpus) == 0]
         remedy = (
             f"set engine.micro_batch_samples to one of {', '.join(map(str, options))}"
             if options
-            else f"choose train.mini_batch_prompts so that the samples are a multiple of {replicas}"
+            else f"choose train.mini_batch_prompts so that the samples are a multiple of {gpus}"
         )
         each = f"{train.rollouts_per_prompt} rollouts" + (f" x {views} views" if views > 1 else "")
         raise UserError(
             f"a mini-batch of {mini} prompts x {each} = {samples} samples does not divide"
-            f" into micro-batches of {engine.micro_batch_samples} on {replicas} GPUs; {remedy}"
+            f" into micro-batches of {engine.micro_batch_samples} on {gpus} GPUs; {remedy}"
         )
 
 
-_SHARDING = ("ds.ring_attn_size", "ds.tensor_parallel_size")
-"""Flags by which several GPUs share one sample."""
+def check_gradients(recipe: Recipe) -> None:
+    """Make sure that gradients are added up in the precision that the recipe asks for.
 
+    DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
+    (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it), and with
+    ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` to sleep with.
 
-def _replicas(engine: OpenRlhfEngine) -> int:
-    """Copies of the policy, each of which takes samples of its own."""
-    flags = flatten(engine.flags)
-    shards = 1
-    for name in _SHARDING:
-        size = 1 if flags.get(name) is None else flags[name]
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise UserError(f"engine.flags: {name} is {size!r}; give a number of GPUs, at least 1")
-        shards *= size
-    if engine.policy_gpus % shards:
-        named = " x ".join(name for name in _SHARDING if flags.get(name))
+    Raises:
+        UserError: float32 without ZeRO 3, or another precision.
+    """
+    engine = section(recipe)
+    precision = flatten(engine.flags).get("ds.grad_accum_dtype")
+    if precision not in (None, "bf16", "fp32"):
+        raise UserError(f"engine.flags: ds.grad_accum_dtype is {precision!r}; choose bf16 or fp32")
+    if precision == "fp32" and engine.zero_stage != 3:
         raise UserError(
-            f"engine.flags: {named} = {shards} does not divide the policy's {engine.policy_gpus} GPUs (engine.nodes x"
-            " engine.gpus_per_node); change one of them"
+            "engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone: with ZeRO 2 DeepSpeed adds gradients up in"
+            " bfloat16 all the same, and with ZeRO 1 it cannot sleep; set engine.zero_stage to 3, or remove the flag"
         )
-    return engine.policy_gpus // shards
 
 
 def gpus_needed(engine: OpenRlhfEngine, kl_weight: float) -> int:
@@ -89,7 +88,7 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
         present: GPUs that Ray will find; None if only the cluster knows.
 
     Raises:
-        UserError: vLLM's engines don't cover the policy's GPUs, or there are too few.
+        UserError: vLLM's engines don't cover the policy's GPUs, or (`NotHere`) there are too few.
     """
     engine = section(recipe)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
@@ -111,7 +110,7 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
             if present == 0
             else "lower engine.gpus_per_node, or name a cluster with engine.ray_address"
         )
-        raise UserError(f"the recipe needs {_gpus(needed)} and {found}; {smaller}")
+        raise NotHere(f"the recipe needs {_gpus(needed)} and {found}; {smaller}")
 
 
 def _gpus(number: int) -> str:

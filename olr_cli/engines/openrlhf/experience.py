@@ -11,6 +11,7 @@ from torch import Tensor
 
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
+from olr_cli.runs.throughput import StepWork
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
 
 Members = dict[str, list[int]]
@@ -153,6 +154,25 @@ def with_statistics(
         replace(group, rollouts=tuple(map(measured, group.rollouts, own)))
         for group, own in zip(groups, members.values(), strict=True)
     ]
+
+
+def step_work(experiences: Sequence[Any], decided: Sequence[SupervisedGroup], members: Members) -> StepWork:
+    """What a step works on, read before `give_rewards` takes the actions of prompts that do not train away.
+
+    Args:
+        experiences: micro-batches with `index`, `attention_mask` (B, T) and `action_mask` (B, A).
+        decided: in the order of `members`.
+        members: which samples make up each group.
+    """
+    trains = {
+        sample: group.trains for group, own in zip(decided, members.values(), strict=True) for sample in own
+    }
+    prompts, responses = [], []
+    for batch in experiences:
+        responses_B = batch.action_mask.sum(dim=1)
+        responses += responses_B.tolist()
+        prompts += (batch.attention_mask.sum(dim=1) - responses_B).tolist()
+    return StepWork(prompts, responses, [trains[sample] for batch in experiences for sample in batch.index])
 
 
 def give_rewards(

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
+from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import flatten
 from olr_cli.recipe.validation import validate
 
 
@@ -40,36 +39,34 @@ def is_let_through(a_recipe, prompts):
     return True
 
 
-def micro_batches(samples, size, replicas):
-    """Samples of every micro-batch that every replica trains on in one step, as OpenRLHF deals them out."""
+def micro_batches(samples, size, gpus):
+    """Samples of every micro-batch that every GPU trains on in one step, as OpenRLHF deals them out."""
     dealt = [min(size, samples - first) for first in range(0, samples, size)]
-    assert len(dealt) >= replicas  # else it raises
-    portion = -(-len(dealt) // replicas)
-    own = [sum(dealt[r * portion : (r + 1) * portion]) for r in range(replicas)]
+    assert len(dealt) >= gpus  # else it raises
+    portion = -(-len(dealt) // gpus)
+    own = [sum(dealt[r * portion : (r + 1) * portion]) for r in range(gpus)]
     return [[size] * (samples_of_one // size) for samples_of_one in own]  # the loader drops the rest
 
 
 def require_whole_updates(a_recipe, prompts):
     """Simulate an epoch: every sample is trained on, and every optimiser step ends within the step it began in."""
-    train, engine, flags = a_recipe.train, a_recipe.engine, flatten(a_recipe.engine.flags)
-    shards = flags.get("ds.ring_attn_size", 1) * flags.get("ds.tensor_parallel_size", 1)
-    replicas, micro = engine.policy_gpus // shards, engine.micro_batch_samples
+    train, gpus, micro = a_recipe.train, a_recipe.engine.policy_gpus, a_recipe.engine.micro_batch_samples
     mini = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
     views = 2 if a_recipe.method.name == "co_reward" else 1
     batch_size = mini * train.rollouts_per_prompt * views
-    accumulated = batch_size * shards // micro // engine.policy_gpus
+    accumulated = batch_size // micro // gpus
     assert accumulated >= 1
     for first in range(0, prompts, train.prompts_per_step):
         step = min(train.prompts_per_step, prompts - first)
         samples = step * train.rollouts_per_prompt * views
-        trained = micro_batches(samples, micro, replicas)
+        trained = micro_batches(samples, micro, gpus)
         counts = {len(own) for own in trained}
         assert len(counts) == 1, (
             "GPUs that differ in their number of micro-batches wait for each other for ever"
         )
         assert sum(map(sum, trained)) == samples
         assert counts.pop() % accumulated == 0
-        assert accumulated * micro * replicas == batch_size  # an optimiser step is one mini-batch
+        assert accumulated * micro * gpus == batch_size  # an optimiser step is one mini-batch
 
 
 SMALL = st.integers(1, 12)
@@ -79,15 +76,6 @@ ENGINES = st.one_of(
     st.builds(lambda gpus: {"gpus_per_node": gpus}, st.integers(1, 8)),
     st.builds(
         lambda nodes, gpus: {"nodes": nodes, "gpus_per_node": gpus}, st.integers(1, 3), st.integers(1, 4)
-    ),
-    st.builds(
-        lambda gpus, ring, tensor: {
-            "gpus_per_node": gpus * ring * tensor,
-            "flags": {"ds.ring_attn_size": ring, "ds": {"tensor_parallel_size": tensor}},
-        },
-        st.integers(1, 2),
-        st.integers(1, 2),
-        st.integers(1, 2),
     ),
 )
 
@@ -181,22 +169,20 @@ def test_where_no_micro_batch_divides_the_mini_batch_must_change():
     assert said.endswith("choose train.mini_batch_prompts so that the samples are a multiple of 2")
 
 
-@pytest.mark.parametrize("value", [0, -1, "two"])
-@pytest.mark.parametrize("name", ["ds.ring_attn_size", "ds.tensor_parallel_size"])
-def test_a_flag_that_cannot_be_a_number_of_shards_is_refused(name, value):
-    assert name in refusal(check_batches, batches(flags={name: value}), 40)
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_float32_gradients_are_refused_where_deepspeed_ignores_them_or_cannot_sleep(zero_stage):
+    for flags in ({"ds.grad_accum_dtype": "fp32"}, {"ds": {"grad_accum_dtype": "fp32"}}):
+        said = refusal(check_gradients, recipe(zero_stage=zero_stage, flags=flags))
+        assert said.startswith("engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone")
+        assert said.endswith("set engine.zero_stage to 3, or remove the flag")
+        check_gradients(recipe(zero_stage=3, flags=flags))
 
 
-def test_a_flag_of_no_value_counts_as_left_out():
-    check_batches(batches(flags={"ds.ring_attn_size": None}), 40)
-
-
-def test_shards_that_the_gpus_cannot_hold_are_refused():
-    for gpus in (1, 3):
-        flags = {"ds.tensor_parallel_size": 2}
-        assert "ds.tensor_parallel_size" in refusal(
-            check_batches, batches(micro=1, gpus_per_node=gpus, flags=flags), 40
-        )
+def test_gradients_are_bfloat16_or_float32():
+    for precision in (None, "bf16"):
+        check_gradients(recipe(flags={"ds.grad_accum_dtype": precision}))
+    said = refusal(check_gradients, recipe(zero_stage=3, flags={"ds.grad_accum_dtype": "double"}))
+    assert said == "engine.flags: ds.grad_accum_dtype is 'double'; choose bf16 or fp32"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from olr_cli.engines.openrlhf.experience import (
     response_tokens,
     rollout_groups,
     sampler_gap,
+    step_work,
     token_means,
     with_statistics,
 )
@@ -177,3 +178,23 @@ def test_the_samplers_gap_is_a_mean_over_response_tokens_and_unknown_where_vllm_
     ]
     assert sampler_gap(batches, policys) == pytest.approx((0.5 + 0 + 0 + 1 + 0.5) / 5)
     assert sampler_gap([SimpleNamespace(rollout_log_probs=None, action_mask=masks[0])], policys[:1]) is None
+
+
+def test_a_steps_work_is_counted_per_rollout_before_actions_are_taken_away():
+    batches = [
+        SimpleNamespace(
+            index=[2, 0],
+            attention_mask=torch.tensor([[1, 1, 1, 1, 0], [0, 1, 1, 1, 1]]),
+            action_mask=torch.tensor([[0, 1, 1, 0], [0, 0, 0, 1]]),
+        ),
+        SimpleNamespace(
+            index=[1, 3],
+            attention_mask=torch.tensor([[1, 1, 1], [1, 1, 0]]),
+            action_mask=torch.tensor([[0, 1], [0, 0]]),
+        ),
+    ]
+    groups = [decided((1.0, 0.0), (1.0, -1.0)), decided((1.0, 0.0), (1.0, -1.0), trains=False)]
+    work = step_work(batches, groups, {"a": [0, 1], "b": [2, 3]})
+    assert work.prompt_tokens == [2, 3, 2, 2]
+    assert work.response_tokens == [2, 1, 1, 0]
+    assert work.trains == [False, True, True, False]

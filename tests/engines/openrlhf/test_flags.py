@@ -1,6 +1,7 @@
 """A recipe as OpenRLHF's flags, as far as it can be told without OpenRLHF; the rest is in tests/openrlhf."""
 
 import re
+from argparse import ArgumentParser
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ from olr_cli.engines.openrlhf.flags import (
     ESTIMATORS,
     Places,
     arguments,
+    check_attention,
+    check_flags,
     cluster_address,
     divides_by_std,
     recipe_flags,
@@ -36,6 +39,11 @@ def recipe(train=None, method=None, **engine):
 
 def flags_of(a_recipe, places=PLACES, attention="sdpa", done=0):
     return recipe_flags(a_recipe, places, attention, done)
+
+
+def test_the_loss_is_averaged_as_the_recipe_says():
+    assert flags_of(recipe())["actor.loss_agg_mode"] == "token-mean"
+    assert flags_of(recipe({"loss_average": "sequence"}))["actor.loss_agg_mode"] == "seq-mean-token-mean"
 
 
 def test_words_of_a_command_line():
@@ -143,6 +151,30 @@ def test_weights_go_to_vllm_over_cuda_or_tcp():
     assert flags_of(recipe(device="cpu"))["vllm.sync_backend"] == "gloo"
 
 
+@pytest.mark.parametrize("flags", [{"ds.packing_samples": True}, {"ds": {"packing_samples": True}}])
+def test_samples_are_packed_only_with_flash_attention(flags):
+    """`True` is 1 in Python, which let it through where a size of 1 was meant."""
+    with pytest.raises(
+        UserError, match=r"^engine\.flags: ds\.packing_samples needs flash attention, and attention is sdpa"
+    ):
+        check_attention(recipe(flags=flags), "sdpa")
+    check_attention(recipe(flags=flags), "flash_attention_2")
+    for off in (False, None):
+        check_attention(recipe(flags={"ds.packing_samples": off}), "sdpa")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("train.dynamic_batch_enable", True), ("ds.ring_attn_size", 2), ("ds.tensor_parallel_size", 2)],
+)
+def test_what_turns_shuffling_off_is_refused(name, value):
+    """OpenRLHF's `should_shuffle` (trainer/ray/ppo_actor.py)."""
+    with pytest.raises(
+        UserError, match=rf"^engine\.flags: {name} cannot be set, because .* short ones first"
+    ):
+        check_flags(recipe(flags={name: value}), ArgumentParser())
+
+
 def test_a_recipe_of_another_engine_is_a_bug():
     with pytest.raises(ValueError, match="the recipe asks for the engine local"):
         section(validate({}, "test"))
@@ -203,11 +235,10 @@ def test_the_right_openrlhf_will_do(openrlhf):
     require_openrlhf()
 
 
-@pytest.mark.parametrize("option", ["--run-dir=run", "--dry-run"])
-def test_on_the_command_line_a_missing_openrlhf_is_one_sentence(option, openrlhf, monkeypatch, tmp_path):
+def test_on_the_command_line_a_missing_openrlhf_is_one_sentence(openrlhf, monkeypatch, tmp_path):
     openrlhf(None)
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["train", "laptop/openrlhf", option])
+    result = CliRunner().invoke(app, ["train", "laptop/openrlhf", "--run-dir=run"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert MISSING in result.stderr and len(result.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from olr_cli.engines.openrlhf import flash_attention
+from olr_cli.engines.openrlhf import flash_attention, packing
 
 USER = "openrlhf.models.ring_attn_utils"
 IMPORTS = """
@@ -56,12 +56,13 @@ def test_the_stand_in_is_there_during_that_import_only():
     assert not flash_attention.is_installed()
 
 
-@pytest.mark.parametrize("name", ["index_first_axis", "pad_input", "rearrange", "unpad_input", "all_gather"])
-def test_its_functions_say_what_is_missing(name):
+def test_it_packs_samples_but_gathers_no_ring():
     flash_attention.stand_in_if_absent()
-    function = getattr(importlib.import_module(USER), name)
-    with pytest.raises(RuntimeError, match="needs flash-attn, which is not installed"):
-        function(1, key=2)
+    user = importlib.import_module(USER)
+    for name in ("index_first_axis", "pad_input", "rearrange", "unpad_input"):
+        assert getattr(user, name) is getattr(packing, name)
+    with pytest.raises(RuntimeError, match="ring attention needs flash-attn, which is not installed"):
+        user.all_gather(1, key=2)
 
 
 def test_nobody_else_takes_it_for_the_real_package():

@@ -1,0 +1,83 @@
+"""What DeepSpeed does on a GPU around a checkpoint, on a CPU: its states sleep, are saved, wake up, and go on.
+
+The engine, its sleep (runtime/zero/offload_states.py) and its checkpoints are DeepSpeed's, with OpenRLHF's settings;
+one rank, whose GPU memory and host memory are one.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from one_rank import policy
+
+FP32 = {"ds.grad_accum_dtype": "fp32"}
+SLEEPS = pytest.mark.parametrize(
+    "settings",
+    [(1, {}), (2, {}), (3, {}), (3, FP32)],
+    ids=["ZeRO 1", "ZeRO 2", "ZeRO 3", "ZeRO 3, float32 gradients"],
+)
+
+
+def asleep(settings, folder, checkpoint=None):
+    """The policy actor for a ZeRO stage and flags."""
+    zero_stage, flags = settings
+    return policy(zero_stage, folder, checkpoint, flags=flags)
+
+
+def train(actor, number):
+    """One update of two micro-batches, between waking up and going to sleep."""
+    actor.reload_states()
+    generator = torch.Generator().manual_seed(number)
+    for _ in range(2):
+        tokens = torch.randint(3, 12, (1, 16), generator=generator)
+        log_probs = actor.actor(tokens, torch.ones(1, 15), torch.ones_like(tokens))
+        actor.strategy.backward(-log_probs.mean(), actor.actor, actor.actor_optim)
+        actor.strategy.optimizer_step(actor.actor_optim, actor.actor, actor.actor_scheduler)
+    actor.offload_states()
+
+
+def weights(actor):
+    """The float32 weights, on the rank that holds all of them."""
+    optimizer = actor.actor_optim
+    groups = getattr(optimizer, "fp32_partitioned_groups_flat", None)
+    groups = optimizer.single_partition_of_fp32_groups if groups is None else groups
+    return torch.cat([group.detach().clone().flatten() for group in groups])
+
+
+@SLEEPS
+def test_a_policy_that_is_saved_in_its_sleep_goes_on_as_if_it_had_not_been_saved(settings, tmp_path):
+    undisturbed, saved = (asleep(settings, tmp_path / name) for name in ("undisturbed", "saved"))
+    start = weights(saved)
+    for number in range(3):
+        for actor in (undisturbed, saved):
+            train(actor, number)
+        saved.save_checkpoint_to(str(tmp_path / f"step-{number}"), number)
+    assert (weights(saved) - start).abs().max() > 1e-3
+    assert torch.equal(weights(saved), weights(undisturbed))
+
+
+@SLEEPS
+def test_a_resume_from_a_sleeping_policys_checkpoint_makes_the_same_next_step(settings, tmp_path):
+    first = asleep(settings, tmp_path)
+    train(first, 0)
+    first.save_checkpoint_to(str(tmp_path / "step-1"), 1)
+    train(first, 1)
+    resumed = asleep(settings, tmp_path, tmp_path / "step-1")
+    train(resumed, 1)
+    assert torch.equal(weights(resumed), weights(first))
+
+
+@SLEEPS
+def test_a_checkpoint_holds_two_moments_of_every_weight_and_no_host_buffer(settings, tmp_path):
+    actor = asleep(settings, tmp_path)
+    train(actor, 0)
+    actor.save_checkpoint_to(str(tmp_path), 1)
+    (file,) = Path(tmp_path).glob("openrlhf/_actor/global_step1/*optim_states.pt")
+    saved = torch.load(file, weights_only=False)["optimizer_state_dict"]
+    states = saved.get("base_optimizer_state", saved.get("optimizer_state_dict"))["state"]
+    assert len(states) == 2  # weights that decay, and those that do not
+    for state in states.values():
+        assert {name for name, value in state.items() if torch.is_tensor(value) and value.ndim} == {
+            "exp_avg",
+            "exp_avg_sq",
+        }
