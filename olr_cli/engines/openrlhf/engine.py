@@ -38,7 +38,7 @@ from olr_cli.engines.run import DataSets, EngineFailed, Run
 from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
 from olr_cli.errors import UserError
 from olr_cli.files import writing
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import versions
@@ -55,6 +55,10 @@ _DEPARTURES = [
     "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
     "policy/grad_norm is that of a step's last mini-batch",
 ]
+_BFLOAT16_GRADIENTS = "gradients are added up in bfloat16, over micro-batches and GPUs (the authors: float32)"
+_FLOAT32_GRADIENTS = (
+    "gradients are added up in float32 over micro-batches, in bfloat16 over GPUs (the authors: float32)"
+)
 _EMPTY_MINI_BATCH = (
     "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
 )
@@ -101,7 +105,8 @@ class OpenRlhfEngine:
         gpus = gpus_needed(self._engine, self._recipe.train.kl_weight)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
-        departures = list(_DEPARTURES)
+        in_float32 = flatten(self._engine.flags).get("ds.grad_accum_dtype") == "fp32"
+        departures = [*_DEPARTURES, _FLOAT32_GRADIENTS if in_float32 else _BFLOAT16_GRADIENTS]
         if self._recipe.method.prompts != "all":
             departures.append(_EMPTY_MINI_BATCH)
         if not on_gpu:

@@ -33,7 +33,7 @@ def unpad_input(hidden_BTX: Tensor, attention_mask_BT: Tensor) -> tuple[Tensor, 
 def pad_input(hidden_NX: Tensor, indices_N: Tensor, batch: int, seqlen: int) -> Tensor:
     """Put values back where `unpad_input` found them, (batch, seqlen, …); 0 at padding."""
     padded = hidden_NX.new_zeros(batch * seqlen, *hidden_NX.shape[1:])
-    return padded.index_copy(0, indices_N, hidden_NX).unflatten(0, (batch, seqlen))
+    return padded.index_copy(0, indices_N, hidden_NX).view(batch, seqlen, *hidden_NX.shape[1:])
 
 
 def index_first_axis(rows: Tensor, indices: Tensor) -> Tensor:

@@ -49,7 +49,8 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | {"rollout.top_p": 1.0}).items():
+        passed_on = {"rollout.top_p": 1.0, "ds.grad_accum_dtype": "fp32"}
+        for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | passed_on).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
             )
@@ -408,6 +409,18 @@ def test_the_manifest_tells_what_becomes_of_mini_batches_without_a_prompt_that_t
             "departures"
         ]
         assert any("no prompt trains" in one for one in departures) == (method == "random_selection")
+
+
+def test_the_manifest_tells_in_what_precision_gradients_are_added_up():
+    for engine_section, precision in (
+        ({}, "gradients are added up in bfloat16, over"),
+        (
+            {"zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}},
+            "gradients are added up in float32 over",
+        ),
+    ):
+        (said,) = [one for one in made(recipe(engine_section)).facts["departures"] if "gradients are" in one]
+        assert said.startswith(precision)
 
 
 def test_attention_is_the_fastest_that_there_is(monkeypatch):
