@@ -1,5 +1,5 @@
 # `make quickstart` runs the main job, `make test` runs every check, `make test-openrlhf` the tests of the OpenRLHF
-# engine on a CPU. Each sets up what it needs.
+# engine on a CPU, `make test-gpu` what only a GPU can show. Each sets up what it needs.
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -11,7 +11,10 @@ OPENRLHF_VENV ?= .venv-openrlhf
 OPENRLHF_BIN  := $(OPENRLHF_VENV)/bin
 OPENRLHF_PIP   = $(OPENRLHF_BIN)/python -m pip install --quiet
 
-.PHONY: quickstart gallery test test-lowest hard fuzz test-openrlhf install clean no-gpu
+GPU_VENV   ?= .venv-gpu
+GPU_REPORT ?= gpu-report.md
+
+.PHONY: quickstart gallery test test-lowest hard fuzz test-openrlhf test-gpu install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -77,10 +80,25 @@ $(OPENRLHF_VENV)/.stack: requirements/openrlhf-cpu.txt requirements/openrlhf-cpu
 	$(OPENRLHF_PIP) --no-deps --requirement requirements/openrlhf-cpu-nodeps.txt
 	@touch $@
 
+# Ten minutes on one GPU or more, and a report to paste into an issue; without a GPU a sentence. The install is that of
+# docs/openrlhf-install.md; in an environment that is there: PATH/python tests/gpu/matrix.py
+test-gpu:
+	@if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then \
+	$(MAKE) --no-print-directory $(GPU_VENV)/.installed && $(GPU_VENV)/bin/python tests/gpu/matrix.py --report $(GPU_REPORT); \
+	else echo "No GPU is here, so the GPU tests are skipped."; fi
+
+$(GPU_VENV)/.installed: requirements/openrlhf-gpu.txt pyproject.toml
+	$(PYTHON) -m venv --clear $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(GPU_VENV)/bin/python -m pip install --quiet --requirement requirements/openrlhf-gpu.txt
+	$(GPU_VENV)/bin/python -m pip install --quiet --no-deps \
+	openrlhf==$$(sed -n 's/^openrlhf==\([0-9.]*\).*/\1/p' requirements/openrlhf-cpu-nodeps.txt) --editable .
+	@touch $@
+
 no-gpu:
 	@! nvidia-smi -L 2>/dev/null | grep -q '^GPU' || { \
 	echo "This machine has a GPU; the CPU stack is not for it: docs/openrlhf-install.md tells how to install with one" >&2; \
 	exit 2; }
 
 clean:
-	rm -rf $(VENV) $(LOWEST_VENV) $(OPENRLHF_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(OPENRLHF_VENV) $(GPU_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 _LONGEST = 3000
 """Characters of a message: some list what there is to choose from, but none quotes a whole file."""
@@ -21,6 +22,24 @@ class UserError(Exception):
         super().__init__(
             line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
         )
+
+
+class NotHere(UserError):
+    """Something that this machine lacks and another one may have: a data file, a package, GPUs, a network."""
+
+
+@contextmanager
+def noting(lacking: list[str] | None) -> Iterator[None]:
+    """Note what the block finds missing on this machine instead of raising it; with None it is raised.
+
+    A dry run notes it and shows the rest.
+    """
+    try:
+        yield
+    except NotHere as error:
+        if lacking is None:
+            raise
+        lacking.append(str(error))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -9,6 +9,8 @@
 #          Further words go to olr train: sbatch recipes/slurm.sh paper/qwen3-4b --set seed=1
 # Expect:  the run in runs/<recipe> (or RUN_DIR), a sweep's in runs/<name>/<run>; its output in olr-<job>.txt.
 #          Before its time is over a job ends the step, is put into the queue again, and goes on from its checkpoint.
+#          OLR_HEAD_ADDRESS=ADDRESS names the first node's address where it has several networks and the one that leads
+#          to the other nodes is not the one you want.
 # Edit:    partition, account and time, as your cluster wants them; they can be options of sbatch as well.
 #SBATCH --job-name=olr
 #SBATCH --output=olr-%j.txt
@@ -47,11 +49,37 @@ else
     if [ -e "$run/manifest.json" ]; then options+=(--resume); fi
 fi
 
+# The address of this node that other nodes reach: the one from which its packets to them come. Its own name may stand for
+# 127.0.1.1 (Debian's /etc/hosts), of which the others would think that it is theirs.
+head_address() {
+    local found
+    found=${OLR_HEAD_ADDRESS:-$(python -c '
+import socket, sys
+try:
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    probe.connect((sys.argv[1], 9))  # of UDP: nothing is sent
+    print(probe.getsockname()[0])
+except OSError:
+    pass
+' "$1")}
+    case $found in
+        '' | 127.*) found=$(hostname --all-ip-addresses | tr ' ' '\n' | awk '/^[0-9.]+$/ && !/^127/ && !n++') ;;
+    esac
+    case $found in
+        '' | 127.*)
+            echo "no address of this node is known that $1 can reach; name it with OLR_HEAD_ADDRESS" >&2
+            return 1
+            ;;
+    esac
+    echo "$found"
+}
+
 # On one node olr starts a Ray of its own; several need one cluster that is there before it.
 if [ "$nodes" -gt 1 ]; then
     head=${SLURMD_NODENAME:-$(hostname -s)}
+    other=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | awk -v own="$head" '$0 != own && !n++')
     # Two jobs may meet on a node that is not exclusive: a port for each.
-    address=$(hostname --ip-address | awk '{print $1}'):$((20000 + SLURM_JOB_ID % 10000))
+    address=$(head_address "$other"):$((20000 + SLURM_JOB_ID % 10000))
     resources=(--num-gpus="$gpus" --num-cpus="${SLURM_CPUS_ON_NODE:-$gpus}" --disable-usage-stats --block)
     srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" \
         ray start --head --node-ip-address="${address%:*}" --port="${address#*:}" "${resources[@]}" &

@@ -101,7 +101,13 @@ def write_history(
         lines.append({"step": step, "epoch": int(labels["visit"][0]), **_metrics(labels)})
     lines[-1] |= history.held_out(len(lines) - 1)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    manifest = {"schema_version": MANIFEST_VERSION, "answer_rules": RULES, "name": run.name, "arm": arm, "seed": seed}
+    manifest = {
+        "schema_version": MANIFEST_VERSION,
+        "answer_rules": RULES,
+        "name": run.name,
+        "arm": arm,
+        "seed": seed,
+    }
     manifest["data"] = {"train": {"prompts": prompts}}
     manifest |= {"status": "finished" if len(lines) > whole else "interrupted", "attempts": []}
     (run / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")

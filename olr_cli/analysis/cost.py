@@ -1,4 +1,4 @@
-"""Where the time of a step goes, part by part, as metrics.jsonl tells it.
+"""Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it.
 
 Held-out evaluation and checkpoints are no parts of a step, and are left out. Single steps are slow for reasons of the
 machine's, so everything here is a median with quartiles over the steps of all runs of an arm.
@@ -22,6 +22,7 @@ from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, QUANTITIES, UTILISATION
 
 STEP = "step"
 TOGETHER = "verification and labels"
@@ -53,7 +54,7 @@ PARTS: Mapping[str, Part] = {
 
 @dataclass(frozen=True)
 class Spread:
-    """Of some numbers, in seconds: the median, and the quartiles below and above it."""
+    """The median of some numbers, and the quartiles below and above it."""
 
     median: float
     low: float
@@ -75,10 +76,12 @@ class Cost:
     Attributes:
         arm: the arm.
         steps: seed -> of each step the seconds of every part, and of the whole as `STEP`.
+        throughput: metric of `QUANTITIES` -> its values in the steps of all runs, where they have it.
     """
 
     arm: Arm
     steps: Mapping[int, Sequence[Mapping[str, float]]]
+    throughput: Mapping[str, Sequence[float]]
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -125,8 +128,13 @@ def costs(arms: Sequence[Arm]) -> list[Cost]:
         if lines:
             apart = all("time/verification" in line for own in lines.values() for line in own)
             steps = {seed: [_parts(line, apart=apart) for line in own] for seed, own in lines.items()}
-            found.append(Cost(arm, steps))
+            found.append(Cost(arm, steps, _throughput([line for own in lines.values() for line in own])))
     return found
+
+
+def _throughput(lines: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    values = {name: [line[name] for line in lines if name in line] for name in QUANTITIES}
+    return {name: measured for name, measured in values.items() if measured}
 
 
 def _timed(run: Run) -> list[Mapping[str, float]]:
@@ -169,17 +177,33 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def spreads(cost: Cost) -> Iterator[dict[str, Any]]:
-    """Flat values, one line a part and one for the step, in seconds; the share is the median of the steps' shares."""
+    """Flat values: a line a part and one for the step, in seconds, then one a quantity of throughput.
+
+    The share is the median of the steps' shares.
+    """
     for part in (*cost.parts, STEP):
         spread = cost.spread(part)
         yield {
             "arm": cost.arm.name,
             "part": part,
+            "unit": "s",
             "steps": len(cost.all_steps),
             "median": spread.median,
             "low": spread.low,
             "high": spread.high,
             "share": cost.share(part),
+        }
+    for name, values in cost.throughput.items():
+        spread = Spread.of(values)
+        yield {
+            "arm": cost.arm.name,
+            "part": name,
+            "unit": QUANTITIES[name].unit,
+            "steps": len(values),
+            "median": spread.median,
+            "low": spread.low,
+            "high": spread.high,
+            "share": None,
         }
 
 
@@ -216,7 +240,9 @@ def percent(share: float) -> str:
 
 def _draw(found: Sequence[Cost]) -> Figure:
     names = [_name(cost, several=len({each.machine for each in found}) > 1) for cost in found]
-    lines = [1 + name.count("\n") for name in names]
+    lines = [
+        1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, found, strict=True)
+    ]
     height = 1.0 + 0.14 * sum(max(count, 2) for count in lines)
     sheet = style.Sheet(1, 1, width=style.TEXT_WIDTH, panel_height=height)
     (axes,) = sheet.panels
@@ -245,6 +271,20 @@ def _name(cost: Cost, *, several: bool) -> str:
     return "\n".join(textwrap.fill(each, 30) for each in words)
 
 
+def _speed(cost: Cost) -> str:
+    """Generation, utilisation and memory, in lines below the step's time, as far as they are known."""
+    lines = (((GENERATED, "{} tokens/s"),), ((UTILISATION, "MFU {}"), (PEAK_MEMORY, "{} GB")))
+    words = [
+        ", ".join(
+            text.format(QUANTITIES[name].text(median(cost.throughput[name])))
+            for name, text in line
+            if name in cost.throughput
+        )
+        for line in lines
+    ]
+    return "".join(f"\n{line}" for line in words if line)
+
+
 def _bars(axes: Axes, found: Sequence[Cost], unit: Unit) -> None:
     """The medians of the parts on end; quartiles of the whole step as a whisker, its median as a number."""
     left = [0.0] * len(found)
@@ -264,7 +304,7 @@ def _bars(axes: Axes, found: Sequence[Cost], unit: Unit) -> None:
         axes.text(
             1.02,
             place,
-            f"{unit.text(step.median)} {unit.name}{share}",
+            f"{unit.text(step.median)} {unit.name}{share}{_speed(cost)}",
             transform=axes.get_yaxis_transform(),
             va="center_baseline",
         )

@@ -12,7 +12,7 @@ from olr_cli.analysis.arms import Arm, Run
 from olr_cli.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.tables.printing import AnyTable
+    from olr_cli.tables import Table
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
@@ -85,7 +85,7 @@ def count(
     models: Sequence[Path] = (),
     *,
     with_published: bool = False,
-) -> AnyTable:
+) -> Table:
     """A table of some arms.
 
     Args:
@@ -105,20 +105,20 @@ def count(
 
         layout = LAYOUTS[name]
         _refuse_baseline(baseline, name, layout.reference_in_words)
-        return build(layout, _trained(arms, name), models, with_published=with_published)
+        return build(layout, _trained(arms, name), models, with_published=with_published).table()
     if name == "cost":
         from olr_cli.analysis.tables.cost_table import cost_table
 
         _refuse_baseline(baseline, name, "GRPO under the same settings")
-        return cost_table(arms, with_published=with_published)
+        return cost_table(arms, with_published=with_published).table()
     if name == "theory":
         from olr_cli.analysis.theory.table import theory_table
 
         _refuse_baseline(baseline, name, "what the theory predicts")
-        return theory_table(arms)
-    from olr_cli.analysis.tables.arms_table import table
+        return theory_table(arms).table()
+    from olr_cli.analysis.tables.arms_table import compare
 
-    return table(arms, baseline)
+    return compare(arms, baseline).table()
 
 
 def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:

@@ -10,10 +10,9 @@ from typing import Any
 
 from olr_cli.analysis import OF_NO_RUN, PUBLISHED_TABLES, TABLES, figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
-from olr_cli.analysis.tables import printing
-from olr_cli.analysis.tables.printing import AnyTable
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
+from olr_cli.tables import Table
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 """How tables can be printed."""
@@ -74,7 +73,7 @@ class Findings:
         proposals: commands that may come next, each with what it is for in brackets.
     """
 
-    tables: Mapping[str, AnyTable]
+    tables: Mapping[str, Table]
     written: Sequence[Path]
     notes: Sequence[str] = ()
     proposals: Sequence[str] = ()
@@ -82,7 +81,7 @@ class Findings:
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         return {
-            "tables": {name: table.plain() for name, table in self.tables.items()},
+            "tables": {name: table.data for name, table in self.tables.items()},
             "written": [str(file) for file in self.written],
             "notes": list(self.notes),
         }
@@ -91,7 +90,7 @@ class Findings:
         """The notes but those that a terminal shows below a table anyway."""
         if shape != "terminal":
             return list(self.notes)
-        below = {line for table in self.tables.values() for line in printing.footnotes(table)}
+        below = {line for table in self.tables.values() for line in table.footnotes}
         return [note for note in self.notes if note not in below]
 
 

@@ -58,7 +58,7 @@ class Form:
             case "assignment":
                 return self.parts[0].key
             case "percent":
-                return number(Fraction(self.parts[0].label) / 100).key
+                return number(exact(self) / 100).key
             case "quantity" if self.label in UNITS_LEFT_OUT or self.label.startswith(COUNTED):
                 return self.parts[0].key
             case "system":
@@ -111,8 +111,15 @@ def number(value: Fraction) -> Form:
     """Form of an exact rational."""
     p, q = value.numerator, value.denominator
     if p.bit_length() + q.bit_length() > 2000:  # decimal digits of a huge integer take quadratic time
-        return Form("number", f"{p:x}/{q:x}")
+        return Form("number", f"{p:#x}/{q:#x}")
     return Form("number", str(value))
+
+
+def exact(form: Form) -> Fraction:
+    """The rational that a number's form stands for; of a percentage, the number before its sign."""
+    label = form.parts[0].label if form.kind == "percent" else form.label
+    p, _, q = label.partition("/")
+    return Fraction(int(p, 0), int(q or "1", 0))
 
 
 def unordered(parts: Iterable[Form]) -> Form:

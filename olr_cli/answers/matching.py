@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
-from olr_cli.answers.forms import COUNTED, Form
+from olr_cli.answers.forms import COUNTED, Form, exact
 from olr_cli.answers.notation import tidy, without_arguments
 from olr_cli.answers.reading import Leaf, Unreadable, no_algebra, read_tidied
 
@@ -32,14 +31,11 @@ def matches(
         return True
     expected, said = read_tidied(plain_gold, leaf), read_tidied(plain, leaf)
     verdict = _compare(expected, said)
-    if not verdict and {expected.kind, said.kind} == {
-        "word",
-        "value",
-    }:  # `mg` is a word, and a product as well
+    # `mg` is a word, and a product as well
+    if not verdict and {expected.kind, said.kind} == {"word", "value"}:
         verdict = _compare(_product(expected, plain_gold, leaf), _product(said, plain, leaf))
-    if (
-        not verdict and "{derivative" in plain_gold and "{derivative" in plain
-    ):  # x'(t) and \dot{x} are the same
+    # x'(t) and \dot{x} are the same
+    if not verdict and "{derivative" in plain_gold and "{derivative" in plain:
         both = " by " in plain_gold and " by " in plain
         texts = (without_arguments(text, keep_variables=both) for text in (plain_gold, plain))
         verdict = _compare(*(read_tidied(text, leaf) for text in texts))
@@ -114,11 +110,7 @@ def _compare_percentages(gold: Form, answer: Form) -> bool:
     numerals = [form.parts[0] if form.kind == "percent" else form for form in (gold, answer)]
     if numerals[0] == numerals[1] and answer.label != "fraction":
         return True
-    return gold.key == answer.key and 0 <= _value(gold) <= 1
-
-
-def _value(form: Form) -> Fraction:
-    return Fraction(form.parts[0].label) / 100 if form.kind == "percent" else Fraction(form.label)
+    return gold.key == answer.key and 0 <= exact(gold) <= (100 if gold.kind == "percent" else 1)
 
 
 def _is_one_unit(a: str, b: str) -> bool:

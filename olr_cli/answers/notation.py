@@ -7,13 +7,11 @@ import unicodedata
 
 from olr_cli.answers.extraction import boxed
 
-_COMMANDS = (
-    "× times · cdot ÷ div ± pm ∓ mp ≤ le ≥ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset √ sqrt ∠ angle"
-    " α alpha β beta γ gamma δ delta ε epsilon θ theta λ lambda π pi ρ rho σ sigma τ tau φ phi ω omega ½ frac12"
-    " ¼ frac14 ¾ frac34"
-).split(" ")
+_COMMANDS = """× times · cdot ÷ div ± pm ∓ mp ≤ le ≥ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset √ sqrt ∠ angle
+    α alpha β beta γ gamma δ delta ε epsilon θ theta λ lambda π pi ρ rho σ sigma τ tau φ phi ω omega ½ frac12
+    ¼ frac14 ¾ frac34"""
 _SIGNS: dict[str, str | None] = {
-    **{sign: f"\\{command} " for sign, command in zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True)},
+    **{sign: f"\\{command} " for sign, command in re.findall(r"(\S) (\w+)", _COMMANDS)},
     **{sign: f"^{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
     **{sign: f"_{{{digit}}}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     **{"−": "-", "–": "-", "°": r"^\circ ", "′": "'", "’": "'", "~": " ", "¢": " cents"},

@@ -12,19 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from olr_cli.answers.forms import COUNTED
 
-_PREFIXES = {
-    **{
-        "k": "kilo",
-        "M": "mega",
-        "G": "giga",
-        "T": "tera",
-        "h": "hecto",
-        "d": "deci",
-        "c": "centi",
-        "m": "milli",
-    },
-    **{"u": "micro", "μ": "micro", "µ": "micro", "n": "nano", "p": "pico", "f": "femto"},
-}
+_PREFIXES = (
+    "k kilo|M mega|G giga|T tera|h hecto|d deci|c centi|m milli|u micro|μ micro|µ micro|n nano|p pico|f femto"
+)
 _PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
     "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
     "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit|byte B"
@@ -51,11 +41,12 @@ _NO_UNIT = re.compile(
 
 def _known_units() -> Iterator[tuple[str, str]]:
     """Every name of a unit, and the one by which it is known here."""
+    prefixes = [prefix.split(" ") for prefix in _PREFIXES.split("|")]
     for names in _PREFIXED.split("|"):
         first, *others = names.split()
         for name in (first, *others):
             yield name, first
-            for letter, word in _PREFIXES.items():
+            for letter, word in prefixes:
                 yield (letter if len(name) <= _LONGEST_SYMBOL else word) + name, f"{word}{first}"
     for names in _ALONE.split("|"):
         first, *others = names.split()

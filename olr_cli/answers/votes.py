@@ -48,7 +48,8 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
         key = keys[answer]
         counts[key] += count
         spelling.setdefault(key, answer)
-    top = [key for key, count in counts.items() if count == max(counts.values())]
+    most = max(counts.values(), default=0)
+    top = [key for key, count in counts.items() if count == most]
     majority = top[0] if len(top) == 1 else None
     return Vote(
         majority=majority,

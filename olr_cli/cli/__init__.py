@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli import analyze, audit, evaluate, inject_noise, make_policy, recipes, replay, rollouts, train
+from olr_cli.cli import (
+    analyze,
+    audit,
+    doctor,
+    evaluate,
+    inject_noise,
+    make_policy,
+    recipes,
+    replay,
+    rollouts,
+    train,
+)
 from olr_cli.cli.errors import ends_well, program
 
 app = typer.Typer(
@@ -25,6 +36,7 @@ app.command("rollouts")(ends_well(rollouts.rollouts))
 app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
+app.command("doctor")(ends_well(doctor.doctor))
 app.command("make-policy")(ends_well(make_policy.make_policy))
 
 

@@ -12,7 +12,6 @@ from olr_cli.cli.completion import figures, tables
 
 if TYPE_CHECKING:
     from olr_cli.analysis.request import Findings
-    from olr_cli.analysis.tables.printing import AnyTable
 
 
 def analyze(
@@ -110,13 +109,15 @@ def _shape(format_: str, *, as_json: bool) -> str:
 
 def _show(found: Findings, shape: str) -> None:
     """Results on standard output; beside a table that stands alone, the rest on standard error."""
+    from olr_cli.tables import print_table
+
     if shape == "json":
         import json
 
         typer.echo(json.dumps(found.plain(), indent=2))
         return
     for table in found.tables.values():
-        _print_table(table, shape)
+        print_table(table, shape)
     for note in found.notes_beside(shape):
         typer.echo(f"Note: {note}", err=True)
     _say_what_was_written(found.written, err=shape != "terminal")
@@ -131,19 +132,3 @@ def _say_what_was_written(files: Iterable[Path], *, err: bool) -> None:
             typer.echo(f"Wrote {file}, .pdf and .csv", err=err)
         elif file.suffix == ".html":
             typer.echo(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB), for any browser", err=err)
-
-
-def _print_table(table: AnyTable, shape: str) -> None:
-    from rich.console import Console
-
-    from olr_cli.analysis.tables import printing
-
-    if shape != "terminal":
-        typer.echo(printing.text(table, shape))
-        return
-    console = Console(highlight=False)
-    shown = printing.terminal(table)
-    # A table wider than the terminal is wrapped by it, not squeezed until nobody can read it.
-    Console(highlight=False, width=max(console.width, printing.width(shown))).print(shown)
-    for footnote in printing.footnotes(table):
-        console.print(footnote, style="dim")

@@ -229,8 +229,8 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: st
         )
         for verdict, rows in (("right", done.now_right), ("wrong", done.now_wrong)):
             for row in rows[:_SHOWN]:
-                place = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
-                typer.echo(f"  now {verdict}: {row.answer} for {row.gold} ({place})", err=True)
+                where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
+                typer.echo(f"  now {verdict}: {row.answer} for {row.gold} ({where})", err=True)
             if len(rows) > _SHOWN:
                 typer.echo(f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}", err=True)
     _print_scores(evaluated, compare, shape)
@@ -239,21 +239,15 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: st
 def _print_scores(evaluated: Evaluated, compare: str | None, shape: str) -> None:
     import json
 
-    from rich.console import Console
-
-    from olr_cli.evaluation import table_text, tables
     from olr_cli.evaluation.reference import table_of
+    from olr_cli.tables import print_table
 
-    table = table_of(evaluated, compare)
+    table = table_of(evaluated, compare).table()
     if shape == "json":
-        typer.echo(json.dumps(table.plain(), indent=2))
-    elif shape != "terminal":
-        typer.echo(table_text.markdown(table) if shape == "markdown" else table_text.latex(table))
+        typer.echo(json.dumps(table.data, indent=2))
     else:
-        console = Console(highlight=False, markup=False)
-        console.print(table_text.terminal(table))
-        for note in tables.notes(table):
-            console.print(note, style="dim")
+        print_table(table, shape)
+    if shape == "terminal":
         for target, _ in evaluated:
             how = target.origin.get("chosen", "named")
             which = "" if how == "named" else f" (checkpoint: {how})"

@@ -90,14 +90,16 @@ def _train_one(
     as_json: bool = False,
 ) -> None:
     from olr_cli.engines.choice import engine_of
-    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
+    from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
+    from olr_cli.engines.rehearsal import rehearse
     from olr_cli.engines.resume import check_same_recipe
     from olr_cli.runs.directory import read_manifest
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
     if dry_run:
-        for line in rehearse(recipe, engine_of(recipe)):
+        lacking: list[str] = []
+        for line in rehearse(recipe, engine_of(recipe, lacking), lacking=lacking):
             typer.echo(line)
         return
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))

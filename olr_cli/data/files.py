@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, did_you_mean, first_line
+from olr_cli.errors import NotHere, UserError, did_you_mean, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def matching_files(source: str) -> list[Path]:
         raise UserError(f"{source} is no file that can be read as data (a pipe, a device or a broken link)")
     files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
     if not files:
-        raise UserError(_nothing_at(path))
+        raise NotHere(_nothing_at(path))
     return files
 
 

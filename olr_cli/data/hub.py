@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere, UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
     try:
         import datasets
     except ImportError:
-        raise UserError(
+        raise NotHere(
             f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs another package:"
             " pip install 'olr-cli[hub]'"
         ) from None
@@ -64,7 +64,7 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
         )
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:240] or type(error).__name__
-        raise UserError(
+        raise NotHere(
             f"{hub_id.name} could not be loaded from the Hugging Face hub ({reason}); check network and name, as in"
             " org/name/configuration:split@revision, or name a local file"
         ) from None

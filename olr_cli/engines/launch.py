@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from olr_cli.answers import EXTRACTORS, Judge, default_extractor
+from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
 from olr_cli.engines.resume import (
@@ -17,7 +17,6 @@ from olr_cli.engines.resume import (
     stored_history,
 )
 from olr_cli.engines.run import DataSets, Engine, Run
-from olr_cli.engines.steps import total_steps
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import Recipe
@@ -31,7 +30,6 @@ from olr_cli.runs.directory import (
     is_held,
     kind_of,
     read_manifest,
-    recipe_yaml,
     require_free,
     rules_note,
     write_recipe,
@@ -193,29 +191,3 @@ def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: His
         keep_fraction=keep_fraction(recipe.method, train.prompts),
         history=history,
     )
-
-
-def rehearse(
-    recipe: Recipe, make_engine: Callable[[Recipe, DataSets], Engine], *, kind: Kind = "training"
-) -> list[str]:
-    """What a run of this recipe would do, and one prompt exactly as the policy sees it; nothing is written."""
-    data = load_data(recipe, kind)
-    engine = make_engine(recipe, data)
-    prompts = data.train.prompts
-    steps = total_steps(recipe, len(prompts))
-    views = compose(recipe.method).views
-    rollouts = len(prompts) * recipe.train.epochs * recipe.train.rollouts_per_prompt * len(views)
-    first, shown = prompts[0], []
-    for view in views:
-        which = "" if view == "original" else f", {view},"
-        shown += [f"prompt {first.prompt_id}{which} as the policy sees it:", engine.render(first.turns(view))]
-    return [
-        recipe_yaml(recipe),
-        *(f"Warning: {warning}" for warning in [*warnings(recipe, data, kind), *engine.warnings]),
-        f"{len(prompts)} prompts from {data.train.source}, {sum(p.is_marked for p in prompts)} of them marked as noise",
-        f"{steps} steps, {rollouts:,} rollouts",
-        *engine.plan,
-        *shown,
-        f"its label: {first.given_label}",
-        f"answers are read by: {recipe.data.extractor or default_extractor(first.data_source)}",
-    ]

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics
@@ -24,11 +24,11 @@ def require_log_packages(recipe: Recipe) -> None:
     """Make sure that what the recipe logs to is installed.
 
     Raises:
-        UserError: a package is missing.
+        NotHere: a package is missing.
     """
     for wanted, package in ((recipe.logging.tensorboard, "tensorboard"), (recipe.logging.wandb, "wandb")):
         if wanted and find_spec(package) is None:
-            raise UserError(
+            raise NotHere(
                 f"logging.{package} is set, but the package {package} is not installed; "
                 f"pip install 'olr-cli[{package}]', or remove the key"
             )

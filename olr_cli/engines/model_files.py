@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere, UserError
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -21,7 +21,7 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
         what: is read from it.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: it cannot be read (`NotHere` if it is no folder).
     """
     try:
         yield
@@ -34,7 +34,9 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
                 " --trust-remote-code, says so; set it if you trust its author"
             ) from error
         reason = " ".join(str(error).split()).rstrip(".")[:240] or type(error).__name__
-        raise UserError(
+        # A hub id may only lack a network here.
+        kind = UserError if Path(model).is_dir() else NotHere
+        raise kind(
             f"cannot load {what} from '{model}' ({reason}); give a folder in Hugging Face layout with safetensors"
             " weights, or a hub id"
         ) from error

@@ -9,7 +9,7 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.folder import Target, finished, read_scores
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.tables import Evaluation, Table, compare
+from olr_cli.evaluation.tables import Comparison, Evaluation, compare
 from olr_cli.evaluation.targets import evaluations_at
 
 PAPER = "paper"
@@ -50,7 +50,7 @@ def check_reference(named: str | None, targets: Sequence[Target]) -> None:
         _other(named)
 
 
-def table_of(evaluated: Sequence[tuple[Target, Sequence[Score]]], named: str | None) -> Table:
+def table_of(evaluated: Sequence[tuple[Target, Sequence[Score]]], named: str | None) -> Comparison:
     """The scores of some evaluations, side by side and beside what `--compare` names.
 
     Of several evaluations at the place it names, the last counts, as the last checkpoint of a run.

@@ -18,6 +18,14 @@ from olr_cli.evaluation.scores import (
     averages,
     differences,
 )
+from olr_cli.tables import NOTHING, Block, Row, Table, interval, percent, points
+from olr_cli.tables import Column as TableColumn
+from olr_cli.tables.numbers import joined
+
+_SIDE_BY_SIDE = 5
+"""Evaluations that fit into 80 columns."""
+
+_LONGEST_HEAD = 11
 
 GROUPS: Mapping[Group | None, str] = {
     "in": "In-distribution",
@@ -42,6 +50,15 @@ class Column:
     title: str
     group: Group | None
     is_average: bool = False
+
+    @property
+    def label(self) -> str:
+        """What a row or column of it is called."""
+        return {"in": "in-distribution", "out": "out-of-distr."}[self.name] if self.is_average else self.title
+
+    def row(self, cells: Sequence[str]) -> Row:
+        """A row of it."""
+        return Row([self.label, *cells], "average" if self.is_average else "")
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Table:
+class Comparison:
     """Evaluations side by side.
 
     Attributes:
@@ -108,6 +125,87 @@ class Table:
     columns: tuple[Column, ...]
     reference: Reference | None
 
+    def table(self) -> Table:
+        """In a terminal one evaluation in detail or several side by side, then the differences; else a line each."""
+        if len(self.evaluations) == 1:
+            blocks = [self._in_detail(self.evaluations[0])]
+        else:
+            firsts = range(0, len(self.evaluations), _SIDE_BY_SIDE)
+            blocks = [self._side_by_side(self.evaluations[i : i + _SIDE_BY_SIDE]) for i in firsts]
+        if self.reference is not None:
+            pairs = zip(self.evaluations, self.reference.differences, strict=True)
+            blocks += [self._compared(each, self.reference, known) for each, known in pairs]
+        said = [*notes(self)]
+        return Table([*blocks, self._lines()], self.plain(), notes=said, footnotes=said)
+
+    def _in_detail(self, evaluation: Evaluation) -> Block:
+        heads = ("problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer")
+        rows = []
+        for column in self.columns:
+            value = evaluation.values.get(column.name)
+            if value is None:
+                continue
+            shares = [percent(value.share), interval(value.interval, percent) or NOTHING]
+            score = evaluation.by_benchmark.get(column.name)
+            if score is None:
+                rows.append(Row([column.label, "", "", *shares, *[""] * 4], "average"))
+                continue
+            n = score.samples
+            several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
+            lost = [percent(score.truncated), percent(score.missing_answers)]
+            rows.append(Row([column.label, f"{score.problems:,}", str(n), *shares, *several, *lost]))
+        return self._block(heads, rows, f"{evaluation.name}, %")
+
+    def _side_by_side(self, evaluations: Sequence[Evaluation]) -> Block:
+        rows = [
+            column.row([_share(each.values.get(column.name)) for each in evaluations])
+            for column in self.columns
+        ]
+        return self._block([each.name for each in evaluations], rows, "avg@n, %")
+
+    def _compared(
+        self, evaluation: Evaluation, reference: Reference, known: Mapping[str, Difference]
+    ) -> Block:
+        name = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
+        rows = []
+        for column in self.columns:
+            if column.name in evaluation.values:
+                difference = known.get(column.name)
+                texts = [
+                    _share(evaluation.values[column.name]),
+                    _share(reference.values.get(column.name)),
+                    points(difference.mean) if difference else NOTHING,
+                    interval(difference.interval if difference else None) or NOTHING,
+                ]
+                rows.append(column.row(texts))
+        title = f"{evaluation.name} against {reference.name}, %"
+        return self._block(("avg@n", name, "difference", "95 % interval"), rows, title)
+
+    def _block(self, heads: Sequence[str], rows: Sequence[Row], title: str) -> Block:
+        return Block([*map(TableColumn, ("benchmark", *heads))], rows, title, only="terminal")
+
+    def _lines(self) -> Block:
+        """A line an evaluation, a column a benchmark; then the reference and the differences to it."""
+        columns = [TableColumn("")]
+        columns += [
+            TableColumn(column.label, group=GROUPS[column.group], has_ends=True) for column in self.columns
+        ]
+        rows = [Row([each.name, *self._shares(each.values)]) for each in self.evaluations]
+        if self.reference is not None:
+            rows.append(Row([self.reference.name, *self._shares(self.reference.values)], "compared"))
+            for each, known in zip(self.evaluations, self.reference.differences, strict=True):
+                name = f"difference: {each.name}" if len(self.evaluations) > 1 else "difference"
+                rows.append(Row([name, *self._differences(known)], "compared"))
+        return Block(columns, rows, only="document")
+
+    def _shares(self, values: Mapping[str, Value]) -> list[str]:
+        known = [values.get(column.name) for column in self.columns]
+        return [joined(_share(each), interval(each.interval if each else None, percent)) for each in known]
+
+    def _differences(self, values: Mapping[str, Difference]) -> list[str]:
+        known = [values.get(column.name) for column in self.columns]
+        return [joined(points(each.mean), interval(each.interval)) if each else NOTHING for each in known]
+
     def plain(self) -> dict[str, Any]:
         """As JSON values; shares from 0 to 1."""
         return {
@@ -117,7 +215,9 @@ class Table:
         }
 
 
-def compare(evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow | None = None) -> Table:
+def compare(
+    evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow | None = None
+) -> Comparison:
     """Put evaluations side by side.
 
     Args:
@@ -136,7 +236,7 @@ def compare(evaluations: Sequence[Evaluation], reference: Evaluation | Published
             values=reference.values,
             differences=tuple(differences(each.scores, reference.scores) for each in evaluations),
         )
-    return Table(tuple(evaluations), _columns(evaluations), found)
+    return Comparison(tuple(evaluations), _columns(evaluations), found)
 
 
 def _published(evaluations: Sequence[Evaluation], row: PublishedRow) -> Reference:
@@ -172,7 +272,7 @@ def _columns(evaluations: Sequence[Evaluation]) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def notes(table: Table, unit: str = "in percent") -> Iterator[str]:
+def notes(table: Comparison, unit: str = "in percent") -> Iterator[str]:
     """Sentences that the reader of a table should know."""
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if table.reference is not None:
@@ -190,7 +290,7 @@ def notes(table: Table, unit: str = "in percent") -> Iterator[str]:
     yield from _unpaired(table)
 
 
-def _unpaired(table: Table) -> Iterator[str]:
+def _unpaired(table: Comparison) -> Iterator[str]:
     """What couldn't be compared with another evaluation, or only in part."""
     if table.reference is None:
         return
@@ -204,6 +304,10 @@ def _unpaired(table: Table) -> Iterator[str]:
         ]
         if fewer:
             yield f"{each.name}: {table.reference.name} has only some of the problems scored ({', '.join(fewer)})."
+
+
+def _share(value: Value | None) -> str:
+    return percent(value.share if value else None)
 
 
 def _plain_evaluation(evaluation: Evaluation) -> dict[str, Any]:

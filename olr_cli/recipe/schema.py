@@ -18,6 +18,7 @@ from olr_cli.recipe.plain_yaml import shortened
 from olr_cli.recipe.section import Count, Exact, Number, Section, Temperature, Text, Whole, no_truth
 
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
+LossAverage = Literal["token", "sequence"]
 Ratio = Annotated[Exact, Field(ge=0, le=1)]
 
 
@@ -104,10 +105,13 @@ class TrainSection(Section):
         learning_rate: constant, without warm-up.
         kl_weight: weight of the k3 estimate of KL(policy || starting policy) in the loss.
         clip: epsilon of the clipped surrogate.
+        loss_average: every `token` of a mini-batch weighs alike, or every `sequence` does, so that long responses
+            weigh no more than short ones.
         max_new_tokens: a longer response is truncated.
         max_prompt_tokens: a longer prompt is an error before training starts.
         temperature: of the training rollouts.
         evaluation_temperature: of held-out rollouts during training.
+        evaluation_samples: held-out rollouts of each prompt; null: as many as in training.
         checkpoint_every: steps between checkpoints; one is always written at the end.
         keep_checkpoints: how many of the newest checkpoints stay; with data.validation, the best one too (R22).
         evaluate_every: steps between held-out evaluations; always one at the start and one at the end.
@@ -120,13 +124,20 @@ class TrainSection(Section):
     learning_rate: Annotated[Number, Field(gt=0, le=1)] = 1e-6
     kl_weight: Annotated[Number, Field(ge=0)] = 1e-3
     clip: Annotated[Number, Field(gt=0, lt=1)] = 0.2
+    loss_average: LossAverage = "token"
     max_new_tokens: Count = 4096
     max_prompt_tokens: Count = 2048
     temperature: Annotated[Temperature, Field(gt=0)] = 1.0
     evaluation_temperature: Temperature = 0.6
+    evaluation_samples: Count | None = None
     checkpoint_every: Count = 10
     keep_checkpoints: Count = 2
     evaluate_every: Count | None = None
+
+    @property
+    def held_out_rollouts(self) -> int:
+        """Rollouts of each held-out prompt."""
+        return self.evaluation_samples or self.rollouts_per_prompt
 
 
 class LocalEngine(Section):
@@ -315,9 +326,20 @@ UNDECIDING = frozenset(
         "engine.ray_address",
         "engine.vllm_memory",
         "engine.micro_batch_samples",
+        # Hardware, and how OpenRLHF's models share it.
+        "engine.nodes",
+        "engine.gpus_per_node",
+        "engine.vllm_engines",
+        "engine.tensor_parallel",
+        "engine.colocate",
+        "engine.sleep",
     }
 )
-"""Keys, or sections of keys, that cannot change what a run computes but for rounding; a resume may change them."""
+"""Keys, or sections of keys, that do not decide what is trained; a resume may change them.
+
+They change rounding at most, and on OpenRLHF, where sampling does not repeat either, which samples of a step meet in a
+mini-batch.
+"""
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

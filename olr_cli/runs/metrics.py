@@ -1,18 +1,37 @@
-"""metrics.jsonl: a line a step, names as in `olr_cli.supervision.metrics`; step 0 is the policy before training."""
+"""metrics.jsonl: a line a step; step 0 is the policy before training.
+
+Names are those of `olr_cli.supervision.metrics` and `olr_cli.runs.throughput`. A metric that cannot be known on this
+machine is null in the file, and left out wherever the file is read.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from olr_cli.errors import UserError
 from olr_cli.files import sync, write_text, writing
 
 Metrics = dict[str, float]
 
+OF_THE_MACHINE = ("time/", "speed/", "memory/")
+"""Prefixes of metrics that depend on the machine and its load: two runs that are otherwise equal differ in them."""
 
-def append_metrics(run: Path, step: int, epoch: int, metrics: Metrics) -> None:
-    """Append one step's metrics.
+
+def known(metrics: Mapping[str, float | None]) -> Metrics:
+    """The metrics that have a value."""
+    return {name: value for name, value in metrics.items() if value is not None}
+
+
+def without_the_machine(metrics: Metrics) -> Metrics:
+    """The metrics that a second run on another machine has too."""
+    return {name: value for name, value in metrics.items() if not name.startswith(OF_THE_MACHINE)}
+
+
+def append_metrics(run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
+    """Append one step's metrics; None is written as null.
 
     Raises:
         UserError: the disk is full or not writable.
@@ -45,6 +64,11 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
         UserError: a line is not a step's metrics; it is named.
     """
     file, key = run / "metrics.jsonl", json.dumps(having).encode() if having else b""
+    return [known(line) for line in _whole_lines(file, key)]
+
+
+def _whole_lines(file: Path, key: bytes = b"") -> list[dict[str, Any]]:
+    """The lines that have `key`, nulls among their values, but for a last one that is cut off."""
     if not file.exists():
         return []
     with file.open("rb") as lines:
@@ -56,7 +80,7 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
         ]
 
 
-def _read_line(file: Path, number: int, line: bytes) -> Metrics:
+def _read_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         metrics = json.loads(line)
     except ValueError:
@@ -70,8 +94,9 @@ def _read_line(file: Path, number: int, line: bytes) -> Metrics:
 
 def drop_metrics_after(run: Path, step: int) -> None:
     """Keep the lines up to `step`, whole lines only."""
-    kept = [line for line in read_metrics(run) if line["step"] <= step]
-    write_text(run / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+    file = run / "metrics.jsonl"
+    kept = [line for line in _whole_lines(file) if line["step"] <= step]
+    write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 class MetricsTail:
@@ -94,4 +119,4 @@ class MetricsTail:
             text = lines.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        return [known(json.loads(line)) for line in whole.splitlines()]

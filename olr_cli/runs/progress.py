@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from olr_cli.runs.metrics import Metrics
+from olr_cli.runs.throughput import GENERATED, UTILISATION
 
 
 class Progress(Protocol):
@@ -112,11 +113,7 @@ class LiveProgress:
             self._task,
             completed=step,
             epoch=max(0, step - 1) // self._per_epoch + 1,
-            latest="  ".join(
-                f"{column.heading} {column.cell(metrics[column.metric])}"
-                for column in self._table.latest
-                if column.metric in metrics
-            ),
+            latest="\n".join(filter(None, (_beside(line, metrics) for line in self._table.latest))),
         )
 
     def say(self, sentence: str) -> None:
@@ -160,12 +157,12 @@ class Table:
     Attributes:
         row: what a row is called.
         columns: of the rows.
-        latest: those of which the latest step's value stands beside the bar.
+        latest: metrics of the latest step that are shown beside the progress bar, line by line.
     """
 
     row: str
     columns: tuple[_Column, ...]
-    latest: tuple[_Column, ...]
+    latest: tuple[tuple[_Column, ...], ...]
 
     @property
     def header(self) -> tuple[str, str]:
@@ -193,7 +190,10 @@ TRAINING = Table(
         _Column("", "length", 7, "rollout/length", decimals=1),
         _EQUAL,
     ),
-    (_ENTROPY, _EQUAL),
+    (
+        (_ENTROPY, _EQUAL),
+        (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
+    ),
 )
 _DIFFERS = _Column("", "differs", 9, "majority/differs_from_label")
 ROLLOUTS = Table(
@@ -208,8 +208,17 @@ ROLLOUTS = Table(
         _Column("", "cut", 6, "rollout/truncated"),
         _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
     ),
-    (_DIFFERS,),
+    ((_DIFFERS,),),
 )
+
+
+def _beside(columns: Sequence[_Column], metrics: Metrics) -> str:
+    """A line beside the bar; empty if the step has none of its metrics."""
+    return "  ".join(
+        f"{column.heading} {column.cell(metrics[column.metric])}"
+        for column in columns
+        if column.metric in metrics
+    )
 
 
 class EpochRows:

@@ -9,13 +9,14 @@ from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import scan_labels
+from olr_cli.runs.throughput import QUANTITIES, medians
 from olr_cli.supervision.metrics import label_metrics
 
 
 def run_summary(run: Path) -> list[str]:
-    """What `outcomes` tells, the signs of collapse, and what to do next."""
+    """What `outcomes` and `throughput_lines` tell, the signs of collapse, and what to do next."""
     lines = ["", f"Finished {run} ({read_manifest(run)['name']})"]
-    lines += [f"  {name:<34}{value}" for name, value in outcomes(run)]
+    lines += [f"  {name:<34}{value}" for name, value in [*outcomes(run), *throughput_lines(run)]]
     lines += [f"  sign of collapse after step {step}: {sign}" for step, sign in signs_of_collapse(run)]
     note = mixture_note(read_recipe(run).model.path)
     if note is not None:
@@ -39,6 +40,15 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
         marked = last.get("label/initial_noise")
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"
         told.append(("wrong labels, last epoch", f"{last['label/effective_noise']:.1%}{initially}"))
+    return told
+
+
+def throughput_lines(run: Path) -> list[tuple[str, str]]:
+    """Throughput, model FLOP utilisation and memory of a step, medians over the steps; only what is known."""
+    told = []
+    for name, value in medians(read_metrics(run)).items():
+        quantity = QUANTITIES[name]
+        told.append((quantity.label, f"{quantity.text(value)} {quantity.unit}".rstrip()))
     return told
 
 

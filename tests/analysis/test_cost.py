@@ -9,10 +9,10 @@ import pytest
 from histories import write_history
 from rich.console import Console
 
+from olr_cli import tables
 from olr_cli.analysis import cost
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.cost import STEP, TOGETHER, Spread, costs, percent, unit_of
-from olr_cli.analysis.tables import cost_text, printing
 from olr_cli.analysis.tables.cost_table import cost_table
 from olr_cli.errors import UserError
 
@@ -34,6 +34,23 @@ def write_timed(path, method=OLR, *, times=None, machine=LAPTOP, **settings):
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["attempts"] = [machine]
     (run / "manifest.json").write_text(json.dumps(manifest))
+    return run
+
+
+FAST = {
+    "speed/generated_tokens": [1000.0, 2000.0, 3000.0, 4000.0],
+    "speed/mfu": [0.1, 0.2, 0.3, 0.4],
+    "memory/gpu_peak": [60.0, 61.0, 62.5, 62.0],
+}
+
+
+def write_fast(path, **settings):
+    """A run of four steps with the throughput of a GPU."""
+    run = write_timed(path, machine=CLUSTER, **settings)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for number, line in enumerate(lines[1:]):
+        line |= {name: values[number] for name, values in FAST.items()}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
 
 
@@ -62,7 +79,7 @@ def table_of(*places, **how):
 
 def shown(table, width=80):
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(printing.terminal(table))
+    console.print(tables.terminal(table.table()))
     return console.export_text()
 
 
@@ -99,7 +116,7 @@ def test_runs_from_before_verification_was_measured_show_it_together_with_the_la
     assert found.spread(TOGETHER).median == pytest.approx(0.03)
     table = table_of(old, new)
     assert "Runs of olr are from before verification and label update were measured apart." in table.notes
-    assert "verification and label update" in cost_text.markdown(table)
+    assert "verification and label update" in tables.markdown(table.table())
     assert table.rows[0].phases == ()
 
 
@@ -141,14 +158,16 @@ def test_the_sums_over_a_run_are_the_papers_phases_and_need_finished_runs(tmp_pa
 
 
 def test_the_papers_times_stand_beside_on_request_as_printed(arms):
-    assert "3.8" not in shown(table_of(arms)) + cost_text.comma_separated(table_of(arms))
+    assert "3.8" not in shown(table_of(arms)) + tables.comma_separated((table_of(arms)).table())
     table = table_of(arms, with_published=True)
     (line,) = (line for line in shown(table).splitlines() if line.startswith("paper"))
     assert line.split() == ["paper", "~3.8", "h", "negligible", "~3.8", "h"]
-    assert "| *paper* |  | *~3.8 h* | *negligible* | *~3.8 h* |" in cost_text.markdown(table)
-    assert r"\emph{\textasciitilde{}3.8 h}" in cost_text.latex(table)
+    assert "| *paper* |  | *~3.8 h* | *negligible* | *~3.8 h* |" in tables.markdown(table.table())
+    assert r"\quad \emph{paper} &  & \textasciitilde{}3.8 h" in tables.latex(table.table())
     lines = [
-        line for line in csv.DictReader(io.StringIO(cost_text.comma_separated(table))) if line["published"]
+        line
+        for line in csv.DictReader(io.StringIO(tables.comma_separated(table.table())))
+        if line["published"]
     ]
     assert [(line["part"], line["published"]) for line in lines] == [
         ("RLVR training", "~3.8 h"),
@@ -168,7 +187,7 @@ def test_the_terminal_table_fits_80_columns(tmp_path, arms):
 
 
 def test_markdown_has_quartiles_and_intervals(arms):
-    text = cost_text.markdown(table_of(arms))
+    text = tables.markdown((table_of(arms)).table())
     assert "| grpo | 8 | 500 [500, 2,750] | 20.0 [20.0, 25.0] |" in text
     assert "label update to GRPO, ms [95 %]" in text
     (olr,) = (line for line in text.splitlines() if line.startswith("| olr | 8 |"))
@@ -176,7 +195,7 @@ def test_markdown_has_quartiles_and_intervals(arms):
 
 
 def test_latex_has_two_tabulars_with_as_many_cells_as_heads(arms):
-    text = cost_text.latex(table_of(arms, with_published=True))
+    text = tables.latex((table_of(arms, with_published=True)).table())
     assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 2
     assert text.count("{") == text.count("}")
     for tabular in text.split("\n\n"):
@@ -184,7 +203,7 @@ def test_latex_has_two_tabulars_with_as_many_cells_as_heads(arms):
 
 
 def test_csv_has_a_line_an_arm_and_part_in_seconds(arms):
-    lines = list(csv.DictReader(io.StringIO(cost_text.comma_separated(table_of(arms)))))
+    lines = list(csv.DictReader(io.StringIO(tables.comma_separated((table_of(arms)).table()))))
     assert len(lines) == 2 * 7
     (line,) = (line for line in lines if (line["arm"], line["part"]) == ("olr", "labels"))
     assert (line["steps"], float(line["median"])) == ("8", pytest.approx(0.023))
@@ -229,3 +248,27 @@ def test_runs_without_times_are_named_or_refused(tmp_path):
     write_timed(tmp_path / "timed", arm="timed")
     assert "No times of untimed." in table_of(tmp_path).notes
     assert cost.lacking(group(find_runs([tmp_path]))) is None
+
+
+def test_the_table_has_throughput_where_it_was_measured_and_nothing_elsewhere(tmp_path):
+    write_fast(tmp_path / "fast", arm="fast")
+    table = table_of(tmp_path / "fast", write_timed(tmp_path / "slow", arm="slow", seed=1))
+    text = tables.markdown(table.table())
+    assert "|  | generated tokens, tokens/s | model FLOP utilisation | GPU memory, peak, GB |" in text
+    assert "| fast | 2,500 [1,750, 3,250] | 25.0% [17.5%, 32.5%] | 61.5 [60.8, 62.1] |" in text
+    assert "| slow |  |  |  |" in text
+    assert max(map(len, shown(table).splitlines())) <= 80
+    assert tables.latex(table.table()).count("\\begin{tabular}") == 3
+    lines = list(csv.DictReader(io.StringIO(tables.comma_separated(table.table()))))
+    (line,) = (line for line in lines if line["part"] == "speed/generated_tokens")
+    assert (line["arm"], line["unit"], float(line["median"]), line["share"]) == ("fast", "tokens/s", 2500, "")
+    assert {line["unit"] for line in lines if not line["part"].startswith(("speed/", "memory/"))} == {"s"}
+
+
+def test_the_figure_says_below_the_steps_time_how_fast_it_was(tmp_path):
+    write_fast(tmp_path / "run", arm="fast")
+    (chart,) = cost.charts(group(find_runs([tmp_path])))
+    (text,) = (text.get_text() for text in chart.figure.axes[0].texts)
+    assert text.split("\n")[1:] == ["2,500 tokens/s", "MFU 25.0%, 61.5 GB"]
+    values = {row["part"]: row["median"] for row in chart.data.to_dicts()}
+    assert (values["speed/mfu"], values["memory/gpu_peak"]) == (0.25, 61.5)

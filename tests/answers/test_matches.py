@@ -37,6 +37,7 @@ RIGHT = {
         (r"$8 \%$", "8"),
         ("1/4", r"25\%"),
         ("0.25", "25 percent"),
+        ("1" + "0" * 700, "1" + "0" * 700 + r"\%"),
     ],
     "bases": [("52_8", "52_{8}"), ("52_8", "52"), ("25", "25_{10}")],
     "letters with their text": [
@@ -119,6 +120,7 @@ WRONG = {
         (r"5.4 \text{ cents}", r"5.4\%"),
         (r"90^\circ", r"90\%"),
         ("25", r"25.5\%"),
+        ("1", "1" + "0" * 702 + r"\%"),
     ],
     "bases": [("52_8", "52_9"), ("52_8", "42"), ("52_8", "52_{10}"), ("40_9", "40_8"), ("25", "25_6")],
     "words": [("CABD", "ABCD"), ("CABD", "DCBA"), ("no", "on"), (r"\text{east}", "seat"), ("Evelyn", "Eve")],
@@ -212,7 +214,9 @@ def test_verdicts_agree_with_a_mathematicians(judge, file):
         pytest.skip(f"no {file}")
     rows = [row for row in map(json.loads, file.read_text().splitlines()) if row["right"] is not None]
     answers = [row.get("answer") or extract(row["response"]) for row in rows]
-    judged = [(row["gold"], answer, row["right"]) for row, answer in zip(rows, answers, strict=True) if answer]
+    judged = [
+        (row["gold"], answer, row["right"]) for row, answer in zip(rows, answers, strict=True) if answer
+    ]
     random.Random(0).shuffle(judged)
     verdicts = judge.matches((gold, answer) for gold, answer, _ in judged)
     made = Counter(right for *_, right in judged)

@@ -133,7 +133,14 @@ def test_the_manifest_and_metrics_tell_the_run(run):
         "time/update",
         "time/store",
         "time/step",
+        "speed/generated_tokens",
+        "speed/trained_tokens",
+        "speed/samples",
     } <= set(last)
+    # Unknown on a CPU: there in the file, as null.
+    written = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (written["speed/mfu"], written["memory/gpu_peak"]) == (None, None)
+    assert "NaN" not in (run / "metrics.jsonl").read_text()
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,20 @@ def run(tmp_path):
     return write_history(tmp_path / "run", prompts=12, epochs=4)
 
 
+@pytest.mark.parametrize(
+    "command", [["replay"], ["replay", "--grid", "method.slope_threshold=0,0.1"], ["audit"], ["analyze"]]
+)
+def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
+    def told():
+        return " ".join(CliRunner().invoke(app, [command[0], str(run), *command[1:]]).output.split())
+
+    assert "other answers into one class" not in told()
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["answer_rules"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert "was begun by an olr that put other answers into one class (R7)" in told()
+
+
 def test_a_grid_over_a_run_is_shown_and_drawn_below_it(run):
     done = replay(run, "--grid", "method.slope_threshold=0,0.05", "--grid", "method.warmup_epochs=1,2")
     assert done.exit_code == 0, done.output

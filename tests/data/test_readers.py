@@ -343,7 +343,8 @@ def test_sentinel_rows_without_a_type_take_the_one_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("label", "original"), [(r"\frac12", "1/2"), ("3", "3.0"), (r"\sqrt{8}", r"2\sqrt{2}"), ("C", r"\text{(C)}")]
+    ("label", "original"),
+    [(r"\frac12", "1/2"), ("3", "3.0"), (r"\sqrt{8}", r"2\sqrt{2}"), ("C", r"\text{(C)}")],
 )
 def test_another_spelling_of_the_original_is_a_right_label(tmp_path: Path, label: str, original: str) -> None:
     prompts = read_lines(tmp_path, interchange(label, original_ground_truth=original))

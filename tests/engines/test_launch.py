@@ -98,6 +98,14 @@ def test_a_resume_says_where_it_goes_on(stopped):
     assert read_manifest(stopped)["status"] == "finished"
 
 
+def test_a_resume_of_a_run_of_the_first_rules_says_that_classes_changed(stopped):
+    manifest = json.loads((stopped / "manifest.json").read_text())
+    del manifest["answer_rules"]
+    (stopped / "manifest.json").write_text(json.dumps(manifest))
+    sentence, _ = go(stopped, resume=True)
+    assert "was begun by an olr that put other answers into one class (R7)" in sentence
+
+
 @pytest.mark.parametrize("gone", [("checkpoints",), ("checkpoints", "labels")])
 def test_a_resume_without_the_checkpoints_removes_nothing(stopped, gone):
     for folder in gone:

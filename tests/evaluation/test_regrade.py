@@ -101,5 +101,7 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
 
     done = CliRunner().invoke(app, ["evaluate", "--regrade", str(folder)])
     answer, gold = right[0]["answer"], right[0]["gold"]
-    assert "1 grades changed" in done.stderr and f"now right: {answer} for {gold} (sums, problem" in done.stderr
+    assert (
+        "1 grades changed" in done.stderr and f"now right: {answer} for {gold} (sums, problem" in done.stderr
+    )
     assert json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"]["answer_rules"] == RULES

@@ -21,7 +21,7 @@ from olr_cli.evaluation import rollouts
 from olr_cli.evaluation.rollouts import RolloutEngine, backend_of, rollouts_recipe, rollouts_summary
 from olr_cli.recipe.validation import validate
 from olr_cli.runs.directory import read_manifest, write_manifest
-from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.metrics import read_metrics, without_the_machine
 from olr_cli.runs.progress import ROLLOUTS, LineProgress
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 
@@ -65,10 +65,7 @@ def tables(path):
 
 
 def untimed(path):
-    return [
-        {name: value for name, value in line.items() if not name.startswith("time/")}
-        for line in read_metrics(path)
-    ]
+    return [without_the_machine(line) for line in read_metrics(path)]
 
 
 def files(path):

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from olr_cli import tables
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, find_benchmark
 from olr_cli.evaluation.published import Setting, published_row
 from olr_cli.evaluation.scores import score
-from olr_cli.evaluation.table_text import latex, markdown, terminal
 from olr_cli.evaluation.tables import Evaluation, compare, notes
 
 OLR = published_row(Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.5"), 800, Decimal("0.05"), 5))
@@ -41,9 +41,17 @@ def evaluation(name, right=10, names=PAPER, problems=20, samples=1):
     return Evaluation(name, tuple(scored(find_benchmark(n), right, problems, samples) for n in names))
 
 
+def markdown(comparison):
+    return tables.markdown(comparison.table())
+
+
+def latex(comparison):
+    return tables.latex(comparison.table())
+
+
 def printed(table):
     text = io.StringIO()
-    Console(file=text, width=80, highlight=False).print(terminal(table))
+    Console(file=text, width=80, highlight=False).print(tables.terminal(table.table()))
     return text.getvalue()
 
 

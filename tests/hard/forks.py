@@ -36,7 +36,8 @@ _PRELOADED = (
     "olr_cli.evaluation.backends.transformers_backend",
     "olr_cli.evaluation.rollouts",
     "olr_cli.evaluation.targets",
-    "olr_cli.evaluation.table_text",
+    "olr_cli.evaluation.tables",
+    "olr_cli.tables",
     "olr_cli.runs.summary",
     "olr_cli.cli",
 )

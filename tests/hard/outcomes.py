@@ -9,7 +9,7 @@ from typing import Any
 
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.metrics import read_metrics, without_the_machine
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 
@@ -66,7 +66,7 @@ def _content(file: Path) -> Any:
 
 def _untimed(run: Path) -> list[dict[str, Any]]:
     lines = read_metrics(run)
-    return [{name: value for name, value in line.items() if not name.startswith("time/")} for line in lines]
+    return [without_the_machine(line) for line in lines]
 
 
 def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list[str]:

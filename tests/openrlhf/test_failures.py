@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch.distributed
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from stack import SMALL, Train, metrics, processes_of
 
+from olr_cli.engines.openrlhf.job import _outcome_of
 from olr_cli.runs.store import scan_labels, stored_steps
 
 RAISES_AT_THE_THIRD_STEP = """
@@ -40,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(RAISES_AT_THE_THIRD_STEP)
     environment = os.environ | {
-        "PYTHONPATH": str(tmp_path / "site"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH")])),
         "OLR_TEST_RUN": str(tmp_path / "run"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
@@ -80,6 +83,37 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert sum(line["rollout/verification_timeouts"] for line in lines[1:]) >= 1
     assert "no reward today" in (run / "openrlhf" / "log.txt").read_text()
+
+
+GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:43210"
+NCCL = (
+    "NCCL error in: ProcessGroupNCCL.cpp:3384, remote process exited or a network error\nncclRemoteError: …"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (OutOfMemoryError("1 worker(s) were killed (node low on memory)"), "worker", "not a GPU's"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+            "user",
+            "a GPU ran out of memory",
+        ),
+        (ActorDiedError(), "worker", "a process of the job died"),
+        (
+            RuntimeError(GLOO),
+            "worker",
+            "a process of the job died, often for want of memory: [../third_party",
+        ),
+        (torch.distributed.DistBackendError(NCCL), "worker", "a process of the job died"),
+        (RuntimeError("no reward today"), "bug", "RuntimeError: no reward today"),
+    ],
+)
+def test_how_the_job_ended_is_told_by_what_ended_it(error: Exception, kind: str, said: str) -> None:
+    outcome = _outcome_of(RayTaskError("train", "a traceback", error))
+    assert outcome.kind == kind
+    assert said in outcome.reason
 
 
 def _free_port() -> int:

@@ -102,6 +102,14 @@ def test_every_step_has_its_metrics_once(run: Path) -> None:
         "time/step",
     ):
         assert all(name in line for line in lines[1:]), name
+    for name in ("speed/generated_tokens", "speed/trained_tokens", "speed/samples"):
+        assert all(line[name] > 0 for line in lines[1:]), name
+    assert {(line["speed/mfu"], line["memory/gpu_peak"]) for line in lines[1:]} == {(None, None)}
+    tokens = scan_rollouts(run).group_by("step").agg(pl.col("tokens").sum()).sort("step").collect()
+    for line, (step, generated) in zip(lines[1:], tokens.rows(), strict=True):
+        assert line["step"] == step
+        assert line["speed/generated_tokens"] == pytest.approx(generated / line["time/rollouts"])
+        assert line["speed/samples"] <= 40 * 8 / (line["time/rollouts"] + line["time/update"])
     assert {line["policy/lr"] for line in lines[1:]} == {1e-3}
 
 

@@ -180,13 +180,14 @@ class OneProcess(SimpleNamespace):
         return False
 
 
-def update_of(actor, method, micro_batch, mini_batch, flags=None):
+def update_of(actor, method, micro_batch, mini_batch, flags=None, loss_average="token"):
     """OpenRLHF's update of an actor, for a recipe's method and KL weight .1."""
     recipe = validate(
         {
             "method": method,
             "train": {
                 "kl_weight": 0.1,
+                "loss_average": loss_average,
                 "temperature": TEMPERATURE,
                 "prompts_per_step": len(TEXTS),
                 "mini_batch_prompts": len(TEXTS),
@@ -218,11 +219,22 @@ def update_of(actor, method, micro_batch, mini_batch, flags=None):
     )
 
 
-def updated(rollouts, method, micro_batch=2, trains=ALL, mini_batch=None, places=PLACES, flags=None):
+def updated(
+    rollouts,
+    method,
+    micro_batch=2,
+    trains=ALL,
+    mini_batch=None,
+    places=PLACES,
+    flags=None,
+    loss_average="token",
+):
     """Gradients of the mini-batches and metrics of OpenRLHF's update of a policy that has moved on."""
     smoothing = method.get("smoothing", 0)
     moved = policy(1, 0.04)
-    update = update_of(openrlhf_actor(moved), method, micro_batch, mini_batch or len(places), flags)
+    update = update_of(
+        openrlhf_actor(moved), method, micro_batch, mini_batch or len(places), flags, loss_average
+    )
     advantages_PG = [group_advantages(rewards) for rewards in REWARDS_PG]
     for p, g in places:
         batch = batch_of(rollouts, [(p, g)])
@@ -242,11 +254,11 @@ def updated(rollouts, method, micro_batch=2, trains=ALL, mini_batch=None, places
                 info={"reward": torch.tensor([REWARDS_PG[p][g]])},
             )
         )
-    torch.manual_seed(3)  # of the order in which OpenRLHF takes the samples
+    torch.manual_seed(3)  # of the order in which OpenRLHF would take the samples
     return update.ppo_train(0.1), update.strategy.gradients
 
 
-def updated_locally(rollouts, method, trains=ALL):
+def updated_locally(rollouts, method, trains=ALL, loss_average="token"):
     """Gradient of one mini-batch and metrics of the local engine's update of the same policy."""
     moved, reference = policy(1, 0.04), policy(2, 0.01).frozen_copy()
     update = Grpo(
@@ -259,6 +271,7 @@ def updated_locally(rollouts, method, trains=ALL):
         temperature=TEMPERATURE,
         penalty_weight=method.get("penalty_weight", 0),
         smoothing=method.get("smoothing", 0),
+        loss_average=loss_average,
     )
     seen = {}
 
@@ -286,15 +299,29 @@ METHODS = {
 SOME = (True, False, True, False)
 
 
+@pytest.mark.parametrize("loss_average", ["token", "sequence"])
 @pytest.mark.parametrize("trains", [ALL, SOME], ids=["all train", "some train"])
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_loss_and_gradient_are_the_local_engines(method, trains, rollouts):
-    status, (gradient,) = updated(rollouts, method, trains=trains)
-    metrics, expected = updated_locally(rollouts, method, trains)
+def test_loss_and_gradient_are_the_local_engines(method, trains, loss_average, rollouts):
+    status, (gradient,) = updated(rollouts, method, trains=trains, loss_average=loss_average)
+    metrics, expected = updated_locally(rollouts, method, trains, loss_average)
     assert_same_gradient(gradient, expected)
     assert 0 < status["ppo_clip_ratio"] < 1
     assert status["ppo_clip_ratio"] == pytest.approx(metrics["policy/clip_fraction"], rel=1e-5)
     assert status["kl"] == pytest.approx(metrics["policy/kl"], rel=1e-4)
+
+
+@pytest.mark.parametrize("trains", [ALL, SOME], ids=["all train", "some train"])
+def test_a_mean_over_responses_is_the_gradient_of_each_response_alone_averaged(trains, rollouts):
+    """By brute force: KL and penalty included, and OpenRLHF's token mean of one response is its own mean."""
+    method = METHODS["both"]
+    _, (gradient,) = updated(rollouts, method, micro_batch=4, trains=trains, loss_average="sequence")
+    training = [(p, g) for p, g in PLACES if trains[p]]
+    alone = [updated(rollouts, method, micro_batch=1, places=[place])[1][0] for place in training]
+    expected = {name: sum(one[name] for one in alone) / len(alone) for name in gradient}
+    assert_same_gradient(gradient, expected)
+    _, (by_token,) = updated(rollouts, method, micro_batch=4, trains=trains)
+    assert any((gradient[name] - by_token[name]).abs().max() > 1e-3 for name in gradient)
 
 
 def test_the_parts_of_the_loss_matter(rollouts):
@@ -303,6 +330,17 @@ def test_the_parts_of_the_loss_matter(rollouts):
     for number, one in enumerate(gradients):
         for other in gradients[:number]:
             assert (one - other).abs().max() > 1e-4
+
+
+def test_mini_batches_are_the_samples_in_the_order_in_which_they_were_dealt(rollouts):
+    dealt = [(p, g) for g in range(G) for p in range(len(TEXTS))]
+    _, gradients = updated(rollouts, METHODS["plain"], places=dealt, mini_batch=4)
+    assert len(gradients) == 4
+    for number, gradient in enumerate(gradients):
+        own = dealt[4 * number : 4 * number + 4]
+        _, (expected,) = updated(rollouts, METHODS["plain"], places=own)
+        for name, value in expected.items():
+            torch.testing.assert_close(gradient[name], value, rtol=1e-3, atol=2e-6)
 
 
 def test_packing_changes_no_smoothed_gradient(rollouts, monkeypatch):
@@ -348,10 +386,10 @@ def test_batches_by_length_change_neither_the_gradient_nor_a_mean(trains, rollou
         assert by_length[name] == pytest.approx(status[name], rel=1e-4, abs=1e-7), name
 
 
-@pytest.mark.parametrize("flags", [{}, {"actor.loss_agg_mode": "seq-mean-token-mean"}])
-def test_a_mini_batch_in_which_nothing_trains_has_gradient_0(flags, rollouts):
+@pytest.mark.parametrize("loss_average", ["token", "sequence"])
+def test_a_mini_batch_in_which_nothing_trains_has_gradient_0(loss_average, rollouts):
     status, gradients = updated(
-        rollouts, METHODS["both"], micro_batch=1, trains=SOME, mini_batch=1, flags=flags
+        rollouts, METHODS["both"], micro_batch=1, trains=SOME, mini_batch=1, loss_average=loss_average
     )
     assert len(gradients) == len(PLACES)
     norms = [sum(float(value.abs().sum()) for value in own.values()) for own in gradients]

@@ -7,11 +7,12 @@ import datasets
 import pytest
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
-from openrlhf.trainer.ppo_utils.samples_generator import _collect_prompt_batch
+from openrlhf.trainer.ppo_utils import samples_generator
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
 
 from olr_cli.engines.openrlhf.files import JobFiles, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
-from olr_cli.engines.openrlhf.trainer import PromptOrder
+from olr_cli.engines.openrlhf.trainer import PromptOrder, held_out_samples
 from olr_cli.engines.steps import step_batches
 from olr_cli.recipe.validation import validate
 
@@ -52,6 +53,35 @@ def test_openrlhf_reads_the_texts_and_labels_that_were_written(texts, labels, tm
     write_prompts(file, list(zip(texts, labels, strict=True)))
     read = PromptDataset(blending_datasets(str(file), strategy=strategy), None, strategy)
     assert [read[row][1:3] for row in range(len(read))] == list(zip(texts, labels, strict=True))
+
+
+class Waves(SamplesGenerator):
+    """OpenRLHF's sample generator, which notes how many prompts it gives vLLM at a time."""
+
+    def _dispatch_prompts_to_vllm(self, prompts, labels, **settings):
+        self.waves.append(len(prompts))
+        return [[f"{label}:{k}" for k in range(settings["n_samples_per_prompt"])] for label in labels]
+
+    def _process_response_into_experience(self, response, **_settings):
+        return response
+
+
+def test_vllm_gets_all_held_out_prompts_at_once(monkeypatch):
+    ray = SimpleNamespace(wait=lambda refs, **_: (refs[:1], refs[1:]), get=lambda ref: ref)
+    monkeypatch.setattr(samples_generator, "ray", ray)
+    args = SimpleNamespace(rollout=SimpleNamespace(batch_size=STEP), vllm=SimpleNamespace(enable_sleep=False))
+    held_out = [("source", [f"text {row}"], [str(row)], [None]) for row in range(11)]
+    generator = Waves(SimpleNamespace(args=args), None, held_out, None, [])
+    generator.waves = []
+    expected = {f"{row}:{k}" for row in range(11) for k in range(3)}
+    assert set(generator.generate_eval_samples(n_samples_per_prompt=3)) == expected
+    assert generator.waves == [4, 4, 3]  # by itself
+
+    generator.waves = []
+    samples = held_out_samples(generator, {"n_samples_per_prompt": 3})
+    assert (set(samples), len(samples)) == (expected, 33)
+    assert generator.waves == [11]
+    assert args.rollout.batch_size == STEP
 
 
 def recipe(method="grpo"):

@@ -1,8 +1,12 @@
-"""A mix of methods on two policy ranks, the reference's two, and two vLLM engines, until one of the ranks dies."""
+"""A mix of methods on two policy ranks, the reference's two, and two vLLM engines, until one of the ranks dies.
+
+It then goes on with one rank and one vLLM engine.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,7 +21,9 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.loop import encode_prompts
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.openrlhf.reshard import saved_parts
 from olr_cli.recipe.files import load_recipe
+from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
@@ -33,7 +39,9 @@ SETTINGS = (
     "engine.vllm_engines=2",
     "engine.micro_batch_samples=4",
     "engine.zero_stage=2",
+    "train.checkpoint_every=2",
 )
+ONE_GPU = ("engine.gpus_per_node=1", "engine.vllm_engines=1")
 VIEWS = ("original", "rephrased")
 
 
@@ -164,3 +172,29 @@ def test_statistics_are_those_of_the_policy_that_sampled(story: tuple[Path, Trai
     assert len(difference) > 0.9 * len(rollouts) == 0.9 * 40 * 16
     assert (difference.mean(0) < torch.tensor([0.01, 0.01, 0.1])).all(), difference.mean(0)
     assert (difference.amax(0) < torch.tensor([0.05, 0.05, 0.5])).all(), difference.amax(0)
+
+
+def test_a_resume_on_one_gpu_carries_the_optimisers_state_over(story: tuple[Path, Train, int]) -> None:
+    two_ranks, _, _ = story
+    run = two_ranks.with_name("on-one-gpu")
+    shutil.copytree(two_ranks, run)
+    begun = max(checkpoint_steps(run))
+    assert saved_parts(checkpoint_path(run, begun)) == 2
+    train = Train(run, (*SETTINGS, *ONE_GPU), "--resume")
+    train.await_step(begun + 1)
+    assert not (run / "openrlhf" / "universal").exists()  # it takes no disk once it is loaded
+    train.signal(signal.SIGINT)
+    assert train.end() == 130, train.output
+    assert "The checkpoint is from 2 GPUs and the policy has 1 now" in train.output
+    manifest = read_manifest(run)
+    assert manifest["attempts"][-1]["from_step"] == begun
+    kept, before = (scan_labels(each).filter(pl.col("step") <= begun).collect() for each in (run, two_ranks))
+    assert kept.equals(before)
+    last = max(checkpoint_steps(run))
+    assert last > begun
+    assert saved_parts(checkpoint_path(run, last)) == 1
+    assert stored_steps(run) == list(range(1, last + 1))
+    # Adam counts on: the number of its steps is that of the run's mini-batches.
+    (part,) = (checkpoint_path(run, last) / "openrlhf").glob("_actor/*/*_optim_states.pt")
+    state = torch.load(part, weights_only=False)["optimizer_state_dict"]["base_optimizer_state"]["state"]
+    assert {int(group["step"]) for group in state.values()} == {last}

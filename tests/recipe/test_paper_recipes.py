@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from itertools import product
 
@@ -128,6 +129,7 @@ def test_every_run_has_the_papers_settings_on_openrlhf_and_no_warning(path):
         assert (train.epochs, train.prompts_per_step, train.mini_batch_prompts) == (10, 160, 32)
         assert (train.rollouts_per_prompt, train.max_new_tokens, train.max_prompt_tokens) == (8, 4096, 2048)
         assert (train.learning_rate, train.kl_weight, train.temperature) == (1e-6, 1e-3, 1.0)
+        assert train.loss_average == "sequence"
         assert recipe_warnings(recipe) == []
         assert step_warnings(recipe, recipe.data.limit) == []
 
@@ -171,11 +173,15 @@ def cluster(tmp_path):
         "olr": note
         + "[ -z \"${SLOW:-}\" ] || { trap 'exit 143' TERM; touch running; while :; do sleep 0.05; done; }",
         "srun": note + "exec sleep 60",
-        "hostname": 'echo "10.0.0.1 fe80::1"',
+        "hostname": 'echo "fe80::1 ${OWN_ADDRESSES-127.0.1.1 10.0.0.1 10.0.0.9}"',
+        "scontrol": note + '[ "$1" != show ] || printf "%s\\n" first second third',
         # The script asks Ray in Python whether all nodes are there; so its end waits for both of srun's calls.
-        "python": note
+        # Asked with -c, it is for the address from which packets to another node come.
+        "python": '[ "$1" != -c ] || { echo "${ROUTE:-}"; echo "route to $3" >> '
+        + f"{calls}; exit; }}\n"
+        + note
         + f"for _ in {{1..400}}; do [ $(grep -c ^srun {calls}) -lt 2 ] || exit 0; sleep 0.05; done",
-        **dict.fromkeys(("ray", "scontrol"), note),
+        "ray": note,
     }
     for name, body in bodies.items():
         (tools / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -188,7 +194,9 @@ def cluster(tmp_path):
         return subprocess.Popen(
             ["bash", str(SCRIPT), *words],
             cwd=tmp_path,
-            env=environment | {"SLURM_GPUS_ON_NODE": "8"} | variables,
+            env=environment
+            | {"SLURM_GPUS_ON_NODE": "8", "SLURM_JOB_NODELIST": "first,second,third"}
+            | variables,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -237,6 +245,39 @@ def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
     assert f"ray status --address {address}" in calls
     assert calls[-1].startswith("olr train paper/qwen3-8b --set engine.gpus_per_node=8 --set engine.nodes=3 ")
     assert calls[-1].endswith(f"--sweep --index 0 --set engine.ray_address={address}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        ({"ROUTE": "10.0.0.7"}, "10.0.0.7"),
+        ({"ROUTE": "127.0.1.1"}, "10.0.0.1"),
+        ({"ROUTE": ""}, "10.0.0.1"),
+        ({"ROUTE": "10.0.0.7", "OLR_HEAD_ADDRESS": "10.9.0.1"}, "10.9.0.1"),
+    ],
+)
+def test_ray_gets_an_address_that_other_nodes_reach(cluster, variables, address):
+    nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first"}
+    assert cluster("paper/qwen3-4b", **nodes, **variables).wait(30) == 0
+    calls = cluster.calls()
+    assert any(f"ray start --head --node-ip-address={address} --port=21234" in call for call in calls)
+    assert calls[-1].endswith(f"--set engine.ray_address={address}:21234")
+    assert ("route to second" in calls) == ("OLR_HEAD_ADDRESS" not in variables)
+
+
+def test_a_node_without_such_an_address_is_told_how_to_name_it(cluster):
+    nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first", "OWN_ADDRESSES": "127.0.1.1"}
+    job = cluster("paper/qwen3-4b", **nodes)
+    assert job.wait(30) == 1
+    assert "OLR_HEAD_ADDRESS" in job.stderr.read()
+    assert not any(call.startswith(("srun", "olr")) for call in cluster.calls())
+
+
+def test_the_address_is_the_source_of_packets_to_the_other_node():
+    program = SCRIPT.read_text(encoding="utf-8").partition("python -c '")[2].partition('\' "$1"')[0]
+    for other, found in (("127.0.0.1", "127.0.0.1\n"), ("no.such.host.invalid", "")):
+        asked = [sys.executable, "-c", program, other]
+        assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == found
 
 
 def test_a_job_whose_time_is_nearly_over_is_stopped_and_queued_again(cluster):

@@ -315,7 +315,7 @@ def test_few_rollouts_make_a_poor_vote(name):
         ({"name": "label_smoothing", "smoothing": 1}, "method.smoothing is 1"),
         (
             {"name": "grpo", "score_reduction": "sum"},
-            "'method.score_reduction' is a key of method.name sequence_entropy",
+            "'method.score_reduction' is a key of method.name token_entropy and sequence_entropy",
         ),
         ({"name": "tttrl"}, "method.name is 'tttrl' (did you mean 'ttrl'?); known: 'grpo', 'olr', 'ttrl'"),
     ],

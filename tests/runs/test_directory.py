@@ -14,6 +14,7 @@ import pytest
 
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe, changed_keys
+from olr_cli.recipe.validation import validate
 from olr_cli.runs import directory
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished, write_checkpoint
 from olr_cli.runs.directory import (
@@ -54,6 +55,26 @@ def test_recipe_and_manifest_come_back(tmp_path):
 def test_the_digest_tells_what_decides_the_result_and_no_more(key, value, decides):
     recipe = Recipe()
     other = Recipe(train=recipe.train.model_copy(update={key: value}))
+    assert (other.digest() != recipe.digest()) == decides
+    assert bool(changed_keys(recipe, other)) == decides
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "decides"),
+    [
+        ("nodes", 2, False),
+        ("gpus_per_node", 4, False),
+        ("vllm_engines", 4, False),
+        ("tensor_parallel", 2, False),
+        ("colocate", False, False),
+        ("sleep", False, False),
+        ("zero_stage", 3, True),
+    ],
+)
+def test_hardware_is_not_what_is_trained(key, value, decides):
+    recipe, other = (
+        validate({"engine": {"name": "openrlhf", **changed}}, "test") for changed in ({}, {key: value})
+    )
     assert (other.digest() != recipe.digest()) == decides
     assert bool(changed_keys(recipe, other)) == decides
 

@@ -118,6 +118,20 @@ def test_the_live_line_shows_the_steps_entropy_and_equal_groups_in_80_columns():
     assert shown[0].rstrip().endswith("entropy 10.25  equal 100%")
 
 
+def test_throughput_is_a_second_line_beside_the_bar():
+    progress = LiveProgress()
+    stream = io.StringIO()
+    progress._bar.live.console = progress._console = Console(file=stream, width=80, force_terminal=True)
+    progress.start(steps=9999, done=9990, steps_per_epoch=100)
+    progress.step(9991, EXTREME | {"speed/generated_tokens": 98765.4, "speed/mfu": 0.456})
+    line = Console(width=80, file=io.StringIO(), record=True)
+    line.print(progress._bar.get_renderable())
+    progress.stop()
+    first, second = line.export_text().splitlines()
+    assert first.rstrip().endswith("entropy 10.25  equal 100%")
+    assert second.strip() == "tokens/s 98765  MFU 46%"
+
+
 def test_the_headline_is_of_the_last_epoch():
     lines = [{"step": i, "epoch": 2, **metrics} for i, metrics in enumerate(STEPS)]
     earlier = {"step": 0, "epoch": 1, "label/effective_noise": 1.0}

@@ -268,7 +268,9 @@ def test_history_puts_no_two_numbers_into_one_class(judge):
 def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judge):
     answers = [r"5\text{ cm}", r"5\text{ cm}", "5", "7"]
     (given,) = supervise(judge, GrpoMethod(), prompt(given="5", true="5"), [answers])
-    (voted,) = supervise(judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(given="5", true="5"), [answers])
+    (voted,) = supervise(
+        judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(given="5", true="5"), [answers]
+    )
     assert given.rewards == (1, 1, 1, 0)
     assert voted.label.label_source == "majority" and voted.rewards == (1, 1, 0, 0)
     assert voted.label.given_label_count == 3 and voted.label.effective_label_is_correct

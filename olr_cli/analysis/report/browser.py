@@ -10,9 +10,9 @@ import polars as pl
 
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.report import questions, responses
-from olr_cli.analysis.report.markup import element
 from olr_cli.analysis.report.payload import Block, array_blocks, json_block
 from olr_cli.analysis.report.prompt_histories import prompt_histories
+from olr_cli.tables.markup import element
 
 MOST_VISITS = 4_000_000
 """Prompt visits of all runs that the list shows."""

@@ -9,19 +9,17 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from olr_cli import __version__
 from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.report import browser, summary, tables
+from olr_cli.analysis.report import browser, summary
 from olr_cli.analysis.report.drawings import drawings
-from olr_cli.analysis.report.markup import element, html, isolated
-from olr_cli.analysis.tables import printing
+from olr_cli.analysis.report.epochs import epochs
 from olr_cli.files import write_text, writing
-
-if TYPE_CHECKING:
-    from olr_cli.analysis.tables.printing import AnyTable
+from olr_cli.tables import Table
+from olr_cli.tables.html import blocks
+from olr_cli.tables.markup import element, html, isolated
 
 NAME = "report.html"
 
@@ -34,7 +32,7 @@ def write_report(
     arms: Sequence[Arm],
     folder: Path,
     notes: Sequence[str] = (),
-    counted: Mapping[str, AnyTable] | None = None,
+    counted: Mapping[str, Table] | None = None,
 ) -> Path:
     """Write the report of some arms; an older one is replaced.
 
@@ -60,17 +58,14 @@ def write_report(
     return folder / NAME
 
 
-def _page(arms: Sequence[Arm], notes: Sequence[str], counted: Mapping[str, AnyTable]) -> str:
+def _page(arms: Sequence[Arm], notes: Sequence[str], counted: Mapping[str, Table]) -> str:
     style, script = _file("report.css"), _script()
     shown = browser.browser(arms)
     runs = [run for arm in arms for run in arm.runs]
     alone = len(runs) == 1
     name = _title(arms)
-    tabulated = chain.from_iterable(
-        tables.from_markdown(printing.text(table, "markdown"), f"Table: {title}")
-        for title, table in counted.items()
-    )
-    of_epochs = tables.epochs(runs[0]) if alone else None
+    tabulated = chain.from_iterable(blocks(table, f"Table: {title}") for title, table in counted.items())
+    of_epochs = epochs(runs[0]) if alone else None
     return _filled(
         _file("page.html"),
         policy=html([element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script))]),

@@ -13,7 +13,7 @@ import matplotlib
 
 from olr_cli.analysis import FIGURES, figures, style
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.report.markup import element, isolated
+from olr_cli.tables.markup import element, isolated
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 _PROLOGUE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->", re.DOTALL)

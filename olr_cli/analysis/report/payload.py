@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olr_cli.analysis.report.markup import element, html
+from olr_cli.tables.markup import element, html
 
 
 @dataclass(frozen=True)

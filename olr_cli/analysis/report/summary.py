@@ -7,12 +7,12 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.report.markup import element, isolated
-from olr_cli.analysis.report.tables import grid
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.directory import is_held, kind_of, read_manifest, recipe_yaml
-from olr_cli.runs.summary import outcomes, signs_of_collapse
+from olr_cli.runs.summary import outcomes, signs_of_collapse, throughput_lines
 from olr_cli.supervision import compose
+from olr_cli.tables.html import grid
+from olr_cli.tables.markup import element, isolated
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
@@ -106,6 +106,9 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "engine", ", ".join(where) or recipe.engine.name
     if run.created:
         yield "begun", run.created.replace("T", " ").replace("+00:00", " UTC")
+    fast = ", ".join(f"{name} {value}" for name, value in throughput_lines(run.path))
+    if fast:
+        yield "throughput", f"{fast} (medians over the steps)"
     versions = ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())
     if versions:
         yield "versions", versions

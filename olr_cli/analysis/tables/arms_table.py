@@ -7,13 +7,15 @@ vary less than the runs do.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.supervision.metrics import LABEL_METRICS
+from olr_cli.tables import NOTHING, Block, Cell, Column, Row, Table, interval, percent, points
+from olr_cli.tables.numbers import joined
 
 CONFIDENCE = 0.95
 
@@ -44,10 +46,15 @@ class Difference:
     low: float | None
     high: float | None
 
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Both ends of the interval."""
+        return self.low, self.high
+
 
 @dataclass(frozen=True)
-class Row:
-    """One metric of one arm.
+class Measured:
+    """One metric of one arm, over its seeds.
 
     Attributes:
         metric: its name.
@@ -88,25 +95,86 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
-    """All rows, metric by metric, arms in order.
+class Comparison:
+    """Arms compared, metric by metric, arms in order.
 
     Attributes:
         baseline: the arm that the others are compared to.
         titles: metric -> what it is called.
-        rows: the rows; a metric without any value is left out.
+        rows: a metric without any value is left out.
     """
 
     baseline: str
     titles: Mapping[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[Measured, ...]
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"baseline": self.baseline, "rows": [row.plain() for row in self.rows]}
+    def table(self) -> Table:
+        """In a terminal a block a metric; elsewhere a line an arm: mean ± sd and the difference with its interval."""
+        blocks = [self._of_metric(metric, title) for metric, title in self.titles.items()]
+        return Table(
+            blocks=[*blocks, self._of_all_metrics()],
+            data={"baseline": self.baseline, "rows": [row.plain() for row in self.rows]},
+            notes=[
+                f"Mean ± sd; in brackets the paired difference to {self.baseline} and its 95 % t interval."
+            ],
+            footnotes=[*self._footnotes()],
+        )
+
+    def _of_metric(self, metric: str, title: str) -> Block:
+        heads = ("arm", "n", "mean", "sd", "difference", "95 % interval")
+        rows = [
+            Row([row.arm, str(len(row.values)), percent(row.mean), percent(row.sd), *self._difference(row)])
+            for row in self.rows
+            if row.metric == metric
+        ]
+        return Block([*map(Column, heads)], rows, f"{title}, %", only="terminal")
+
+    def _difference(self, row: Measured) -> tuple[str, str]:
+        if row.arm == self.baseline:
+            return "baseline", ""
+        if row.difference is None:
+            return NOTHING, NOTHING
+        return points(row.difference.mean), interval(row.difference.ends) or NOTHING
+
+    def _of_all_metrics(self) -> Block:
+        heads = ["arm", "n", *(f"{title}, %" for title in self.titles.values())]
+        rows = []
+        for arm in dict.fromkeys(row.arm for row in self.rows):
+            measured = {row.metric: row for row in self.rows if row.arm == arm}
+            runs = max(len(row.values) for row in measured.values())
+            rows.append(Row([arm, str(runs), *(_in_full(measured[metric]) for metric in self.titles)]))
+        return Block([*map(Column, heads)], rows, only="document")
+
+    def _footnotes(self) -> Iterator[str]:
+        if any(row.difference for row in self.rows):
+            yield f"Differences are to {self.baseline}, in points, paired by seed; intervals are Student's."
+        if any(row.difference and row.difference.pairs == 1 for row in self.rows):
+            yield "One seed gives no sd and no interval: train more seeds."
+        arms = {row.arm for row in self.rows if row.difference}
+        others = {row.arm for row in self.rows} - {self.baseline}
+        for arm in sorted(others - arms):
+            yield f"{arm} has no seed in common with {self.baseline}: no paired difference."
 
 
-def table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
+def _in_full(row: Measured) -> str:
+    if row.mean is None:
+        return NOTHING
+    change = row.difference and f"({joined(points(row.difference.mean), interval(row.difference.ends))})"
+    return joined(mean_and_sd(row), change or "")
+
+
+def mean_and_sd(row: Measured) -> str:
+    """`45.0 ± 1.2`, in percent; nothing without a value, and no sd below two seeds."""
+    return joined(percent(row.mean, ""), "" if row.sd is None else f"± {percent(row.sd)}")
+
+
+def mean_and_ends(difference: Difference) -> Cell:
+    """A difference in points: alone where there is no room, else with its interval."""
+    mean = points(difference.mean)
+    return Cell(mean, joined(mean, interval(difference.ends)))
+
+
+def compare(arms: Sequence[Arm], baseline: str | None = None) -> Comparison:
     """Compare arms.
 
     Args:
@@ -124,10 +192,10 @@ def table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
         by_arm = {arm.name: _by_seed(metric, arm, values[arm.name]) for arm in arms}
         if any(by_arm.values()):
             rows += [
-                Row(metric, name, own, None if name == reference else difference(own, by_arm[reference]))
+                Measured(metric, name, own, None if name == reference else difference(own, by_arm[reference]))
                 for name, own in by_arm.items()
             ]
-    return Table(reference, {row.metric: titles[row.metric] for row in rows}, tuple(rows))
+    return Comparison(reference, {row.metric: titles[row.metric] for row in rows}, tuple(rows))
 
 
 def _by_seed(metric: str, arm: Arm, values: Sequence[Mapping[str, float | None]]) -> dict[int, float]:

@@ -10,16 +10,12 @@ from typing import Any
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.cost import STEP, TOGETHER, Cost, costs, spreads
 from olr_cli.analysis.tables.arms_table import Difference, difference
+from olr_cli.analysis.tables.cost_text import REST, to_table
 from olr_cli.analysis.varied import grpo_beside
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.supervision import compose
-
-REST = ("weights", "store", "other")
-"""Parts that the printed table shows as one."""
-
-PHASES = ("RLVR training", "OLR update", "Total")
-"""The rows of the paper's table; the OLR update is our label update."""
+from olr_cli.tables import Table
 
 
 @dataclass(frozen=True)
@@ -85,6 +81,10 @@ class CostTable:
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         return {"rows": list(self.lines()), "notes": list(self.notes)}
+
+    def table(self) -> Table:
+        """As it is printed."""
+        return to_table(self)
 
 
 def _flat(name: str, change: Difference | None) -> dict[str, Any]:
@@ -165,6 +165,12 @@ def _notes(rows: Sequence[CostRow], untimed: Sequence[str], *, with_published: b
         )
     if any(row.relative and row.relative.pairs == 1 for row in rows):
         yield "One seed gives no interval: train more seeds."
+    if any(row.cost.throughput for row in rows):
+        yield (
+            "Throughput: generated are response tokens over the time of sampling; trained are prompt and response"
+            " tokens over the time of the policy update; samples are rollouts over the time of the step. Model FLOP"
+            " utilisation is unknown on a CPU, and on a GPU whose peak olr does not know."
+        )
     rest = {part for row in rows for part in row.cost.parts} & set(REST)
     names = {"weights": "weights to vLLM", "store": "storing the records", "other": "metrics and all else"}
     yield f"Rest: {', '.join(names[part] for part in REST if part in rest)}."

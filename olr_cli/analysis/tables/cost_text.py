@@ -1,21 +1,25 @@
-"""The table of training time as text: for a terminal, Markdown, LaTeX, CSV."""
+"""The table of training time as it is printed: the parts of a step, its throughput, and the sums over a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
-from rich.text import Text
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Spread, Unit, percent, unit_of
 from olr_cli.analysis.tables.arms_table import Difference
-from olr_cli.analysis.tables.cost_table import PHASES, REST, CostRow, CostTable
-from olr_cli.evaluation import latex as tex
-from olr_cli.evaluation import table_shapes
+from olr_cli.runs.throughput import QUANTITIES
+from olr_cli.tables import Block, Cell, Column, Row, Table, interval
+from olr_cli.tables.numbers import joined
 
-_WIDTH = 80
+if TYPE_CHECKING:
+    from olr_cli.analysis.tables.cost_table import CostRow, CostTable
+
+REST = ("weights", "store", "other")
+"""Parts that the printed table shows as one."""
+
+PHASES = ("RLVR training", "OLR update", "Total")
+"""The rows of the paper's table; the OLR update is our label update."""
+
 _SPLIT = {
     "verification": "verifi-\ncation",
     "labels": "label\nupdate",
@@ -25,145 +29,89 @@ _SPLIT = {
 """Heads in two lines, for a terminal."""
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Lines under the same heads.
-
-    Attributes:
-        title: of the block.
-        heads: of the columns; the first is that of the arms.
-        ours: a line an arm.
-        paper: the published line; None if there is none.
-    """
-
-    title: str
-    heads: Sequence[str]
-    ours: Sequence[Sequence[str]]
-    paper: Sequence[str] | None = None
+def to_table(found: CostTable) -> Table:
+    """Medians of a step's parts, where there is room with quartiles; and the sums over a run."""
+    footnotes = [*found.notes, "For quartiles and intervals: --format markdown, latex or csv."]
+    blocks = [_steps(found), *_throughput(found), _runs(found)]
+    return Table(blocks, found.plain(), found.notes, footnotes)
 
 
-def terminal(table: CostTable) -> RenderableType:
-    """Two blocks in 80 columns: medians of a step's parts, and the sums over a run."""
-    parts: list[RenderableType] = []
-    for block in _blocks(table, in_full=False):
-        lines = [*block.ours, *([block.paper] if block.paper else [])]
-        widths = [
-            max(len(text) for cell in cells for text in cell.split("\n"))
-            for cells in zip(block.heads, *lines, strict=True)
-        ]
-        widths[0] = max(min(widths[0], _WIDTH - sum(widths[1:]) - len(widths)), 8)
-        shown = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim")
-        for place, (head, width) in enumerate(zip(block.heads, widths, strict=True)):
-            shown.add_column(
-                Text(head),
-                width=width,
-                justify="right" if place else "left",
-                overflow="fold",
-                vertical="bottom",
-            )
-        for line in lines:
-            shown.add_row(*map(Text, line), style="dim" if line is block.paper else "")
-        parts += [Text(block.title, style="bold"), shown, Text()]
-    return Group(*parts)
-
-
-def markdown(table: CostTable) -> str:
-    """Two tables: a step's parts with quartiles, and the sums over a run."""
-    lines: list[str] = []
-    for block in _blocks(table, in_full=True):
-        rows = list(block.ours)
-        if block.paper:
-            rows.append([cell and f"*{cell}*" for cell in block.paper])
-        lines += [f"**{block.title}**", "", *table_shapes.markdown_table(block.heads, rows), ""]
-    return "\n".join([*lines, *(f"- {note}" for note in table.notes)])
-
-
-def latex(table: CostTable) -> str:
-    """Two `tabular`s with the rules of booktabs; the lines and cells of `markdown`."""
-    shown = []
-    for number, block in enumerate(_blocks(table, in_full=True)):
-        body = [tex.row([tex.escaped(name), *map(tex.number, numbers)]) for name, *numbers in block.ours]
-        if block.paper:
-            body += [
-                "\\midrule",
-                tex.row(f"\\emph{{{tex.escaped(cell)}}}" if cell else "" for cell in block.paper),
-            ]
-        notes = [] if number else table.notes
-        shown.append(
-            tex.tabular([tex.escaped(head) for head in block.heads], body, [*notes, f"{block.title}."])
-        )
-    return "\n\n".join(shown)
-
-
-def comma_separated(table: CostTable) -> str:
-    """A line an arm and part, in seconds; empty where there is nothing."""
-    lines = list(table.lines())
-    return table_shapes.comma_separated(lines[0], lines)
-
-
-def footnotes(table: CostTable) -> Iterator[str]:
-    """What the reader of a table should know."""
-    yield from table.notes
-    yield "For quartiles and intervals: --format markdown, latex or csv."
-
-
-def _blocks(table: CostTable, *, in_full: bool) -> Iterator[_Block]:
-    unit = unit_of(row.cost for row in table.rows)
-    printed = [
-        part for part in PARTS if part not in REST and any(part in row.cost.parts for row in table.rows)
+def _steps(found: CostTable) -> Block:
+    unit = unit_of(row.cost for row in found.rows)
+    parts = [part for part in PARTS if part not in REST and any(part in row.cost.parts for row in found.rows)]
+    is_compared = any(row.relative for row in found.rows)
+    columns = [
+        *(Column(""), Column("steps", only="document")),
+        *(Column(_SPLIT.get(part, PARTS[part].label), PARTS[part].label) for part in parts),
+        *(Column("rest"), Column(STEP), Column("label\nshare", "label update, %")),
     ]
-    compared = any(row.relative for row in table.rows)
-    heads = ["", *(["steps"] if in_full else [])]
-    heads += [PARTS[part].label if in_full else _SPLIT.get(part, PARTS[part].label) for part in printed]
-    heads += ["rest", STEP, "label update, %" if in_full else "label\nshare"]
-    if compared:
+    if is_compared:
         beyond = f"to GRPO, {unit.name} [95 %]"
-        in_words = [f"label update {beyond}", f"step {beyond}", "step to GRPO, % [95 %]"]
-        heads += in_words if in_full else ["to\nGRPO"]
-    yield _Block(
-        f"A step, {unit.name}",
-        heads,
-        [list(_step(row, printed, unit, compared=compared, in_full=in_full)) for row in table.rows],
-    )
-    paper = ["paper", "", *(table.published[phase] for phase in PHASES)] if table.published else None
-    yield _Block("All steps of a run", ["", "runs", *PHASES], [list(_run(row)) for row in table.rows], paper)
+        columns += [
+            Column(f"label update {beyond}", only="document"),
+            Column(f"step {beyond}", only="document"),
+            Column("to\nGRPO", "step to GRPO, % [95 %]"),
+        ]
+    rows = [Row([*_step(row, parts, unit, is_compared=is_compared)]) for row in found.rows]
+    return Block(columns, rows, f"A step, {unit.name}")
 
 
-def _step(
-    row: CostRow, printed: Sequence[str], unit: Unit, *, compared: bool, in_full: bool
-) -> Iterator[str]:
+def _step(row: CostRow, parts: Sequence[str], unit: Unit, *, is_compared: bool) -> Iterator[str | Cell]:
     cost = row.cost
-
-    def shown(spread: Spread) -> str:
-        quartiles = f" [{unit.text(spread.low)}, {unit.text(spread.high)}]" if in_full else ""
-        return unit.text(spread.median) + quartiles
-
     yield cost.arm.name
-    if in_full:
-        yield str(len(cost.all_steps))
-    for part in printed:
-        yield shown(cost.spread(part)) if part in cost.parts else ""
-    yield shown(cost.spread(*REST))
-    yield shown(cost.spread(STEP))
+    yield str(len(cost.all_steps))
+    for part in parts:
+        yield _spread(cost.spread(part), unit.text) if part in cost.parts else ""
+    yield _spread(cost.spread(*REST), unit.text)
+    yield _spread(cost.spread(STEP), unit.text)
     share = percent(cost.share("labels")) if "labels" in cost.parts else ""
-    yield share if in_full or not share else f"{share} %"
-    if not compared:
-        return
-    if in_full:
+    yield Cell(share and f"{share} %", share)
+    if is_compared:
         yield _change(row.differences.get("labels"), 1 / unit.seconds, unit.digits)
         yield _change(row.differences.get(STEP), 1 / unit.seconds, unit.digits)
-        yield _change(row.relative, 100, 1)
-    else:
-        yield f"{100 * row.relative.mean:+.1f} %" if row.relative else ""
+        yield Cell(f"{100 * row.relative.mean:+.1f} %" if row.relative else "", _change(row.relative, 100, 1))
+
+
+def _spread(spread: Spread, text: Callable[[float], str]) -> Cell:
+    median = text(spread.median)
+    return Cell(median, joined(median, interval((spread.low, spread.high), text)))
+
+
+def _throughput(found: CostTable) -> Iterator[Block]:
+    """What was measured of `QUANTITIES`, if anything."""
+    measured = {
+        name: quantity
+        for name, quantity in QUANTITIES.items()
+        if any(name in row.cost.throughput for row in found.rows)
+    }
+    if not measured:
+        return
+    columns = [
+        Column(each.head, ", ".join(filter(None, (each.label, each.unit)))) for each in measured.values()
+    ]
+    rows = []
+    for row in found.rows:
+        known = [(row.cost.throughput.get(name), each.text) for name, each in measured.items()]
+        cells = [_spread(Spread.of(values), text) if values else "" for values, text in known]
+        rows.append(Row([row.cost.arm.name, *cells]))
+    yield Block([Column(""), *columns], rows, "Throughput of a step")
 
 
 def _change(change: Difference | None, times: float, digits: int) -> str:
     if change is None:
         return ""
-    mean = f"{times * change.mean:+.{digits}f}"
-    if change.low is None or change.high is None:
-        return mean
-    return f"{mean} [{times * change.low:+.{digits}f}, {times * change.high:+.{digits}f}]"
+
+    def text(value: float) -> str:
+        return f"{times * value:+.{digits}f}"
+
+    return joined(text(change.mean), interval(change.ends, text))
+
+
+def _runs(found: CostTable) -> Block:
+    rows = [Row([*_run(row)]) for row in found.rows]
+    if found.published:
+        rows.append(Row(["paper", "", *(found.published[phase] for phase in PHASES)], "published"))
+    return Block([Column(""), Column("runs"), *map(Column, PHASES)], rows, "All steps of a run")
 
 
 def _run(row: CostRow) -> Iterator[str]:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.analysis.arms import Arm, telling_settings
-from olr_cli.analysis.tables.arms_table import Row, difference
+from olr_cli.analysis.tables.arms_table import Measured, difference
+from olr_cli.analysis.tables.paper_text import to_table
 from olr_cli.analysis.tables.sources import HELD_OUT, BeforeTraining, BySeed, HeldOut, Source, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.evaluation.tables import Column
+from olr_cli.tables import Table
 
 OTHERS = "Not in the paper's table"
 BASE = "base"
@@ -85,7 +87,7 @@ class PaperRow:
     detail: str
     setting: Setting
     arm: str | None
-    cells: Mapping[str, Row]
+    cells: Mapping[str, Measured]
     published: Mapping[str, Published]
     below_start: tuple[int, int] | None = None
 
@@ -138,9 +140,13 @@ class PaperTable:
         """As JSON values."""
         return {"rows": list(self.lines()), "notes": list(self.notes)}
 
+    def table(self) -> Table:
+        """As it is printed."""
+        return to_table(self)
+
 
 def _line(row: PaperRow, column: str, tells: Sequence[str], *, with_published: bool) -> dict[str, Any]:
-    cell = row.cells.get(column, Row(column, row.arm or "", {}, None))
+    cell = row.cells.get(column, Measured(column, row.arm or "", {}, None))
     below, of = row.below_start or (None, None)
     published = row.published.get(column)
     papers = {
@@ -259,7 +265,7 @@ class _Maker:
         values, reference = self.values[arm.name], self._reference(arm)
         others = self.values[reference.name] if reference else {}
         cells = {
-            name: Row(name, arm.name, own, difference(own, others.get(name, {})))
+            name: Measured(name, arm.name, own, difference(own, others.get(name, {})))
             for name, own in values.items()
         }
         below = _below_start(arm, values[HELD_OUT.name]) if HELD_OUT.name in values else None
@@ -308,7 +314,7 @@ class _Maker:
         published: Mapping[str, Published],
     ) -> PaperRow:
         cells = {
-            column.name: Row(column.name, label, start.values.get(column.name, {}), None)
+            column.name: Measured(column.name, label, start.values.get(column.name, {}), None)
             for column in self.source.columns
         }
         return PaperRow(block, label, start.detail, setting, label, cells, published)

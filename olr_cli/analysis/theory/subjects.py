@@ -30,6 +30,14 @@ class Column:
     title: str
     kind: Kind = "share"
 
+    def text(self, value: float) -> str:
+        """A value as it is printed; numbers near 0, as the footnote's chance, keep their exponent."""
+        if self.kind == "share":
+            return f"{100 * value:.1f}"
+        if self.kind == "count":
+            return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+        return f"{value:.0e}" if 0 < abs(value) < 0.005 else f"{value:.2f}"
+
 
 @dataclass(frozen=True)
 class Subject:

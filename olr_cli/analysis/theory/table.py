@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from olr_cli import tables
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.tables.arms_table import Row, mean_interval
+from olr_cli.analysis.tables.arms_table import Measured as Cell
+from olr_cli.analysis.tables.arms_table import mean_interval
 from olr_cli.analysis.theory.critical import Series, crossing, refined_crossing, series
 from olr_cli.analysis.theory.subjects import (
     CHANGES,
@@ -24,8 +26,10 @@ from olr_cli.analysis.theory.subjects import (
     subjects,
 )
 from olr_cli.analysis.theory.values import Measured
+from olr_cli.tables import Table, interval
+from olr_cli.tables.numbers import joined
 
-Cells: TypeAlias = Mapping[str, Row]
+Cells: TypeAlias = Mapping[str, Cell]
 """Column -> values by seed; a column without any is left out."""
 
 NOTHING = "No run here has noisy labels and known true answers, which the theory is about."
@@ -71,6 +75,43 @@ class TheoryTable:
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         return {"rows": self.rows()}
+
+    def table(self) -> Table:
+        """Means over seeds and intervals, and where there is room sd; shares in percent."""
+        explanation = "Means over seeds, shares in percent. For sd: --format markdown, latex or csv."
+        return Table(
+            blocks=[_printed(block) for block in self.blocks],
+            data=self.plain(),
+            footnotes=[explanation if self.blocks else NOTHING],
+            fields=_FIELDS,
+            nothing=NOTHING,
+        )
+
+
+_FIELDS = ("block", "line", "column", "n", "mean", "sd", "low", "high")
+
+
+def _printed(block: Block) -> tables.Block:
+    columns = [tables.Column("")]
+    columns += [
+        tables.Column(each.title, each.title.replace("\n", " ") + ", %" * (each.kind == "share"))
+        for each in block.columns
+    ]
+    rows = [
+        tables.Row([line, *(_cell(column, cells.get(column.name)) for column in block.columns)])
+        for line, cells in block.lines
+    ]
+    return tables.Block(columns, rows, block.title, block.notes)
+
+
+def _cell(column: Column, cell: Cell | None) -> str | tables.Cell:
+    if cell is None or cell.mean is None:
+        return ""
+    ends = mean_interval(list(cell.values.values())) if column.kind == "interval" else None
+    mean = joined(column.text(cell.mean), interval(ends, column.text))
+    if cell.sd is None or column.kind in ("interval", "count"):
+        return mean
+    return tables.Cell(mean, f"{mean} ± {column.text(cell.sd)}")
 
 
 def theory_table(arms: Sequence[Arm]) -> TheoryTable:
@@ -152,7 +193,7 @@ def _changes(
 
 
 def _cells(line: str, by_column: Mapping[str, Mapping[int, float]]) -> Cells:
-    return {name: Row(name, line, own, None) for name, own in by_column.items() if own}
+    return {name: Cell(name, line, own, None) for name, own in by_column.items() if own}
 
 
 def _with_columns(
@@ -166,7 +207,7 @@ def _with_columns(
     return Block(name, title, used, tuple(lines), notes)
 
 
-def _plain(block: str, line: str, cell: Row) -> dict[str, Any]:
+def _plain(block: str, line: str, cell: Cell) -> dict[str, Any]:
     low, high = mean_interval(list(cell.values.values())) or (None, None)
     return {
         "block": block,

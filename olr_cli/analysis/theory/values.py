@@ -165,7 +165,7 @@ def bounds(measured: Measured) -> Values:
 
 
 def _by_bin(measured: Measured, name: str, value: pl.Expr) -> Values:
-    means = measured.selections.group_by("bin").agg(value.mean().alias("value"))
+    means = measured.selections.group_by("bin").agg(value.mean().alias("value")).sort("bin")
     return {f"{name}_{number}": _number(mean) for number, mean in means.iter_rows()}
 
 

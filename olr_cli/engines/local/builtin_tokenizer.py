@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 PAD, BOS, EOS, UNK = SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -16,16 +17,17 @@ CHAT_TEMPLATE = (
 """The policy sees what the user says and nothing else: no roles, no system prompt, no generation marker."""
 
 
-def build_tokenizer(max_length: int) -> Any:
+def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
     """A `transformers.PreTrainedTokenizerFast` of `CHARACTERS`; other characters become ``<unk>``.
 
     Args:
         max_length: tokens the policy can read, prompt and response together.
+        further: tokens that no text becomes, to fill a larger vocabulary.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS))}
+    vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS, *further))}
     characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     characters.decoder = decoders.Fuse()

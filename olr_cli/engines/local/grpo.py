@@ -3,12 +3,14 @@
     loss = mean over response tokens of
            clipped surrogate(log pi, A)  +  kl_weight * KL  -  penalty_weight * entropy of pi
 
+Either every token weighs alike in that mean, or every response does (`token_weights`).
+
 With label smoothing (Szegedy et al. 2016, arXiv:1512.00567; Lukasik et al. 2020, arXiv:2003.02819) the log pi of the
 surrogate is that of a token mixed with the uniform distribution, see `smoothed`. The confidence penalty (Pereyra et
 al. 2017, arXiv:1701.06548) is the last term, and its gradient flows through the entropy.
 
-Settings and details follow verl, which the authors ran. One departure: the token mean is exact, however many
-micro-batches a mini-batch is accumulated from.
+Settings and details follow verl, which the authors ran. One departure: the mean is exact, however many micro-batches
+a mini-batch is accumulated from.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from torch.nn.utils import clip_grad_norm_
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
 from olr_cli.errors import UserError
+from olr_cli.recipe.schema import LossAverage
 
 DUAL_CLIP = 3.0
 GRADIENT_CLIP = 1.0
@@ -80,6 +83,19 @@ def smoothed(logprobs: Tensor, self_certainty: Tensor, smoothing: float) -> Tens
         smoothing: s.
     """
     return (1 - smoothing) * logprobs - smoothing * self_certainty
+
+
+def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
+    """How much each token of a response weighs in the loss, beside the tokens of the other responses.
+
+    The loss of a mini-batch is the weighted mean over its response tokens: of all tokens alike, or of the responses'
+    own means alike.
+
+    Args:
+        lengths: tokens of each response, at least 1; any shape.
+        average: what weighs alike.
+    """
+    return 1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
 
 
 @dataclass(frozen=True)
@@ -168,6 +184,7 @@ class Grpo:
         temperature: float,
         penalty_weight: float = 0.0,
         smoothing: float = 0.0,
+        loss_average: LossAverage = "token",
         micro_batch_tokens: int = 16_384,
     ) -> None:
         """Make an optimiser for `policy`.
@@ -182,6 +199,7 @@ class Grpo:
             temperature: the one the rollouts are sampled with; above 0.
             penalty_weight: of the confidence penalty.
             smoothing: share of the uniform distribution in each token's target.
+            loss_average: what weighs alike in a mini-batch's loss.
             micro_batch_tokens: the most tokens of one forward and backward pass, padding included (at least one
                 rollout).
         """
@@ -193,6 +211,7 @@ class Grpo:
         self.temperature = temperature
         self.penalty_weight = penalty_weight
         self.smoothing = smoothing
+        self.loss_average = loss_average
         self.micro_batch_tokens = micro_batch_tokens
         self.parameters = list(policy.model.parameters())
         for parameter in self.parameters:
@@ -213,8 +232,9 @@ class Grpo:
                 place in its mini-batch. A mini-batch without any prompt that trains is no step.
 
         Returns:
-            ``policy/{kl,entropy,clip_fraction,grad_norm,lr}``; entropy is of the policy that sampled, over all
-            rollouts. What has no value (KL without reference, anything of a step that trains nothing) is left out.
+            ``policy/{kl,entropy,clip_fraction,grad_norm,lr}``. The KL is averaged as the loss is, over the rollouts
+            that train; the entropy is of the policy that sampled, over the tokens of all rollouts. What has no value
+            (KL without reference, anything of a step that trains nothing) is left out.
 
         Raises:
             UserError: the gradient is not finite.
@@ -242,20 +262,23 @@ class Grpo:
         old_logprobs_PGT: Tensor,
         mini_batch: list[int],
     ) -> Tensor:
-        """Add up the gradient of a mini-batch's loss: the mean over its response tokens.
+        """Add up the gradient of a mini-batch's loss: the weighted mean over its response tokens.
 
         Returns:
-            Sums over these tokens: KL estimates, and tokens where the clip held.
+            Sums over these tokens: weighted KL estimates, and tokens where the clip held.
         """
-        response_tokens = rollouts.lengths_PG[mini_batch].sum()
+        weights_PG = token_weights(rollouts.lengths_PG, self.loss_average)
+        all_weights = (weights_PG * rollouts.lengths_PG)[mini_batch].sum()
         kl_and_clipped = torch.zeros(2, device=self.policy.device)
         for batch in self._micro_batches(rollouts, self._with_gradient(mini_batch, advantages_PG)):
             T = batch.tokens_PGT.shape[2]
             loss_PGT, kl_PGT, clipped_PGT = self._token_losses(
                 batch, old_logprobs_PGT[batch.where][..., :T], advantages_PG[batch.where]
             )
-            torch.autograd.backward(loss_PGT.where(batch.is_response_PGT, 0).sum() / response_tokens)
-            measured_PGT2 = torch.stack([kl_PGT.detach(), clipped_PGT.float()], dim=-1)
+            weights_PG1 = weights_PG[batch.where][..., None]
+            weighted_PGT = (loss_PGT * weights_PG1).where(batch.is_response_PGT, 0)
+            torch.autograd.backward(weighted_PGT.sum() / all_weights)
+            measured_PGT2 = torch.stack([kl_PGT.detach() * weights_PG1, clipped_PGT.float()], dim=-1)
             kl_and_clipped += measured_PGT2[batch.is_response_PGT].sum(0)
         return kl_and_clipped
 
@@ -361,9 +384,11 @@ class Grpo:
         entropy = (rollouts.entropy_PG * rollouts.lengths_PG).sum() / rollouts.lengths_PG.sum()
         metrics = {"policy/entropy": float(entropy), "policy/lr": self.optimizer.param_groups[0]["lr"]}
         if training:
-            kl, clip_fraction = (kl_and_clipped / rollouts.lengths_PG[training].sum()).tolist()
-            metrics["policy/clip_fraction"] = clip_fraction
+            kl, clipped = kl_and_clipped.tolist()
+            lengths_PG = rollouts.lengths_PG[training]
+            metrics["policy/clip_fraction"] = clipped / int(lengths_PG.sum())
             metrics["policy/grad_norm"] = float(torch.stack(grad_norms).mean())
             if self.reference is not None:
-                metrics["policy/kl"] = kl
+                weights_PG = token_weights(lengths_PG, self.loss_average)
+                metrics["policy/kl"] = kl / float((weights_PG * lengths_PG).sum())
         return metrics

@@ -13,7 +13,7 @@ by what it is for, so there is no random state to carry over, and a checkpoint h
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message, Prompt, View
+from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.memory import keep_freed_memory
@@ -48,7 +49,8 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics, read_metrics, sync_metrics
+from olr_cli.runs.metrics import Metrics, append_metrics, known, read_metrics, sync_metrics
+from olr_cli.runs.throughput import Machine, ModelSize, StepWork, throughput
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
@@ -73,7 +75,7 @@ class LocalEngine:
             prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
             for prefix, prompts in data.held_out.items()
         }
-        self.facts = _facts(self.policy)
+        self.facts = _facts(self.policy, recipe)
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
 
     @property
@@ -100,6 +102,7 @@ class LocalEngine:
         grpo = make_grpo(recipe, self.policy, reference)
         if run.done:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
+        machine = _machine(self.policy, has_reference=reference is not None)
         last = total_steps(recipe, len(prompts))
         per_epoch = steps_per_epoch(recipe, len(prompts))
         watch = CollapseWatch(recipe, len(prompts), read_metrics(run.path))
@@ -110,6 +113,7 @@ class LocalEngine:
                 _record(run, watch, logs, 0, 0, self.measure_held_out(run))
             for step, epoch, rows in step_batches(recipe, len(prompts), run.done):
                 clock = Stopwatch()
+                _forget_peak_memory(self.policy)
                 batch = [prompts[row] for row in rows]
                 with clock.measure("rollouts"):
                     sampled = self._sample(
@@ -122,8 +126,9 @@ class LocalEngine:
                 with clock.measure("verification"):
                     groups = rollout_groups(batch, sampled, epoch, step, self.views)
                 decided = run.supervisor.supervise(groups, clock.measure)
+                advantages, trains = advantages_and_trains(decided, self.views)
                 with clock.measure("update"):
-                    metrics = grpo.update(sampled, *advantages_and_trains(decided, self.views))
+                    metrics = grpo.update(sampled, advantages, trains)
                 with clock.measure("store"):
                     tables = store_step(run.store, step, decided)
                 metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
@@ -132,7 +137,9 @@ class LocalEngine:
                 if is_due(step, recipe.train.evaluate_every, last):
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
-                _record(run, watch, logs, step, epoch, metrics | clock.metrics())
+                times = clock.metrics()
+                speed = throughput(step_work(sampled, trains), times, machine, _peak_memory(self.policy))
+                _record(run, watch, logs, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
                 if wanted or signal_number is not None:
@@ -146,7 +153,7 @@ class LocalEngine:
         recipe = run.recipe
         found: Metrics = {}
         for prefix, (prompts, token_ids) in self.held_out.items():
-            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.rollouts_per_prompt)
+            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.held_out_rollouts)
             sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
             accuracy = held_out_accuracy(
                 prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
@@ -187,11 +194,9 @@ def set_up_torch(recipe: Recipe) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _facts(policy: Policy) -> dict[str, Any]:
+def _facts(policy: Policy, recipe: Recipe) -> dict[str, Any]:
     on_gpu = policy.device.type == "cuda"
-    departures = [
-        "a mini-batch's token mean is exact under gradient accumulation (verl: mean of micro-batch means)"
-    ]
+    departures = [loss_average_departure(recipe)]
     if on_gpu:
         departures.append("results do not repeat bit for bit on a GPU")
     return {
@@ -270,6 +275,36 @@ def advantages_and_trains(
     return advantages.view(len(trains), -1), trains
 
 
+def step_work(sampled: SampledRollouts, trains: Sequence[bool]) -> StepWork:
+    """What a step worked on; `trains` has a value a row of `sampled`."""
+    rollouts = sampled.lengths_PG.shape[1]
+    return StepWork(
+        [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)],
+        sampled.lengths_PG.flatten().tolist(),
+        [row for row in trains for _ in range(rollouts)],
+    )
+
+
+def _machine(policy: Policy, *, has_reference: bool) -> Machine:
+    on_gpu = policy.device.type == "cuda"
+    return Machine(
+        gpus=int(on_gpu),
+        card=torch.cuda.get_device_name(policy.device) if on_gpu else None,
+        size=ModelSize.of(policy.model),
+        # In float32 the sampler's own log-probabilities serve the update (see `Grpo`).
+        passes_before=int(has_reference) + int(policy.dtype != torch.float32),
+    )
+
+
+def _forget_peak_memory(policy: Policy) -> None:
+    if policy.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(policy.device)
+
+
+def _peak_memory(policy: Policy) -> int | None:
+    return torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None
+
+
 def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
     """Write weights and tokenizer in Hugging Face layout, the optimiser, and where the run stands."""
 
@@ -300,6 +335,7 @@ def make_grpo(recipe: Recipe, policy: Policy, reference: Policy | None) -> Grpo:
         temperature=settings.temperature,
         penalty_weight=recipe.method.penalty_weight,
         smoothing=recipe.method.smoothing,
+        loss_average=settings.loss_average,
         micro_batch_tokens=section(recipe).max_batch_tokens,
     )
 
@@ -313,9 +349,15 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
 
 
 def _record(
-    run: Run, watch: CollapseWatch, logs: Sequence[Any], step: int, epoch: int, metrics: Metrics
+    run: Run,
+    watch: CollapseWatch,
+    logs: Sequence[Any],
+    step: int,
+    epoch: int,
+    measured: Mapping[str, float | None],
 ) -> None:
-    append_metrics(run.path, step, epoch, metrics)
+    append_metrics(run.path, step, epoch, measured)
+    metrics = known(measured)
     for log in logs:
         log(step, metrics)
     run.progress.step(step, metrics)

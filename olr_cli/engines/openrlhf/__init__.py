@@ -15,5 +15,15 @@ import warnings
 OPENRLHF_VERSION = "0.11.2"
 """The OpenRLHF that the subclasses and bridges are written for."""
 
+WRITTEN_FOR = {
+    "openrlhf": OPENRLHF_VERSION,
+    "vllm": "0.29.0",
+    "ray": "2.55.0",
+    "deepspeed": "0.19.6",
+    "torch": "2.13",
+    "transformers": "5.15",
+}
+"""Versions, or the first parts of versions, that the engine was read against and tried with (requirements/)."""
+
 # OpenRLHF needs a package that makes torch warn its users at every start.
 warnings.filterwarnings("ignore", message="The pynvml package is deprecated")

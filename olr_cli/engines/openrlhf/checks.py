@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from olr_cli.engines.openrlhf.flags import section
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 
@@ -88,7 +88,7 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
         present: GPUs that Ray will find; None if only the cluster knows.
 
     Raises:
-        UserError: vLLM's engines don't cover the policy's GPUs, or there are too few.
+        UserError: vLLM's engines don't cover the policy's GPUs, or (`NotHere`) there are too few.
     """
     engine = section(recipe)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
@@ -110,7 +110,7 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
             if present == 0
             else "lower engine.gpus_per_node, or name a cluster with engine.ray_address"
         )
-        raise UserError(f"the recipe needs {_gpus(needed)} and {found}; {smaller}")
+        raise NotHere(f"the recipe needs {_gpus(needed)} and {found}; {smaller}")
 
 
 def _gpus(number: int) -> str:

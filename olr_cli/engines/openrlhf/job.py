@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import signal
 import sys
 import threading
@@ -22,15 +23,21 @@ from typing import Any
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, Stopped
 from olr_cli.engines.openrlhf.flags import cluster_address, section, submits
+from olr_cli.engines.openrlhf.placement import keep_ranks_of_a_node_together
+from olr_cli.engines.openrlhf.reshard import UNIVERSAL, put_together
 from olr_cli.engines.openrlhf.set_up import environment as set_up_environment
 from olr_cli.engines.openrlhf.set_up import set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
 from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
 
 _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
 """Exceptions of Ray and vLLM that tell of a process's death."""
+
+_LOST_RANK = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError")
+"""What Gloo and NCCL say in the other ranks when one has died; they may say so before Ray tells of the death."""
 
 LEASH = "OLR_OPENRLHF_LEASH"
 """Set to the process id of the command that started the job, if both are on one machine."""
@@ -46,6 +53,7 @@ def run(run_path: Path, flags: list[str]) -> Outcome:
         outcome = _outcome_of(error)
         if outcome.kind in ("worker", "bug"):
             traceback.print_exc()
+    shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
         JobFiles(run_path).write_outcome(outcome)
     except UserError as error:  # the disk is full: at least the log tells
@@ -57,6 +65,9 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     environment = _environment(recipe)
     os.environ.update(environment)
     set_up()
+    if f"--{UNIVERSAL}" in flags:
+        newest = checkpoint_path(run_path, max(checkpoint_steps(run_path)))
+        put_together(newest, JobFiles(run_path).universal)
     import ray
 
     runtime = {
@@ -80,6 +91,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
                 f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}; add nodes, or ask for fewer"
             )
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
+    keep_ranks_of_a_node_together(recipe)
     sys.argv = ["train_ppo_ray", *flags]
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
@@ -119,7 +131,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 
 def _outcome_of(error: BaseException) -> Outcome:
     """What ended the job, looking through what Ray wraps around it."""
-    from ray.exceptions import RayTaskError
+    from ray.exceptions import OutOfMemoryError, RayTaskError
 
     cause: BaseException = error
     while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException):
@@ -129,6 +141,12 @@ def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(cause, UserError):
         return Outcome("user", str(cause))
     text = str(cause)
+    if isinstance(cause, OutOfMemoryError):
+        return Outcome(
+            "worker",
+            f"a node's own memory, not a GPU's, was nearly full, and Ray ended a process ({first_line(cause)}); end"
+            " what else runs there, or give the job a node with more memory",
+        )
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in text:
         return Outcome(
             "user",
@@ -144,7 +162,8 @@ def _outcome_of(error: BaseException) -> Outcome:
         return Outcome(
             "user", f"something could not be written ({os.strerror(number)}); make room and try again"
         )
-    if _DEATHS & {kind.__name__ for kind in type(cause).__mro__}:
+    is_death = _DEATHS & {kind.__name__ for kind in type(cause).__mro__}
+    if is_death or any(words in text for words in _LOST_RANK):
         return Outcome("worker", f"a process of the job died, often for want of memory: {_who_died(cause)}")
     return Outcome("bug", f"{type(cause).__name__}: {first_line(cause)}")
 

@@ -44,7 +44,7 @@ class StartingModel:
 
     Attributes:
         path: folder or hub id.
-        tokenizer: its tokenizer.
+        tokenizer: its tokenizer; None in a dry run where the model is not here.
         context_length: the most tokens it is made for; None if it doesn't say.
         digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
     """
@@ -131,12 +131,16 @@ def _names_code(file: Path) -> bool:
 
 
 def _file_of(model: str, name: str) -> str | None:
-    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none."""
+    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none.
+
+    Without a network, and without a copy from before, the first file that every model has says so: to ask for each of
+    the others would take half a minute.
+    """
     file: str | None = cached_file(
         model,
         name,
         _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
+        _raise_exceptions_for_connection_errors=name == _NAMES_CODE[0],
     )
     return file
 

@@ -18,15 +18,33 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer, PolicyModelActor
 from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
 from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
+from olr_cli.engines.openrlhf.reshard import OPENRLHF_PART
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward, ResponsePlaces
-
-OPENRLHF_PART = "openrlhf"
-"""Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
+
+
+class AveragedLoss:
+    """OpenRLHF's policy loss, which knows how it is averaged from the start.
+
+    OpenRLHF's flag `actor.loss_agg_mode` reaches the policy loss alone. KL and penalty learn of it from the numbers
+    that go with a batch (`PolicyUpdate.training_step`), and the policy loss does not take that one.
+
+    Args:
+        loss: OpenRLHF's `PolicyLoss`.
+    """
+
+    def __init__(self, loss: Any) -> None:
+        self._loss = loss
+
+    def __call__(self, *arguments: Any, token_level_loss: bool, **options: Any) -> Any:
+        """The loss and its statistics, as OpenRLHF's."""
+        return self._loss(*arguments, **options)
 
 
 class SmoothedLoss:
@@ -65,8 +83,15 @@ class SmoothedLoss:
         self._log_probs_BA = smoothed(log_probs_BA, certainties_BA, self._smoothing)
 
 
+class _InOrder(DataLoader[Any]):
+    """torch's data loader, which does not shuffle."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options | {"shuffle": False})
+
+
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's update, with label smoothing, whose means over tokens are means over the tokens that train.
+    """OpenRLHF's update, with label smoothing, whose means are means over the tokens, or responses, that train.
 
     Args:
         smoothing: share of the uniform distribution in each token's target.
@@ -76,16 +101,25 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
 
     def __init__(self, *args: Any, smoothing: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.actor_loss_fn = AveragedLoss(self.actor_loss_fn)
         if smoothing > 0:
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
+
+    def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
+        """OpenRLHF's, with the samples in the order in which they were dealt out (balance.py), not shuffled."""
+        ppo_actor.DataLoader = _InOrder
+        status: dict[str, Any] = super().ppo_train(kl_ctl)
+        return status
 
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """OpenRLHF's, for one micro-batch; without a token that trains it adds nothing to gradient or means.
 
-        OpenRLHF reports sums over tokens divided by the tokens of the whole mini-batch, and averages them weighted by
-        each micro-batch's tokens, so that long micro-batches would count twice.
+        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these weighted by each
+        micro-batch's tokens, so that long micro-batches would count twice. Corrected, a mean over tokens is that of
+        the whole step. A mean over responses is that of a mini-batch; a step's mini-batches are still weighed by their
+        tokens.
         """
         if loss_batch_info is None:
             loss_batch_info = get_loss_batch_info(
@@ -98,7 +132,11 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         # Where nothing trains in a whole mini-batch, its sums are 0, and not 0 / 0.
         totals = {name: loss_batch_info[name] for name in ("batch_num_tokens", "global_batch_size")}
         totals = {name: total.masked_fill(total == 0, 1) for name, total in totals.items()}
-        status: dict[str, Any] = super().training_step(experience, kl_ctl, step, loss_batch_info | totals)
+        # `aggregate_loss`, which averages KL and penalty, takes them all.
+        averaged = {"token_level_loss": self.args.actor.loss_agg_mode == LOSS_AVERAGES["token"]}
+        status: dict[str, Any] = super().training_step(
+            experience, kl_ctl, step, loss_batch_info | totals | averaged
+        )
         metrics, tokens = status["metrics"], status["num_action_tokens"]
         if tokens == 0:
             of_tokens = [name for name, weight in status["weights"].items() if weight == "token"]
@@ -145,6 +183,14 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
             statistics = places.statistics(output["logits"])
         self.actor.train()
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
+
+    def take_gpu_peak(self) -> tuple[str | None, int | None]:
+        """The GPU's name, and the most bytes that torch held on it since the last call; None and None on a CPU."""
+        if not torch.cuda.is_available():
+            return None, None
+        peak = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.get_device_name(), peak
 
     def save_checkpoint_to(self, folder: str, step: int) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""

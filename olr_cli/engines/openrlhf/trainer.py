@@ -10,7 +10,8 @@ passes. Everything about a run on the disk is written here, in one process; the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,17 +26,21 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from olr_cli.answers import Judge
 from olr_cli.engines.launch import load_data, make_supervisor
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
     Members,
     give_rewards,
     group_members,
     response_tokens,
     rollout_groups,
+    sampler_gap,
+    step_work,
     token_means,
     with_statistics,
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
-from olr_cli.engines.openrlhf.flags import divides_by_std
+from olr_cli.engines.openrlhf.flags import divides_by_std, section
+from olr_cli.engines.openrlhf.machine import machine
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.steps import (
@@ -54,6 +59,7 @@ from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
 from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import RunStore
+from olr_cli.runs.throughput import Machine, throughput
 from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
@@ -130,6 +136,17 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         batches: list[Any] = super().make_experience_batch(rollout_samples)
         return batches
 
+    def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
+        """OpenRLHF's micro-batches, of samples that are dealt out so that no rank waits for another (balance.py).
+
+        A group's samples may be computed anywhere: by their `index` the advantages find them together.
+        """
+        order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
+        batches: list[Any] = super().split_rollout_samples([rollout_samples[number] for number in order])
+        for batch in batches:
+            batch.index = [order[place] for place in batch.index]
+        return batches
+
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
         """OpenRLHF's forward passes and beside them the verification, then labels and rewards of the whole step."""
         with ThreadPoolExecutor(max_workers=1) as beside:
@@ -183,6 +200,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.supervisor.expect(self.data.train.prompts)
         self.store = RunStore(self.run_path)
         self._decided: list[SupervisedGroup] = []
+        self._machine: Machine | None = None
         rows = self.samples_generator.prompts_dataloader.dataset
         self.prompts_dataloader = PromptOrder(self.recipe, rows, self._done)
         self.samples_generator.prompts_dataloader = self.prompts_dataloader
@@ -216,6 +234,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     def fit(self, global_step: int = 0) -> None:
         """Train from the last checkpoint to the end."""
+        shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
         if self._done == 0:
             self._record(0, self.measure_held_out())
@@ -226,6 +245,17 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._step, self._clock = global_step + 1, Stopwatch()
         result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
         return result
+
+    def deal(self, lengths: Sequence[int]) -> list[int]:
+        """The order in which OpenRLHF gets a step's samples, of so many tokens, so that its chunks are balanced."""
+        batches = deal(
+            lengths,
+            ranks=section(self.recipe).policy_gpus,
+            mini_batch=self.args.train.batch_size,
+            micro_batch=self.args.rollout.micro_batch_size,
+            draw=("mini-batches", self.recipe.seed, self._step),
+        )
+        return [number for batch in batches for number in batch]
 
     def read(self, samples: list[Any]) -> Said:
         """What the samples of a step, of single rollouts, say; their answers are verified then.
@@ -260,6 +290,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             groups = with_statistics(said.groups, said.members, means)
         self._decided = self.supervisor.supervise(groups, self._clock.measure)
         self._timeouts = self.judge.timeouts - said.timeouts_before
+        self._work = step_work(batches, self._decided, said.members)
+        self._sampler_gap = sampler_gap(batches, log_probs)
         give_rewards(batches, self._decided, said.members, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
@@ -282,7 +314,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         if is_due(global_step, self.recipe.train.evaluate_every, self._steps):
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
-        self._record(global_step, metrics | self._times(logs_dict))
+        metrics |= self._times(logs_dict)
+        self._record(global_step, {**metrics, **self._throughput(metrics)})
         stop = self.files.stop.exists()  # read once: no stop without its checkpoint
         if stop or wants_checkpoint(self.recipe, self.run_path, global_step, self._steps, metrics):
             self._save_checkpoint(global_step)
@@ -295,10 +328,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             return {}
         settings = self.generate_kwargs | {
             "temperature": self.recipe.train.evaluation_temperature,
-            "n_samples_per_prompt": self.recipe.train.rollouts_per_prompt,
+            "n_samples_per_prompt": self.recipe.train.held_out_rollouts,
         }
         responses: dict[str, list[str]] = {}
-        for sample in self.samples_generator.generate_eval_samples(**settings):
+        for sample in held_out_samples(self.samples_generator, settings):
             text = self.tokenizer.decode(
                 response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
@@ -326,6 +359,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
         if self.recipe.train.kl_weight == 0:  # without a reference OpenRLHF reports 0
             known.pop("policy/kl", None)
+        if self._sampler_gap is not None:
+            known["rollout/sampler_gap"] = self._sampler_gap
         return known | policy_entropy(self._decided)
 
     def _times(self, status: dict[str, Any]) -> Metrics:
@@ -336,7 +371,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         after = ours["time/store"] + ours.get("time/evaluation", 0.0)
         return ours | {"time/update": update, "time/step": status["timing/step_total"] + after}
 
-    def _record(self, step: int, metrics: Metrics) -> None:
+    def _throughput(self, times: Metrics) -> dict[str, float | None]:
+        ranks = ray.get(self.actor_model_group.async_run_method(method_name="take_gpu_peak"))
+        cards, peaks = zip(*ranks, strict=True)
+        if self._machine is None:
+            self._machine = machine(self.recipe, self.args.actor.model_name_or_path, cards[0])
+        peak = max((peak for peak in peaks if peak is not None), default=None)
+        return throughput(self._work, times, self._machine, peak)
+
+    def _record(self, step: int, metrics: Mapping[str, float | None]) -> None:
         append_metrics(self.run_path, step, self._epoch if step else 0, metrics)
 
     def _save_checkpoint(self, step: int) -> None:
@@ -355,6 +398,25 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _require_sole_writer(self) -> None:
         if len(read_manifest(self.run_path)["attempts"]) != self._attempt:
             raise UserError(f"{self.run_path} was resumed by another process; this one has stopped")
+
+
+def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
+    """Single rollouts of all held-out prompts, of which vLLM gets all at once.
+
+    By itself OpenRLHF gives it a training step's number of prompts at a time, and waits for each time's longest
+    response.
+
+    Args:
+        generator: OpenRLHF's `SamplesGenerator`.
+        settings: of the sampling.
+    """
+    rollout = generator.args.rollout
+    of_a_step, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
+    try:
+        samples: list[Any] = generator.generate_eval_samples(**settings)
+    finally:
+        rollout.batch_size = of_a_step
+    return samples
 
 
 def policy_entropy(decided: Sequence[SupervisedGroup]) -> Metrics:

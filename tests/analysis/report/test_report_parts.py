@@ -12,11 +12,14 @@ from pages import Page, unpacked
 
 from olr_cli.analysis import coherence, composition
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.report import cuts, tables
+from olr_cli.analysis.report import cuts
 from olr_cli.analysis.report.drawings import drawings, inline_svg
-from olr_cli.analysis.report.markup import element, html, text
+from olr_cli.analysis.report.epochs import epochs
 from olr_cli.analysis.report.payload import array_blocks, json_block
 from olr_cli.analysis.report.prompt_histories import natural
+from olr_cli.tables import Block, Column, Row, Table
+from olr_cli.tables.html import blocks, grid
+from olr_cli.tables.markup import element, html, text
 
 
 @given(st.lists(st.integers(0, 50), max_size=20), st.integers(0, 500), st.integers(0, 60))
@@ -122,31 +125,19 @@ def test_a_drawing_keeps_the_colours_and_shapes_of_the_figure(arms):
         }, "attributes of SVG, and nothing that was a declaration of CSS alone"
 
 
-def test_a_table_for_a_readme_becomes_cells_titles_and_sentences():
-    markdown = (
-        "| arm | n |\n|---|---|\n| **Block** | |\n| a\\|b | 1 |\n| *paper* | *2* |\n\n- A note.\nAnother."
-    )
-    page = Page(html(tables.from_markdown(markdown, "Table")))
-    assert re.findall(r"<bdi>(.*?)</bdi>", page.source) == [
-        *("arm", "n", "Block", "a|b", "1", "paper", "2", "A note.", "Another."),
-    ]
-    assert page.source.count("<tr") == 4
-    assert ("th", {"colspan": "2", "scope": "rowgroup"}) in page.elements
-    assert page.texts["caption"] == "Table"
-
-
-def test_several_markdown_tables_stay_apart_each_under_its_title():
-    first, second = "| | ms |\n|---|---|\n| a | 1 |", "| | h | n |\n|---|---|---|\n| b | 2 | 3 |"
-    markdown = f"**A step**\n\n{first}\n\n**A run**\n\n{second}\n\n- Note."
-    page = Page(html(tables.from_markdown(markdown, "Cost")))
+def test_tables_stay_apart_each_under_its_title_with_its_notes_below():
+    arms = Block([Column("arm"), Column("n")], [Row(["Block"], "title"), Row(["a|b", "1"])], "A step")
+    other = Block([Column(""), Column("h"), Column("n")], [Row(["b", "2", "3"])], "A run", notes=["Own."])
+    page = Page(html(blocks(Table([arms, other], {}, notes=["Note."]), "Cost")))
     assert re.findall(r"<caption>(.*?)</caption>", page.source) == ["Cost: A step", "Cost: A run"]
-    assert [source.count("<tr") for source in page.source.split("</table>")] == [2, 2, 0]
-    assert re.findall(r"<bdi>(.*?)</bdi>", page.source)[-1] == "Note."
+    texts = re.findall(r"<bdi>(.*?)</bdi>", page.source)
+    assert texts == ["arm", "n", "Block", "a|b", "1", "", "h", "n", "b", "2", "3", "Own.", "Note."]
+    assert ("th", {"colspan": "2", "scope": "rowgroup"}) in page.elements
 
 
 def test_the_table_of_epochs_has_a_line_an_epoch_and_what_was_measured(arms):
     run = arms[0].runs[0]
-    page = Page(html([tables.epochs(run)]))
+    page = Page(html([epochs(run)]))
     lines = re.findall(r"<tr>(.*?)</tr>", page.source)
     assert [re.findall(r"<bdi>(.*?)</bdi>", line)[0] for line in lines] == ["epoch", "0", "1", "2", "3", "4"]
     heads = re.findall(r"<bdi>(.*?)</bdi>", lines[0])
@@ -158,6 +149,6 @@ def test_the_table_of_epochs_has_a_line_an_epoch_and_what_was_measured(arms):
 
 def test_a_table_is_shown_whole_unless_it_would_fill_several_screens():
     def css(length):
-        return tables.grid(["arm", "n"], [["a", "1"]] * length, numbers={1}, caption="Runs").get("class")
+        return grid(["arm", "n"], [["a", "1"]] * length, numbers={1}, caption="Runs").get("class")
 
     assert (css(40), css(41)) == ("scroll", "scroll long")

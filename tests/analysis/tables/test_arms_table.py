@@ -9,8 +9,9 @@ from histories import write_history
 from rich.console import Console
 from scipy import stats
 
+from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.tables import arms_table, arms_text
+from olr_cli.analysis.tables import arms_table
 from olr_cli.analysis.tables.arms_table import Difference, difference
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
@@ -37,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(folder):
-    return arms_table.table(arms_below(folder))
+    return arms_table.compare(arms_below(folder))
 
 
 def row(table, metric, arm):
@@ -84,11 +85,11 @@ def test_arms_are_compared_to_the_first_or_to_the_one_named(folder, table):
     assert table.baseline == "grpo"
     assert row(table, "eval/avg", "grpo").difference is None
     forth = row(table, "label/effective_noise", "olr").difference
-    back = row(arms_table.table(arms_below(folder), "olr"), "label/effective_noise", "grpo").difference
+    back = row(arms_table.compare(arms_below(folder), "olr"), "label/effective_noise", "grpo").difference
     assert forth.mean == pytest.approx(-back.mean)
     assert forth.pairs == 3
     with pytest.raises(UserError, match=r"no such arm \(did you mean 'clean'\?"):
-        arms_table.table(arms_below(folder), "claen")
+        arms_table.compare(arms_below(folder), "claen")
 
 
 def test_a_value_that_does_not_exist_is_left_out(table):
@@ -100,13 +101,13 @@ def test_a_value_that_does_not_exist_is_left_out(table):
 
 def test_a_metric_without_any_value_has_no_rows(tmp_path):
     write_history(tmp_path / "run", noise=None, method={"name": "grpo"}, **SMALL)
-    metrics = {row.metric for row in arms_table.table(arms_below(tmp_path)).rows}
+    metrics = {row.metric for row in arms_table.compare(arms_below(tmp_path)).rows}
     assert metrics == {"eval/avg", "label/effective_noise"}
 
 
 def test_the_terminal_table_fits_80_columns_and_shows_every_arm_and_metric(table):
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(arms_text.terminal(table))
+    console.print(tables.terminal(table.table()))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     for title in table.titles.values():
@@ -130,14 +131,14 @@ def test_long_arm_names_wrap_in_80_columns(tmp_path):
         method = {"name": "olr", "slope_threshold": threshold, "warmup_epochs": 3}
         write_history(tmp_path / str(threshold), arm="a_long_name_" * 5, method=method, **SMALL)
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(arms_text.terminal(arms_table.table(arms_below(tmp_path))))
+    console.print(tables.terminal(arms_table.compare(arms_below(tmp_path)).table()))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
 
 
 def test_markdown_has_a_line_an_arm(table):
-    lines = arms_text.markdown(table).splitlines()
+    lines = tables.markdown(table.table()).splitlines()
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == 7
     assert [line.split(" | ")[0] for line in lines[2:6]] == ["| grpo", "| olr", "| clean", "| other"]
     assert "±" in lines[2]
@@ -146,7 +147,7 @@ def test_markdown_has_a_line_an_arm(table):
 
 
 def test_latex_has_the_cells_of_the_markdown(table):
-    text = arms_text.latex(table)
+    text = tables.latex(table.table())
     assert text.startswith("% Mean ± sd; in brackets the paired difference to grpo")
     assert r"accuracy of selected labels, \%" in text
     (line,) = (line for line in text.splitlines() if line.startswith("olr &"))
@@ -159,7 +160,7 @@ def test_latex_has_the_cells_of_the_markdown(table):
 
 
 def test_csv_holds_every_number(table):
-    rows = list(csv.DictReader(io.StringIO(arms_text.comma_separated(table))))
+    rows = list(csv.DictReader(io.StringIO(tables.comma_separated(table.table()))))
     assert len(rows) == 4 * 4
     (olr,) = (r for r in rows if r["metric"] == "eval/avg" and r["arm"] == "olr")
     assert float(olr["mean"]) == row(table, "eval/avg", "olr").mean
@@ -168,6 +169,6 @@ def test_csv_holds_every_number(table):
 
 
 def test_footnotes_say_what_cannot_be_said(table):
-    notes = list(arms_text.footnotes(table))
+    notes = list(table.table().footnotes)
     assert "One seed gives no sd and no interval: train more seeds." in notes
     assert "other has no seed in common with grpo: no paired difference." in notes

@@ -9,9 +9,9 @@ import pytest
 from paper_runs import NINE, row, write_evaluated, write_run
 from rich.console import Console
 
+from olr_cli import tables
 from olr_cli.analysis import PAPER_TABLES
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.tables import paper_text, printing
 from olr_cli.analysis.tables.layouts import LAYOUTS
 from olr_cli.analysis.tables.paper_table import OTHERS, build
 from olr_cli.evaluation.benchmark import PAPER
@@ -169,8 +169,8 @@ def test_the_ablation_compares_with_olr_under_both_criteria(tmp_path):
     published = row(table, "OLR without slope", block).published["in"].difference
     assert round(100 * published, 1) == -4.9
     assert any(note.startswith("Differences are to OLR with both criteria") for note in table.notes)
-    assert "| to OLR [95 %] |" in paper_text.markdown(table)
-    assert "GRPO [95" not in paper_text.markdown(table)
+    assert "| to OLR [95 %] |" in tables.markdown(table.table())
+    assert "GRPO [95" not in tables.markdown(table.table())
 
 
 def test_noise_ratios_that_the_paper_has_not_come_after_its_own(tmp_path):
@@ -241,7 +241,7 @@ def test_settings_that_are_not_the_papers_are_named_but_not_what_the_table_varie
 
 def test_csv_says_which_threshold_a_line_is_of(sweep):
     lines = list(
-        csv.DictReader(io.StringIO(paper_text.comma_separated(table_of("slope_sensitivity", sweep))))
+        csv.DictReader(io.StringIO(tables.comma_separated((table_of("slope_sensitivity", sweep)).table())))
     )
     found = {
         line["slope_threshold"]: line["n"]
@@ -254,7 +254,7 @@ def test_csv_says_which_threshold_a_line_is_of(sweep):
 
 
 def golden(folder):
-    return paper_text.markdown(table_of("slope_sensitivity", folder)) + "\n"
+    return tables.markdown((table_of("slope_sensitivity", folder)).table()) + "\n"
 
 
 def write_golden(folder):
@@ -269,16 +269,16 @@ def test_the_table_of_thresholds_is_laid_out_as_the_golden_one(sweep):
 @pytest.mark.parametrize("name", PAPER_TABLES)
 def test_every_table_is_text_in_every_format(name, sweep):
     table = table_of(name, sweep)
-    latex = paper_text.latex(table)
+    latex = tables.latex(table.table())
     assert latex.count("{") == latex.count("}")
     assert latex.isascii() or set(filter(lambda sign: not sign.isascii(), latex)) <= {"±"}
-    assert paper_text.markdown(table).count("**Not in the paper's table**") == bool(names(table, OTHERS))
+    assert tables.markdown(table.table()).count("**Not in the paper's table**") == bool(names(table, OTHERS))
     assert len(table.plain()["rows"]) == 3 * len(table.rows)
 
 
 def test_a_table_that_begins_with_a_title_has_its_heads_above_it(sweep):
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(printing.terminal(table_of("ablation", sweep)))
+    console.print(tables.terminal((table_of("ablation", sweep)).table()))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert "to OLR" in lines[0] and "n accuracy, %" in lines[1]

@@ -9,7 +9,7 @@ import pytest
 from paper_runs import NINE, row, table_of, write_evaluated, write_grid, write_run
 from rich.console import Console
 
-from olr_cli.analysis.tables import paper_text, printing
+from olr_cli import tables
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "tables" / "baselines.md"
 """Written by `write_golden` below; look at the change before you keep it."""
@@ -27,7 +27,7 @@ def table(grid):
 
 def shown(table, width=80):
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(printing.terminal(table))
+    console.print(tables.terminal(table.table()))
     return console.export_text()
 
 
@@ -50,12 +50,12 @@ def test_with_nine_benchmarks_the_papers_line_is_below_ours(tmp_path):
     run = write_run(tmp_path / "run")
     write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
     table = table_of(tmp_path)
-    assert printing.width(printing.terminal(table)) > 80
+    assert Console(width=1000).measure(tables.terminal(table.table())).maximum > 80
     lines = shown(table, 200).splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("Active noise")) + 1
     assert lines[place].split()[:5] == ["GRPO", "1", "20.0", "25.0", "30.0"]
     assert lines[place + 1].split()[:4] == ["paper", "10.4", "8.8", "45.8"]
-    text = paper_text.markdown(table)
+    text = tables.markdown(table.table())
     assert (
         "| GRPO | 1 | 20.0 | 25.0 | 30.0 | 35.0 | 40.0 | 45.0 | 32.5 |  | 50.0 | 55.0 | 60.0 | 55.0 |  |"
         in text
@@ -65,7 +65,7 @@ def test_with_nine_benchmarks_the_papers_line_is_below_ours(tmp_path):
 
 
 def golden(folder):
-    return paper_text.markdown(table_of(folder)) + "\n"
+    return tables.markdown((table_of(folder)).table()) + "\n"
 
 
 def write_golden(folder):
@@ -78,7 +78,7 @@ def test_the_markdown_table_is_laid_out_as_the_golden_one(grid):
 
 
 def test_latex_has_the_same_cells_and_balanced_braces(table):
-    text = paper_text.latex(table)
+    text = tables.latex(table.table())
     assert r"\multicolumn{9}{l}{\emph{Unsupervised methods}} \\" in text
     assert text.count("{") == text.count("}")
     (line,) = (line for line in text.splitlines() if line.startswith("Small-loss") and "-17.4" in line)
@@ -95,7 +95,7 @@ def test_latex_has_the_same_cells_and_balanced_braces(table):
 
 
 def test_csv_has_a_line_a_row_and_column(table):
-    lines = list(csv.DictReader(io.StringIO(paper_text.comma_separated(table))))
+    lines = list(csv.DictReader(io.StringIO(tables.comma_separated(table.table()))))
     assert len(lines) == 3 * len(table.rows)
     (line,) = (
         x for x in lines if (x["method"], x["noise"], x["column"]) == ("olr", "active 0.5", "eval/avg")

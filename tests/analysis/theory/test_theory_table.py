@@ -9,10 +9,11 @@ from histories import write_history
 from rich.console import Console
 from typer.testing import CliRunner
 
+from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.tables import printing
 from olr_cli.analysis.theory import figure
 from olr_cli.analysis.theory.critical import crossing
+from olr_cli.analysis.theory.histories import gap_titles
 from olr_cli.analysis.theory.subjects import MOST_EPOCHS, subjects
 from olr_cli.analysis.theory.table import NOTHING, theory_table
 from olr_cli.analysis.theory.values import Measured, held_out_change
@@ -82,16 +83,16 @@ def test_long_runs_show_some_epochs_the_first_and_last_among_them():
     assert (columns[0], columns[-1]) == ("epoch_1", "epoch_100")
 
 
-@pytest.mark.parametrize("shape", ["markdown", "latex", "csv"])
+@pytest.mark.parametrize("shape", ["markdown", "latex", "comma_separated"])
 def test_every_format_has_every_line(table, shape):
-    text = printing.text(table, shape)
+    text = getattr(tables, shape)(table.table())
     for each in table.blocks:
         assert all(line.replace("_", "\\_" if shape == "latex" else "_") in text for line, _ in each.lines)
     assert "None" not in text
 
 
 def test_csv_has_a_line_a_cell_with_shares_as_they_are(table):
-    rows = list(csv.DictReader(io.StringIO(printing.text(table, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(tables.comma_separated(table.table()))))
     assert len(rows) == sum(len(cells) for each in table.blocks for _, cells in each.lines)
     shares = [float(row["mean"]) for row in rows if row["column"] in ("true_1", "replaced", "counted")]
     assert shares and all(0 <= share <= 1 for share in shares)
@@ -99,7 +100,7 @@ def test_csv_has_a_line_a_cell_with_shares_as_they_are(table):
 
 def test_the_terminal_shows_the_table_in_80_columns(table):
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(printing.terminal(table))
+    console.print(tables.terminal(table.table()))
     lines = console.export_text().splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert any(line.startswith("active 0.2 grpo") for line in lines)
@@ -133,6 +134,14 @@ def test_the_figure_has_all_it_draws_in_its_data(arms, tmp_path):
     }
     assert data.filter(metric="log_ratio", arm=arms[0].name)["at"].to_list() == ["1", "2", "3", "4", "5"]
     assert [axes.get_title("left")[:3] for axes in chart.figure.axes] == ["(a)", "(b)", "(c)", "(d)"]
+
+
+def test_bins_stand_in_their_order_in_the_figures_csv(folder):
+    (chart,) = figure.charts(group(find_runs([folder / "olr-0.2-1"])))
+    for metric in ("selection_error", "selection_bound"):
+        bins = chart.data.filter(metric=metric)["at"].to_list()
+        assert len(bins) > 2
+        assert bins == sorted(bins, key=gap_titles().index)
 
 
 def test_the_figure_needs_three_epochs(tmp_path):

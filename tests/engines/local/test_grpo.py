@@ -80,6 +80,7 @@ def plain_gradient(
     clip=0.2,
     penalty_weight=0.0,
     smoothing=0.0,
+    loss_average="token",
     sampler=None,
 ):
     """The same by the formulas: one rollout at a time, one token at a time, no cache, no padding.
@@ -87,7 +88,7 @@ def plain_gradient(
     With smoothing, `sampler` is the policy that sampled.
     """
     policy.model.zero_grad()
-    total, tokens = torch.zeros(()), 0
+    losses = []  # of each response, a list of its tokens'
     for p, prompt in enumerate(rollouts.prompts):
         if not trains[p]:
             continue
@@ -103,6 +104,7 @@ def plain_gradient(
                 old_T, old_log_pi_TV = plain_logprobs(sampler, prompt, response, TEMPERATURE)
                 old_T = ((1 - smoothing) * old_T + smoothing * old_log_pi_TV.mean(-1)).detach()
                 smooth_T = (1 - smoothing) * new_T + smoothing * log_pi_TV.mean(-1)
+            losses.append([])
             for t in range(length):
                 ratio = torch.exp(smooth_T[t] - old_T[t])
                 gain = min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
@@ -110,9 +112,12 @@ def plain_gradient(
                     gain = max(gain, torch.tensor(3.0 * advantage))
                 kl = torch.exp(fixed_T[t] - new_T[t]) - 1 - (fixed_T[t] - new_T[t])
                 entropy = -(log_pi_TV[t].exp() * log_pi_TV[t]).sum()
-                total = total - gain + (0.1 * kl if reference else 0) - penalty_weight * entropy
-                tokens += 1
-    (total / tokens).backward()
+                losses[-1].append(-gain + (0.1 * kl if reference else 0) - penalty_weight * entropy)
+    if loss_average == "sequence":
+        loss = sum(sum(tokens) / len(tokens) for tokens in losses) / len(losses)
+    else:
+        loss = sum(map(sum, losses)) / sum(map(len, losses))
+    loss.backward()
     gradient = {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
     policy.model.zero_grad()
     return gradient
@@ -258,6 +263,39 @@ def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_r
     )
     plain = plain_gradient(policy, reference, rollouts)
     assert any((gradient[name] - plain[name]).abs().max() > 1e-3 for name in plain)
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [40, 16_384])
+@pytest.mark.parametrize("trains", [ALL_TRAIN, [True, False, True, True]])
+@pytest.mark.parametrize("terms", [{}, {"penalty_weight": 0.3, "smoothing": 0.2}])
+def test_a_mean_over_responses_has_the_gradient_of_its_formula(terms, trains, micro_batch_tokens):
+    policy, reference, rollouts = off_policy_case()
+    by_response = {"loss_average": "sequence", **terms}
+    gradient = gradient_of(
+        policy, reference, rollouts, trains=trains, micro_batch_tokens=micro_batch_tokens, **by_response
+    )
+    sampler = tiny_policy()
+    expected = plain_gradient(policy, reference, rollouts, trains=trains, sampler=sampler, **by_response)
+    assert_same_gradient(gradient, expected)
+    by_token = plain_gradient(policy, reference, rollouts, trains=trains, sampler=sampler, **terms)
+    assert any((expected[name] - by_token[name]).abs().max() > 1e-3 for name in expected)
+
+
+@pytest.mark.parametrize("loss_average", ["token", "sequence"])
+def test_the_kl_is_averaged_as_the_loss_is_over_the_whole_step(loss_average):
+    policy, reference, rollouts = off_policy_case()
+    update = grpo(policy, reference, mini_batch_prompts=2, learning_rate=1e-9, loss_average=loss_average)
+    metrics = update.update(rollouts, advantages(REWARDS), ALL_TRAIN)
+    new, fixed = (
+        response_statistics(one, PROMPTS, rollouts.tokens_PGT, TEMPERATURE).logprobs
+        for one in (policy, reference)
+    )
+    kl_PGT = k3_divergence(new, fixed)
+    responses = [kl_PGT[p, g, : rollouts.lengths_PG[p, g]] for p in range(4) for g in range(6)]
+    means = torch.stack([kl.mean() for kl in responses])
+    expected = {"token": torch.cat(responses).mean(), "sequence": means.mean()}
+    assert metrics["policy/kl"] == pytest.approx(expected[loss_average].item(), rel=1e-3)
+    assert expected["token"].item() != pytest.approx(expected["sequence"].item(), rel=1e-2)
 
 
 def test_the_penalty_teaches_groups_of_equal_rewards_too_and_nothing_else_does_without_a_reference():

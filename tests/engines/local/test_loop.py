@@ -19,7 +19,10 @@ from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.interrupts import Interrupted, StopRequest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
+from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import Supervisor
+
+KEYS = ("prompt_id", "visit")
 
 
 def go(path, a_recipe):
@@ -65,6 +68,34 @@ def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
     assert [line["rollout/verification_timeouts"] for line in lines] == [2] * STEPS
 
 
+def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
+    some = recipe(method={"name": "random_selection", "keep_fraction": 0.5})
+    go(tmp_path / "run", some)
+    prompts = load_data(some).train.prompts
+    policy = Policy.load(policy_path("addition-easier"), device="cpu")
+    asked = dict(
+        zip(
+            (prompt.prompt_id for prompt in prompts),
+            map(len, loop.encode_prompts(policy, prompts, some)),
+            strict=True,
+        )
+    )
+    trains = {
+        row[:2]: row[2] for row in scan_labels(tmp_path / "run").select(*KEYS, "trains").collect().rows()
+    }
+    rollouts = scan_rollouts(tmp_path / "run").select(*KEYS, "step", "tokens").collect().rows()
+    for line in read_metrics(tmp_path / "run")[1:]:
+        step = [row for row in rollouts if row[2] == line["step"]]
+        seen = sum(asked[row[0]] + row[3] for row in step if trains[row[:2]])
+        assert 0 < seen < sum(asked[row[0]] + row[3] for row in step)
+        assert line["speed/generated_tokens"] == pytest.approx(
+            sum(row[3] for row in step) / line["time/rollouts"]
+        )
+        assert line["speed/trained_tokens"] == pytest.approx(seen / line["time/update"])
+        whole = line["time/step"] - line.get("time/evaluation", 0)
+        assert line["speed/samples"] == pytest.approx(len(step) / whole)
+
+
 def test_the_metrics_are_on_the_disk_with_every_checkpoint(tmp_path, monkeypatch):
     synced = []
     real = metrics.sync
@@ -91,6 +122,21 @@ def test_prompts_and_responses_beyond_the_models_context_are_refused():
         UserError, match=r"has 8 tokens, and with train\.max_new_tokens 57 that is more than the 64"
     ):
         loop.LocalEngine(too_long, load_data(too_long))
+
+
+@pytest.mark.parametrize(("samples", "expected"), [(None, 4), (3, 3)])
+def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, tmp_path, monkeypatch):
+    plain, seen = recipe().plain(), []
+    measure = loop.held_out_accuracy
+
+    def measuring(prompts, responses_PG, *arguments):
+        seen.append({len(responses) for responses in responses_PG})
+        return measure(prompts, responses_PG, *arguments)
+
+    monkeypatch.setattr(loop, "held_out_accuracy", measuring)
+    train = {**plain["train"], "rollouts_per_prompt": 4, "evaluation_samples": samples}
+    go(tmp_path / "run", recipe(train=train, data={**plain["data"], "test": "arithmetic"}))
+    assert seen and all(own == {expected} for own in seen)
 
 
 def test_the_best_policy_on_the_validation_set_is_saved_when_it_is_reached(tmp_path):

@@ -49,8 +49,8 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        passed_on = {"rollout.top_p": 1.0, "ds.grad_accum_dtype": "fp32"}
-        for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | passed_on).items():
+        others = {"rollout.top_p": 1.0, "ds.grad_accum_dtype": "fp32"}
+        for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
             )
@@ -160,6 +160,7 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
     with pytest.raises(UserError):
         train(lambda files: (files.stop.touch, lambda: files.write_outcome(Outcome("user", "x"))))
     files = train.launched.files
+    saved_on(files.run, 3, gpus=1)
     writes(files, 0, 1, 2, 3)()
     launched = train(
         lambda files: (
@@ -176,9 +177,39 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
     checkpoint = launched.run.path.absolute() / "checkpoints" / "step-000003"
     assert after["--ckpt.path"] == str(checkpoint / "openrlhf")
     assert "--ckpt.load_enable" in launched.words
+    assert "--ds.use_universal_ckpt" not in launched.words
     assert launched.progress.started[1] == 3
     assert [line["step"] for line in launched.progress.started[3]] == [3]  # the epoch that has begun
     assert [step for step, _ in launched.progress.steps] == [4]
+
+
+def saved_on(run, step, gpus):
+    """What a checkpoint has of DeepSpeed's: a file of the optimiser's state a GPU."""
+    parts = run / "checkpoints" / f"step-{step:06d}" / "openrlhf" / "_actor" / f"global_step{step}"
+    parts.mkdir(parents=True)
+    for rank in range(gpus):
+        (parts / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+
+
+@pytest.mark.parametrize(("gpus", "said"), [(1, "from 1 GPU and the policy has 2"), (8, "from 8 GPUs and")])
+def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(gpus, said, train, tmp_path):
+    (tmp_path / "run").mkdir()
+    saved_on(tmp_path / "run", 3, gpus)
+    launched = train(goes_on, recipe({"gpus_per_node": 2, "vllm_engines": 2}), done=3)
+    after = dict(itertools.pairwise(launched.words))
+    assert "--ds.use_universal_ckpt" in launched.words and "--ckpt.load_enable" in launched.words
+    assert after["--ckpt.path"] == str(launched.files.universal.absolute() / "openrlhf")
+    assert said in launched.progress.said[0] and "universal checkpoint" in launched.progress.said[0]
+
+
+def goes_on(files):
+    return files.ready.touch, writes(files, 4), lambda: files.write_outcome(Outcome("finished"))
+
+
+def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(train, tmp_path):
+    (tmp_path / "run" / "checkpoints" / "step-000003").mkdir(parents=True)
+    with pytest.raises(UserError, match="has no state of the optimiser to go on from; restore it"):
+        train(goes_on, done=3)
 
 
 @pytest.mark.parametrize(
@@ -421,6 +452,26 @@ def test_the_manifest_tells_in_what_precision_gradients_are_added_up():
     ):
         (said,) = [one for one in made(recipe(engine_section)).facts["departures"] if "gradients are" in one]
         assert said.startswith(precision)
+
+
+@pytest.mark.parametrize(
+    ("loss_average", "said"),
+    [
+        ("token", "one mean over a mini-batch's response tokens"),
+        ("sequence", "exactly a mean over a mini-batch"),
+    ],
+)
+def test_the_manifest_tells_how_the_loss_is_averaged_and_how_the_authors_was(loss_average, said):
+    train = {
+        "prompts_per_step": 4,
+        "mini_batch_prompts": 2,
+        "max_new_tokens": 5,
+        "loss_average": loss_average,
+    }
+    departures = made(recipe(train=train)).facts["departures"]
+    (sentence,) = [one for one in departures if said in one]
+    assert "micro-batches of 4 responses of like length" in sentence
+    assert any(one.startswith("policy/kl") for one in departures) == (loss_average == "sequence")
 
 
 def test_attention_is_the_fastest_that_there_is(monkeypatch):

@@ -12,6 +12,7 @@ from olr_cli.engines.openrlhf.experience import (
     group_members,
     response_tokens,
     rollout_groups,
+    step_work,
     token_means,
     with_statistics,
 )
@@ -164,3 +165,23 @@ def test_a_prompt_that_does_not_train_has_no_action_left():
     give_rewards(batches, DECIDED, MEMBERS, normalised=True)
     assert [b.action_mask.tolist() for b in batches] == [[[0, 1, 1], [0, 0, 0]], [[0, 1, 1]], [[0, 0, 0]]]
     assert all(torch.equal(one, other) for one, other in zip(kept, before, strict=True))
+
+
+def test_a_steps_work_is_counted_per_rollout_before_actions_are_taken_away():
+    batches = [
+        SimpleNamespace(
+            index=[2, 0],
+            attention_mask=torch.tensor([[1, 1, 1, 1, 0], [0, 1, 1, 1, 1]]),
+            action_mask=torch.tensor([[0, 1, 1, 0], [0, 0, 0, 1]]),
+        ),
+        SimpleNamespace(
+            index=[1, 3],
+            attention_mask=torch.tensor([[1, 1, 1], [1, 1, 0]]),
+            action_mask=torch.tensor([[0, 1], [0, 0]]),
+        ),
+    ]
+    groups = [decided((1.0, 0.0), (1.0, -1.0)), decided((1.0, 0.0), (1.0, -1.0), trains=False)]
+    work = step_work(batches, groups, {"a": [0, 1], "b": [2, 3]})
+    assert work.prompt_tokens == [2, 3, 2, 2]
+    assert work.response_tokens == [2, 1, 1, 0]
+    assert work.trains == [False, True, True, False]

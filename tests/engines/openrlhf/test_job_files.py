@@ -30,6 +30,7 @@ def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
     files.write_outcome(Outcome("stopped"))
     for mark in (files.stop, files.ready, files.log, files.prompts):
         mark.touch()
+    (files.universal / "openrlhf").mkdir(parents=True)  # left by a kill
     files.forget_last_attempt()
     files.forget_last_attempt()
     assert files.read_outcome() is None
@@ -37,7 +38,15 @@ def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
 
 
 def test_everything_lies_in_one_folder_of_the_run(files):
-    places = (files.prompts, files.held_out, files.log, files.scratch, files.stop, files.ready)
+    places = (
+        files.prompts,
+        files.held_out,
+        files.log,
+        files.scratch,
+        files.stop,
+        files.ready,
+        files.universal,
+    )
     assert {place.parent for place in places} == {files.folder}
     assert len(set(places)) == len(places)
     assert files.folder.parent == files.run

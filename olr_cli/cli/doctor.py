@@ -1,0 +1,79 @@
+"""`olr doctor`: what is here and what will fail, before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from olr_cli.cli.completion import recipe_names
+from olr_cli.cli.options import Settings
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from olr_cli.engines.doctor import Diagnosis
+
+_STYLES = {"ok": "green", "warning": "yellow", "error": "bold red", "unused": "dim"}
+
+
+def doctor(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A recipe file, or the name of one that comes with olr: can it run here?",
+            autocompletion=recipe_names,
+        ),
+    ] = None,
+    set_: Settings = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Check this machine, and whether a recipe can run on it; exit status 2 if it cannot.
+
+    GPU memory, host memory and disk are estimates: recipes/paper/README.md has the formulas.
+    """
+    from json import dumps
+
+    from rich.console import Console
+    from rich.markup import escape
+
+    from olr_cli.engines.doctor import diagnose
+    from olr_cli.recipe.files import load_recipe
+
+    found = diagnose(load_recipe(recipe, set_ or []) if recipe is not None else None)
+    if json:
+        typer.echo(dumps({"recipe": recipe} | found.plain(), indent=2))
+    else:
+        console = Console(highlight=False)
+        console.print(_table(found))
+        for check in found.problems:
+            status = found.status(check)
+            console.print(f"[{_STYLES[status]}]{status}:[/] {escape(check.problem or '')}", soft_wrap=True)
+        console.print(_conclusion(recipe, found), soft_wrap=True)
+    if found.can_run is False:
+        raise typer.Exit(2)
+
+
+def _table(found: Diagnosis) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("", "here", "wanted", ""):
+        table.add_column(heading, overflow="fold")
+    for check in found.checks:
+        status = found.status(check)
+        table.add_row(check.name, Text(check.here), Text(check.wanted), Text(status, _STYLES[status]))
+    if found.memory is not None:
+        for name, part in (("update", found.memory.update), ("generation", found.memory.generation)):
+            told = ", ".join(f"{subject} {size / 1e9:.1f}" for subject, size in part.items() if size)
+            table.add_row(f"{name}, GB a GPU", Text(told))
+    return table
+
+
+def _conclusion(recipe: str | None, found: Diagnosis) -> str:
+    if recipe is None:
+        return "Next: olr doctor RECIPE tells whether a recipe can run here."
+    if found.can_run:
+        return f"Nothing here keeps {recipe} from running. Next: olr train {recipe} --dry-run"
+    return f"{recipe} cannot run here."

@@ -1,0 +1,69 @@
+"""Which rank computes which samples of a step, and in which mini-batch, so that no rank waits for another.
+
+OpenRLHF takes samples as vLLM finishes them, short ones first, and gives every rank one contiguous chunk: the last rank
+gets the long responses. For the update every rank shuffles its own samples, so that in each micro-batch all ranks wait
+for the one that drew the longest. Here a step is dealt out once, for its forward passes and its update. With two
+mini-batches, two ranks and micro-batches of one sample:
+
+    tokens of 8 samples  80 70 | 60 50 | 40 30 | 20 10   strata of as many samples as there are mini-batches
+    mini-batches         70 60 30 20 and 80 50 40 10     drawn: one sample of each stratum, so lengths are spread alike
+    rank 0               70 20 and 80 10                 samples of like length are computed side by side; the rank that
+    rank 1               60 30 and 50 40                 has had fewer tokens so far gets the longer one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from olr_cli import seeding
+
+T = TypeVar("T")
+
+
+def deal(
+    lengths: Sequence[int], *, ranks: int, mini_batch: int, micro_batch: int, draw: Iterable[seeding.Part]
+) -> list[list[int]]:
+    """The micro-batches of a step: of the first rank, mini-batch by mini-batch, then of the second, and so on.
+
+    Args:
+        lengths: tokens of each sample, prompt and response.
+        ranks: that hold a copy of the policy.
+        mini_batch: samples of one optimiser step, on all ranks together; a divisor of the samples.
+        micro_batch: samples of one forward and backward pass on one rank; times `ranks` a divisor of `mini_batch`.
+        draw: what the random draw of the mini-batches is for (R18).
+
+    Returns:
+        Numbers of samples.
+
+    Raises:
+        ValueError: the sizes don't divide.
+    """
+    if len(lengths) % mini_batch or mini_batch % (micro_batch * ranks):
+        raise ValueError(
+            f"{len(lengths)} samples don't divide into mini-batches of {mini_batch} on {ranks} ranks, {micro_batch} at"
+            " a time"
+        )
+    of_rank: list[list[list[int]]] = [[] for _ in range(ranks)]
+    tokens = [0] * ranks  # with padding
+    for samples in _mini_batches(lengths, len(lengths) // mini_batch, tuple(draw)):
+        # The longest first: then the shorter ones make up for what is left of a difference.
+        for side_by_side in _cut(_cut(samples, micro_batch), ranks):
+            for rank, batch in zip(sorted(range(ranks), key=tokens.__getitem__), side_by_side, strict=True):
+                of_rank[rank].append(batch)
+                tokens[rank] += lengths[batch[0]]
+    return [batch for own in of_rank for batch in own]
+
+
+def _mini_batches(lengths: Sequence[int], count: int, draw: tuple[seeding.Part, ...]) -> list[list[int]]:
+    """So many mini-batches, the longest samples of each first, with as many short and long ones as the others."""
+    by_length = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
+    strata = [
+        [stratum[place] for place in seeding.permutation(count, *draw, number)]
+        for number, stratum in enumerate(_cut(by_length, count))
+    ]
+    return [list(samples) for samples in zip(*strata, strict=True)]
+
+
+def _cut(items: Sequence[T], size: int) -> list[list[T]]:
+    return [list(items[first : first + size]) for first in range(0, len(items), size)]

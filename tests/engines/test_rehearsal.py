@@ -1,0 +1,111 @@
+"""A dry run shows what it can, lists what this machine lacks, and ends like a run that cannot start here."""
+
+import re
+
+import pytest
+import torch
+from transformers.utils import hub
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.data.prompts import SYSTEM_PROMPT
+from olr_cli.engines import model_files
+from olr_cli.engines.openrlhf import flags, model
+from olr_cli.errors import NotHere, noting
+
+
+@pytest.fixture(autouse=True)
+def bare_machine(tmp_path, monkeypatch):
+    """An empty folder on a machine without OpenRLHF, GPUs, a Ray cluster and a network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flags, "installed_version", lambda _package: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    asked = []
+
+    def no_network(path, name, **options):
+        asked.append(name)
+        if options["_raise_exceptions_for_connection_errors"]:
+            raise OSError("We couldn't connect to 'https://huggingface.co'")
+
+    monkeypatch.setattr(model, "cached_file", no_network)
+    return asked
+
+
+def dry_run(*words):
+    return CliRunner().invoke(app, ["train", *words, "--dry-run"])
+
+
+def listed(result):
+    shown, _, missing = result.stdout.partition("missing here:\n")
+    return shown, [line.removeprefix("  - ") for line in missing.splitlines()]
+
+
+def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(tmp_path, bare_machine):
+    result = dry_run("paper/qwen3-4b")
+    assert result.exit_code == 2
+    shown, missing = listed(result)
+    assert "800 prompts, if dapo_800.parquet holds as many as data.limit asks for" in shown
+    assert "50 steps, 64,000 rollouts" in shown
+    assert "the command, which only OpenRLHF can check:\npython -m olr_cli.engines.openrlhf.job" in shown
+    assert "--actor.model_name_or_path Qwen/Qwen3-4B-Base" in shown
+    assert "--train.batch_size 256" in shown
+    assert f"[system] {SYSTEM_PROMPT}\n[user] What is" in shown
+    assert [re.match(r"[^;(']*", sentence).group().strip() for sentence in missing] == [
+        "no file dapo_800.parquet",
+        "engine.name is openrlhf, but the package openrlhf is not installed here",
+        "the recipe needs 8 GPUs and there is no GPU",
+        "cannot load a model",
+    ]
+    assert "couldn't connect" in missing[-1]
+    assert bare_machine == ["config.json"]  # one attempt, not one a file
+    assert result.stderr == "Error: this run cannot start here: 4 things are missing, listed above\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_the_model_and_data_at_hand_the_prompt_is_as_the_policy_sees_it(monkeypatch):
+    monkeypatch.setattr(model, "cached_file", hub.cached_file)
+    result = dry_run("laptop/openrlhf")
+    shown, missing = listed(result)
+    assert re.search(r"prompt \S+ as the policy sees it:\n\d+\+\d+=\n", shown)
+    assert len(missing) == 1 and "openrlhf is not installed" in missing[0]
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "Error: this run cannot start here: one thing is missing, listed above\n",
+    )
+
+
+def test_without_its_data_a_recipe_without_a_limit_does_not_guess_its_steps():
+    result = dry_run("laptop/quickstart", "--set", "data.train=mine.jsonl", "--set", "data.limit=null")
+    shown, missing = listed(result)
+    assert "prompts, steps and rollouts: unknown without mine.jsonl" in shown
+    assert "an example prompt (the data is missing) as the policy sees it:" in shown
+    assert missing == ["no file mine.jsonl; check the name"]
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("train.mini_batch_prompts=33", "is not a multiple of train.mini_batch_prompts 33"),
+        ("engine.vllm_engines=3", "engine.colocate needs as many GPUs for vLLM as for the policy"),
+        ("data.limit=801", "not a multiple of the mini-batch of 32"),
+    ],
+)
+def test_a_mistake_in_the_recipe_is_one_sentence_whatever_is_missing(setting, said):
+    result = dry_run("paper/qwen3-4b", "--set", setting)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_only_what_another_machine_may_have_is_noted_and_only_in_a_dry_run(tmp_path):
+    lacking = []
+    with noting(lacking):
+        raise NotHere("no GPU")
+    assert lacking == ["no GPU"]
+    with pytest.raises(NotHere), noting(None):
+        raise NotHere("no GPU")
+    for place, is_lack in (("org/name", True), (str(tmp_path), False)):
+        with pytest.raises(model_files.UserError) as raised, model_files.loading(place):
+            raise OSError("no such thing")
+        assert isinstance(raised.value, NotHere) == is_lack

@@ -1,0 +1,467 @@
+"""What only a GPU can show of the engines: runs of a random Qwen3, and what each of them must show.
+
+    make test-gpu                                   ten minutes; one Markdown file, to be pasted into an issue
+    python tests/gpu/matrix.py --report FILE        the same in an environment that is there
+    python tests/gpu/matrix.py --device cpu         what of it a CPU can show, with a tiny model
+
+The policy has 0.5 B random weights and is trained by its own likelihood (method `sequence_entropy`), because a random
+policy earns no reward from a verifier. A learning rate far too high makes the weights move so much in a few steps that
+vLLM's old weights would be seen in the log-probabilities of its tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "openrlhf"))
+
+from stack import Train, metrics, processes_of
+
+from olr_cli import __version__
+from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
+from olr_cli.engines.machine import Check, look_at_gpus, look_at_machine
+from olr_cli.engines.openrlhf import flash_attention
+from olr_cli.engines.openrlhf.memory import ModelShape, memory_need
+from olr_cli.recipe.files import load_recipe
+from olr_cli.runs.checkpoints import checkpoint_steps
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.store import scan_rollouts, stored_steps
+
+STEPS, CHECKPOINT, KILLED = 4, 2, 3
+"""Steps of a run; the one with a checkpoint; the one after which a run is killed, the first after a checkpoint."""
+
+MOST_GAP = 0.02
+"""Nats that bfloat16 may put between the log-probabilities of two programs, on average over tokens."""
+
+LEAST_MOVE = 4
+"""How many times the gap the policy must have moved, or old weights in vLLM would not be seen."""
+
+SECONDS_A_START = 60
+"""Assumed, to stop before the time is over."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and how much it is made to do.
+
+    Attributes:
+        vocabulary: tokens.
+        hidden: width.
+        layers: decoder layers.
+        new_tokens: of each response.
+        learning_rate: as high as the policy bears.
+    """
+
+    vocabulary: int
+    hidden: int
+    layers: int
+    new_tokens: int
+    learning_rate: float
+
+
+HALF_BILLION = Size(vocabulary=151_936, hidden=1024, layers=22, new_tokens=256, learning_rate=1e-4)
+TINY = Size(vocabulary=512, hidden=64, layers=2, new_tokens=16, learning_rate=3e-3)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of the matrix.
+
+    Attributes:
+        name: what is special about it.
+        settings: beside the common ones.
+        gpus: how many it needs.
+        is_killed: killed after the step that follows a checkpoint, and resumed; else it runs through.
+        needs_flash_attention: and is left out without it.
+        on_cpu: whether the rehearsal can show it.
+    """
+
+    name: str
+    settings: tuple[str, ...]
+    gpus: int = 1
+    is_killed: bool = False
+    needs_flash_attention: bool = False
+    on_cpu: bool = False
+
+
+CASES = (
+    Case(
+        "ZeRO 3, float32 gradients, sleep; killed and resumed",
+        ("engine.zero_stage=3", "engine.flags.ds.grad_accum_dtype=fp32", "engine.attention=sdpa"),
+        is_killed=True,
+        on_cpu=True,
+    ),
+    Case(
+        "ZeRO 2, sleep; killed and resumed",
+        ("engine.zero_stage=2", "engine.attention=sdpa"),
+        is_killed=True,
+    ),
+    Case(
+        "ZeRO 2, flash-attn, packed samples",
+        ("engine.zero_stage=2", "engine.attention=flash_attention_2", "engine.flags.ds.packing_samples=true"),
+        needs_flash_attention=True,
+    ),
+    Case("ZeRO 3, tensor parallel 2", ("engine.zero_stage=3", "engine.tensor_parallel=2"), gpus=2),
+    Case(
+        "ZeRO 2, not colocated",
+        ("engine.colocate=false", "engine.flags.train.colocate_actor_ref=true"),
+        gpus=2,
+    ),
+    Case(
+        "ZeRO 2, sleep, Adam in host memory",
+        ("engine.zero_stage=2", "engine.flags.ds.adam_offload=true", "engine.attention=sdpa"),
+    ),
+    Case("ZeRO 2, awake", ("engine.zero_stage=2", "engine.sleep=false", "engine.attention=sdpa")),
+    Case("ZeRO 3, awake", ("engine.zero_stage=3", "engine.sleep=false", "engine.attention=sdpa")),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a case must show.
+
+    Attributes:
+        case: its name.
+        shows: what.
+        measured: as text.
+        wanted: as text.
+        is_right: None: only measured, or left out.
+    """
+
+    case: str
+    shows: str
+    measured: str
+    wanted: str = ""
+    is_right: bool | None = None
+
+
+def configuration(size: Size, tokenizer: Any) -> Any:
+    """A Qwen3 of this size; as in the small published ones, the LM head is the embedding."""
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        intermediate_size=3 * size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=max(2, size.hidden // 64),
+        num_key_value_heads=max(2, size.hidden // 128),
+        head_dim=128 if size.hidden >= 1024 else 32,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def random_model(folder: Path, size: Size) -> Path:
+    """A Qwen3 of random weights, and a tokenizer of characters that fills its vocabulary."""
+    import torch
+    from transformers import Qwen3ForCausalLM
+
+    tokenizer = build_tokenizer(4096)
+    further = [f"<{number}>" for number in range(size.vocabulary - len(tokenizer))]
+    tokenizer = build_tokenizer(4096, further)
+    torch.manual_seed(0)
+    model: Any = Qwen3ForCausalLM(configuration(size, tokenizer))
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def settings_of(case: Case, model: Path, size: Size, device: str) -> tuple[str, ...]:
+    """Settings over `laptop/openrlhf`: 4 steps of 16 prompts x 4, two updates each."""
+    colocated_gpus = case.gpus if "engine.colocate=false" not in case.settings else 1
+    return (
+        f"model.path={model}",
+        "method={name: sequence_entropy}",
+        "noise=null",
+        "data.test=null",
+        "data.limit=32",
+        "train.epochs=2",
+        "train.prompts_per_step=16",
+        "train.mini_batch_prompts=8",
+        "train.rollouts_per_prompt=4",
+        f"train.max_new_tokens={size.new_tokens}",
+        "train.max_prompt_tokens=64",
+        "train.evaluate_every=null",
+        f"train.learning_rate={size.learning_rate}",
+        f"train.checkpoint_every={CHECKPOINT}",
+        "train.keep_checkpoints=1",
+        f"engine.device={device}",
+        f"engine.gpus_per_node={colocated_gpus}",
+        "engine.micro_batch_samples=4",
+        "engine.vllm_memory=0.4",
+        "engine.flags.vllm.enforce_eager=true",
+        "engine.flags.algo.advantage.is_correction_level=token",
+        *case.settings,
+    )
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """The most bytes in use on any GPU meanwhile, beyond what was in use before; empty without a GPU."""
+    before, peak, over = look_at_gpus(), [0.0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            now = look_at_gpus()
+            used = [gpu.used - then.used for gpu, then in zip(now, before, strict=False)]
+            peak[0] = max([peak[0], *used])
+
+    if not before:
+        yield []
+        return
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join()
+
+
+def run_case(case: Case, folder: Path, model: Path, size: Size, device: str) -> list[Finding]:
+    """Train as the case says, and tell what it has shown; what fails is told too, and raises nothing."""
+    run = folder / "run"
+    settings = settings_of(case, model, size, device)
+    began = time.monotonic()
+    findings: list[Finding] = []
+    output = ""
+    with peak_memory() as peak:
+        try:
+            train = Train(run, settings)
+            if case.is_killed:
+                train.await_step(KILLED)
+                train.signal(signal.SIGKILL)
+                train.end()
+                _await_death(run)
+                findings.append(_gone_on(case, run))
+                train = Train(run, settings, "--resume")
+            status, output = train.end(), train.output
+        except (AssertionError, OSError) as error:
+            status, output = -1, str(error)
+    finished = status == 0 and stored_steps(run) == list(range(1, STEPS + 1))
+    seconds = f"{time.monotonic() - began:.0f} s"
+    told = "yes" if finished else f"status {status}: {_last_words(run, output)}"
+    findings.append(Finding(case.name, f"{STEPS} steps in {seconds}", told, "yes", finished))
+    if finished:
+        if case.is_killed:
+            findings.append(_resumed(case, run))
+        findings += [_weights_arrive(case, run), *_speeds(case, run)]
+        if peak:
+            findings.append(_within_memory(case, settings, model, peak[0]))
+    shutil.rmtree(run / "checkpoints", ignore_errors=True)
+    return findings
+
+
+def _await_death(run: Path) -> None:
+    deadline = time.monotonic() + 60
+    while processes_of(run) and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def _last_words(run: Path, output: str) -> str:
+    log = run / "openrlhf" / "log.txt"
+    lines = [line for line in output.splitlines() if line.strip()][-2:]
+    if log.exists():
+        errors = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
+        lines += errors[-3:]
+    return " / ".join(lines).replace("|", "\\|")[:600]
+
+
+def _gone_on(case: Case, run: Path) -> Finding:
+    """The step after a checkpoint, which ZeRO 3 with sleep could not make once."""
+    after = max(line["step"] for line in metrics(run))
+    has = checkpoint_steps(run) == [CHECKPOINT]
+    measured = f"step {after}, checkpoint of step {', '.join(map(str, checkpoint_steps(run)))}"
+    right = has and after >= KILLED
+    return Finding(
+        case.name, "goes on after a checkpoint", measured, f"step {KILLED}, checkpoint of step 2", right
+    )
+
+
+def _resumed(case: Case, run: Path) -> Finding:
+    begun = [attempt["from_step"] for attempt in read_manifest(run)["attempts"]]
+    return Finding(
+        case.name,
+        "resumes after kill -9",
+        f"attempts from step {begun}",
+        f"from step [0, {CHECKPOINT}]",
+        begun == [0, CHECKPOINT],
+    )
+
+
+def _weights_arrive(case: Case, run: Path) -> Finding:
+    """That vLLM's log-probabilities are those of the policy, which has moved away from the start."""
+    lines = [line for line in metrics(run) if line["step"]]
+    gap = max(line["rollout/sampler_gap"] for line in lines)
+    # The k3 estimate is about r^2 / 2, where r is how far a token's log-probability has moved from the start's.
+    moved = math.sqrt(2 * max(0.0, lines[-1]["policy/kl"]))
+    return Finding(
+        case.name,
+        "weights reach vLLM: log-probabilities of its tokens, against the policy's",
+        f"{gap:.4f} nats apart; the policy moved {moved:.2f} from its start",
+        f"below {MOST_GAP}, and a quarter of the move",
+        gap < MOST_GAP and moved > LEAST_MOVE * gap,
+    )
+
+
+def _speeds(case: Case, run: Path) -> Iterator[Finding]:
+    """Of the last step, when everything is warm."""
+    import polars as pl
+
+    line = metrics(run)[-1]
+    rollouts = scan_rollouts(run).filter(pl.col("step") == line["step"]).collect()
+    tokens = rollouts["tokens"].sum()
+    for what, seconds in (("generated", "time/rollouts"), ("trained", "time/update")):
+        yield Finding(case.name, f"tokens {what} a second", f"{tokens / line[seconds]:,.0f}")
+    yield Finding(case.name, "seconds for the weights to reach vLLM", f"{line['time/weights']:.2f}")
+
+
+def _within_memory(case: Case, settings: Sequence[str], model: Path, peak: float) -> Finding:
+    recipe = load_recipe("laptop/openrlhf", list(settings))
+    shape = ModelShape.look_at(str(model), trust_remote_code=False)
+    card = min(gpu.memory for gpu in look_at_gpus())
+    need = memory_need(recipe, shape, card=card, flash_attention=flash_attention.is_installed())
+    figure = max(sum(need.update.values()), sum(need.generation.values()))
+    measured, wanted = f"{peak / 1e9:.1f} GB", f"below {figure / 1e9:.1f} GB"
+    return Finding(case.name, "memory of the fullest GPU", measured, wanted, peak < figure)
+
+
+def local_engine(model: Path, device: str) -> list[Finding]:
+    """The local engine in bfloat16 on this device against itself in float32 on the CPU."""
+    import torch
+
+    from olr_cli.data.prompts import Message
+    from olr_cli.engines.local.grpo import response_statistics
+    from olr_cli.engines.local.policy import Policy
+
+    name = f"local engine, bfloat16 on {device} against float32 on a CPU"
+    exact = Policy.load(model, device="cpu", dtype=torch.float32)
+    rounded = Policy.load(model, device="cuda" if device == "cuda" else "cpu", dtype=torch.bfloat16)
+    prompts = exact.encode([[Message("user", text)] for text in ("123+456=", "7+8=")])
+    tokens_PGT = torch.randint(4, exact.model.config.vocab_size, (2, 2, 32))
+    logprobs = []
+    for policy in (exact, rounded):
+        statistics = response_statistics(policy, prompts, tokens_PGT.to(policy.device), 1.0)
+        statistics.logprobs.mean().backward()
+        logprobs.append(statistics.logprobs.detach().cpu())
+    difference = (logprobs[0] - logprobs[1]).abs().mean().item()
+    cosine = _cosine_of_gradients(exact.model, rounded.model)
+    return [
+        Finding(
+            name,
+            "log-probabilities of 128 tokens",
+            f"{difference:.4f} nats apart",
+            f"below {MOST_GAP}",
+            difference < MOST_GAP,
+        ),
+        Finding(name, "gradients: cosine", f"{cosine:.4f}", "above 0.99", cosine > 0.99),
+    ]
+
+
+def _cosine_of_gradients(one: Any, other: Any) -> float:
+    """Of all weights as one vector; in float64, because float32 loses the sum of so many products."""
+    products = [0.0, 0.0, 0.0]
+    for first, second in zip(one.parameters(), other.parameters(), strict=True):
+        a, b = first.grad.double().cpu(), second.grad.double().cpu()
+        for place, product in enumerate((a * b, a * a, b * b)):
+            products[place] += product.sum().item()
+    return products[0] / math.sqrt(products[1] * products[2])
+
+
+def left_out(case: Case, *, gpus: int, device: str, seconds_left: float) -> str | None:
+    """Why a case is not run; None if it is."""
+    if device == "cpu":
+        return None if case.on_cpu else "a CPU cannot show it"
+    if case.needs_flash_attention and not flash_attention.is_installed():
+        return "flash-attn is not installed"
+    if case.gpus > gpus:
+        return f"needs {case.gpus} GPUs, and here is {gpus}"
+    starts = 2 if case.is_killed else 1
+    return "the time was over" if seconds_left < starts * SECONDS_A_START else None
+
+
+def run_all(folder: Path, size: Size, device: str, minutes: float, cases: Sequence[Case]) -> list[Finding]:
+    """The whole matrix; every finding is printed as it comes."""
+    deadline = time.monotonic() + 60 * minutes
+    model = random_model(folder / "model", size)
+    gpus = len(look_at_gpus()) if device == "cuda" else 0
+    findings = []
+
+    def told(found: Sequence[Finding]) -> None:
+        findings.extend(found)
+        for finding in found:
+            print(" ".join(_cells(finding)), flush=True)
+
+    told(local_engine(model, device))
+    for number, case in enumerate(cases):
+        left = deadline - time.monotonic()
+        why = left_out(case, gpus=gpus, device=device, seconds_left=left)
+        if why is not None:
+            told([Finding(case.name, "left out", why)])
+            continue
+        place = folder / str(number)
+        place.mkdir()
+        told(run_case(case, place, model, size, device))
+    return findings
+
+
+def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
+    verdict = {True: "ok", False: "**WRONG**", None: ""}[finding.is_right]
+    return finding.case, finding.shows, finding.measured, finding.wanted, verdict
+
+
+def markdown(findings: Sequence[Finding], checks: Sequence[Check], size: Size) -> str:
+    """The report."""
+    wrong = sum(finding.is_right is False for finding in findings)
+    right = sum(finding.is_right is True for finding in findings)
+    head = [
+        f"# olr {__version__} on GPUs: {right} right, {wrong} wrong",
+        f"A Qwen3 of random weights: vocabulary {size.vocabulary:,}, width {size.hidden}, {size.layers} layers.",
+        "Rows without a verdict are measured only.",
+    ]
+    results = ["| case | shows | measured | wanted | |", "|---|---|---|---|---|"]
+    results += [f"| {' | '.join(_cells(finding))} |" for finding in findings]
+    machine = ["| machine | here | problem |", "|---|---|---|"]
+    machine += [f"| {check.name} | {check.here} | {check.problem or ''} |" for check in checks]
+    return "\n\n".join([*head, "\n".join(results), "\n".join(machine)]) + "\n"
+
+
+def main() -> int:
+    """Run as a program; status 0: everything is right, or there is no GPU; 1: something is wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--report", type=Path, default=Path("gpu-report.md"))
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--minutes", type=float, default=10)
+    words = parser.parse_args()
+    machine = look_at_machine()
+    if words.device == "cuda" and machine.torch.gpus == 0:
+        print("No GPU that torch can use is here, so the GPU tests are skipped; olr doctor says more.")
+        return 0
+    size = HALF_BILLION if words.device == "cuda" else TINY
+    with tempfile.TemporaryDirectory(prefix="olr-gpu-") as folder:
+        findings = run_all(Path(folder), size, words.device, words.minutes, CASES)
+    words.report.write_text(markdown(findings, machine.checks, size), encoding="utf-8")
+    print(f"Wrote {words.report}")
+    return int(any(finding.is_right is False for finding in findings))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

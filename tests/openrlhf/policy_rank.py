@@ -1,0 +1,82 @@
+"""One rank of a policy with DeepSpeed, without Ray and vLLM: trains, saves, loads.
+
+python policy_rank.py RANK RANKS PORT ZERO_STAGE GRADIENTS FOLDER [CHECKPOINT]
+
+From the start it makes two updates, saves FOLDER/step-2, makes the third and saves FOLDER/step-3; from a checkpoint it
+saves step-2 again at once. GRADIENTS is the type in which they are summed up.
+"""
+
+import sys
+from pathlib import Path
+
+from olr_cli.engines.openrlhf import cpu
+
+cpu.set_up()
+
+import torch  # noqa: E402  after the bridges
+from openrlhf.utils.config import hierarchize  # noqa: E402
+from openrlhf.utils.deepspeed import DeepspeedStrategy  # noqa: E402
+
+from olr_cli.engines.local.builtin import policy_path  # noqa: E402
+from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags  # noqa: E402
+from olr_cli.engines.openrlhf.policy import PolicyActor  # noqa: E402
+from olr_cli.recipe.validation import validate  # noqa: E402
+
+MODEL = str(policy_path("addition-easier"))
+SAMPLES = 4
+
+
+def policy(rank, ranks, port, zero_stage, gradients, folder, checkpoint):
+    """The policy actor of a recipe, with the engine and optimiser of DeepSpeed that OpenRLHF makes for it."""
+    section = {
+        "name": "openrlhf",
+        "device": "cpu",
+        "gpus_per_node": ranks,
+        "zero_stage": zero_stage,
+        "micro_batch_samples": 1,
+        "gradient_checkpointing": False,
+        "flags": {"ds.grad_accum_dtype": gradients},
+    }
+    train = {"learning_rate": 1e-3, "prompts_per_step": 1, "rollouts_per_prompt": SAMPLES}
+    recipe = validate({"train": train, "engine": section}, "test")
+    is_universal = checkpoint is not None and (checkpoint / "openrlhf/_actor/latest_universal").exists()
+    places = Places(MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal)
+    args = hierarchize(openrlhf_parser().parse_args(arguments(recipe_flags(recipe, places, "sdpa", 0))))
+    args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as OpenRLHF's command line goes on
+    args.ckpt.path = args.ckpt.path or str(folder)
+    strategy = DeepspeedStrategy(
+        micro_train_batch_size=1, train_batch_size=SAMPLES, zero_stage=zero_stage, args=args
+    )
+    actor = PolicyActor(world_size=ranks, rank=rank, master_addr="127.0.0.1", master_port=port)
+    actor.init_model_from_pretrained(strategy, MODEL, max_steps=10)
+    return actor
+
+
+def update(actor, rank, ranks, number):
+    """One optimiser step on four samples, which the ranks share."""
+    generator = torch.Generator().manual_seed(number)
+    tokens_BT = torch.randint(3, 12, (SAMPLES, 16), generator=generator)
+    for sample in range(rank, SAMPLES, ranks):
+        tokens = tokens_BT[sample : sample + 1]
+        log_probs = actor.actor(tokens, torch.ones(1, 15), torch.ones_like(tokens))
+        actor.strategy.backward(-log_probs.mean(), actor.actor, actor.actor_optim)
+        actor.strategy.optimizer_step(actor.actor_optim, actor.actor, actor.actor_scheduler)
+
+
+def main(rank, ranks, port, zero_stage, gradients, folder, checkpoint=None):
+    """Live as the module says."""
+    rank, ranks, zero_stage, folder = int(rank), int(ranks), int(zero_stage), Path(folder)
+    place = None if checkpoint is None else Path(checkpoint)
+    actor = policy(rank, ranks, port, zero_stage, gradients, folder, place)
+    if checkpoint is None:
+        for number in (1, 2):
+            update(actor, rank, ranks, number)
+    else:
+        assert actor.get_checkpoint_states()["global_step"] == 2, actor.get_checkpoint_states()
+    actor.save_checkpoint_to(str(folder / "step-2"), 2)
+    update(actor, rank, ranks, 3)
+    actor.save_checkpoint_to(str(folder / "step-3"), 3)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,55 @@
+"""Cells of a table stay cells, whatever is in them, in every format."""
+
+import csv
+import io
+from xml.etree import ElementTree
+
+from olr_cli import tables
+from olr_cli.tables import Block, Cell, Column, Row, Table
+from olr_cli.tables.html import blocks
+
+
+def table(*rows, columns=("arm", "n"), **kwargs):
+    return Table([Block([*map(Column, columns)], [*rows])], **{"data": {"rows": []}, **kwargs})
+
+
+def test_a_bar_in_a_cell_ends_no_markdown_cell():
+    text = tables.markdown(table(Row(["a|b", "1"])))
+    assert text.splitlines() == ["| arm | n |", "|---|---|", "| a\\|b | 1 |"]
+
+
+def test_commas_quotes_and_line_breaks_come_back_from_csv():
+    rows = [{"arm": 'a,"b"\nc', "n": 1}, {"arm": "d", "n": None}]
+    text = tables.comma_separated(table(data={"rows": rows}))
+    assert list(csv.reader(io.StringIO(text))) == [["arm", "n"], ['a,"b"\nc', "1"], ["d", ""]]
+
+
+def test_csv_without_rows_has_the_names_of_its_columns():
+    assert tables.comma_separated(table(fields=("arm", "n"))) == "arm,n"
+
+
+def test_latex_escapes_names_and_sets_numbers_in_math_mode():
+    text = tables.latex(table(Row(["50% a_b", "1.0 ± 0.5 [+0.1, +2.0]"]), Row(["none", "–"])))
+    assert r"50\% a\_b & $1.0 \pm 0.5\;[+0.1, +2.0]$ \\" in text
+    assert r"none & – \\" in text
+
+
+def test_a_medium_shows_its_own_columns_and_texts():
+    columns = [Column("arm"), Column("to\nGRPO", "to GRPO, %"), Column("steps", only="document")]
+    shown = Table([Block(columns, [Row(["a", Cell("+1", "+1 [0, 2]"), "7"])])], {"rows": []})
+    assert "| a | +1 [0, 2] | 7 |" in tables.markdown(shown)
+    assert [column.head for column in shown.blocks[0].grid("terminal")[0]] == ["arm", "to\nGRPO"]
+    assert shown.blocks[0].grid("terminal")[1][0][1] == ["a", "+1"]
+
+
+def test_a_title_spans_the_row_in_every_document():
+    shown = table(Row(["Active noise"], "title"), Row(["GRPO", "3"]))
+    assert "| **Active noise** |  |" in tables.markdown(shown)
+    assert r"\multicolumn{2}{l}{\emph{Active noise}}" in tables.latex(shown)
+    (element,) = blocks(shown, "Table")
+    assert element.find(".//th[@scope='rowgroup']").get("colspan") == "2"
+
+
+def test_no_text_becomes_html():
+    (element,) = blocks(table(Row(["<script>", "1"])), "Table")
+    assert "&lt;script&gt;" in ElementTree.tostring(element, encoding="unicode")
