@@ -78,8 +78,6 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
             f"the package datasets {datasets.__version__} can run code that comes with a data set, and later ones"
             " cannot: pip install 'olr-cli[hub]'"
         )
-    if not hub_answers():
-        datasets.config.HF_HUB_OFFLINE = True
     try:
         rows = datasets.load_dataset(
             hub_id.name, hub_id.config, split=hub_id.split or split, revision=hub_id.revision

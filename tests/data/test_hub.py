@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from olr_cli.data.hub import HubId, parse_hub_id
+from olr_cli.data.hub import HubId, hub_answers, parse_hub_id
 from olr_cli.data.readers import read_prompts
-from olr_cli.errors import UserError
+from olr_cli.engines.model_files import loading
+from olr_cli.errors import NotHere, UserError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -101,15 +102,6 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"pip install 'olr-cli\[hub\]'"):
         read_prompts("org/name")
-
-
-"""A machine that cannot reach the hub finds out once."""
-
-import pytest
-
-from olr_cli.data.hub import hub_answers
-from olr_cli.engines.model_files import loading
-from olr_cli.errors import NotHere
 
 
 @pytest.fixture
