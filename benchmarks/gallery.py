@@ -77,7 +77,8 @@ ENTRIES = (
     ),
     _figure(
         "Where the rewards come from",
-        "Whether the majority on noisy prompts is the true answer, the noisy label or another one, with and without OLR.",
+        "Whether the majority on noisy prompts is the true answer, the noisy label or another one, with and"
+        " without OLR.",
         f"{RUNS}/{{active,active+olr}}_seed-*",
         "composition",
     ),
@@ -133,10 +134,15 @@ ENTRIES = (
         f"{BOTH_NOISES}{{,+olr,+olr_delta-*}}_seed-*",
         "slope_sensitivity",
     ),
-    _table("Warm-up", "The right half of the figure, as a table.", f"{BOTH_NOISES}{{,+olr,+olr_T-*}}_seed-*", "warmup_sensitivity"),
+    _table(
+        "Warm-up",
+        "The right half of the figure, as a table.",
+        f"{BOTH_NOISES}{{,+olr,+olr_T-*}}_seed-*",
+        "warmup_sensitivity",
+    ),
     _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
     _table("Cost of a step, as a table", "How much time OLR adds to a step.", STUDY, "cost", published=False),
-    _figure("Phase diagram", "The regions that the theory predicts, from a simulation; this needs no run.", "", "phase"),
+    _figure("Phase diagram", "The regions that the theory predicts, simulated; needs no run.", "", "phase"),
     _figure(
         "Theory, measured",
         "Log-ratio by epoch, effective noise and wrong majorities at several noise ratios ([more](theory.md)).",
