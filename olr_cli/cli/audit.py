@@ -93,7 +93,7 @@ def audit(
     named = None if data is None else read_prompts(data)
     rows = repair.data_of(source) if export is not None and named is None else named
     for note in source.notes:
-        typer.echo(note, err=True)
+        typer.echo(f"Note: {note}", err=True)
     with Judge(ledger=source.given_up, keep=False) as judge:
         found = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
         is_new = export is not None and rows is not None and repair.export(found, rows, export, judge)

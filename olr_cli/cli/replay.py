@@ -56,7 +56,7 @@ def replay(
     require_new(out, "the labels table", as_json=json)
     source = read_history(history, set_ or ())
     for note in source.notes:
-        typer.echo(note, err=True)
+        typer.echo(f"Note: {note}", err=True)
     with Judge(ledger=source.given_up, keep=False) as judge:
         if json:
             with writing(Path("standard output")):

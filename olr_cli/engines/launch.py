@@ -160,7 +160,10 @@ def launch(
         done = 0
         if resume:
             check_same_start(path, recipe, data, engine)
-            for sentence in [*other_conditions(path, engine), *rules_note(path)]:
+            for sentence in [
+                *other_conditions(path, engine),
+                *(f"Note: {note}" for note in rules_note(path)),
+            ]:
                 progress.say(sentence)
             done = roll_back(path, kind, progress)
             write_recipe(path, recipe)

@@ -197,8 +197,8 @@ def rules_note(path: Path) -> list[str]:
     if read_manifest(path).get("answer_rules", 1) == RULES:
         return []
     return [
-        f"Note: {path} was begun by an olr that put other answers into one class (R7); what is decided now can differ"
-        " from what it stored."
+        f"{path} was started by an olr that classified answers by other rules (R7); decisions made now can differ from"
+        " the stored ones."
     ]
 
 

@@ -65,11 +65,11 @@ def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
     def told():
         return " ".join(CliRunner().invoke(app, [command[0], str(run), *command[1:]]).output.split())
 
-    assert "other answers into one class" not in told()
+    assert "by other rules" not in told()
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["answer_rules"]
     (run / "manifest.json").write_text(json.dumps(manifest))
-    assert "was begun by an olr that put other answers into one class (R7)" in told()
+    assert "was started by an olr that classified answers by other rules (R7)" in told()
 
 
 def test_a_grid_over_a_run_is_shown_and_drawn_below_it(run):
