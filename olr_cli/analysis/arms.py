@@ -17,8 +17,7 @@ from typing import Any
 import polars as pl
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import UNDECIDING, Recipe, flatten
+from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
     Kind,
     kind_note,

@@ -39,8 +39,7 @@ def show(
     ] = False,
 ) -> None:
     """Print a recipe."""
-    from olr_cli.recipe.files import find_recipe, load_recipe
-    from olr_cli.recipe.plain_yaml import read_text
+    from olr_cli.recipe.files import find_recipe, load_recipe, read_text
     from olr_cli.runs.directory import recipe_yaml
 
     text = recipe_yaml(load_recipe(recipe)) if resolved else read_text(find_recipe(recipe))
@@ -80,8 +79,7 @@ def validate(
 ) -> None:
     """Check a recipe without starting anything: unknown keys, wrong values, likely mistakes."""
     from olr_cli.recipe.checks import recipe_warnings
-    from olr_cli.recipe.files import load_recipe
-    from olr_cli.recipe.sweeps import expand_sweep
+    from olr_cli.recipe.files import expand_sweep, load_recipe
 
     resolved = load_recipe(recipe, set_ or ())
     for warning in recipe_warnings(resolved):
