@@ -298,7 +298,8 @@ def record_case(line: str, inputs: Path) -> tuple[str, dict[str, bytes], float]:
         written = [file for file, state in _state(home).items() if before.get(file) != state]
         parts += [f"removed: {file.relative_to(home)}\n" for file in before if not file.exists()]
         parts += [f"--- {file.relative_to(home)}\n{shown(file)}\n" for file in written]
-        pictures = {str(f.relative_to(home)): f.read_bytes() for f in written if f.suffix == ".png"}
+        pngs = (file for file in written if file.suffix == ".png")
+        pictures = {masked(str(file.relative_to(home)), {}): file.read_bytes() for file in pngs}
         text = masked("".join(parts), {str(home): "<here>", (inputs / "made-at").read_text(): "<inputs>"})
         return text, pictures, sum(os.times()[:4]) - began
     finally:
@@ -369,7 +370,10 @@ VARYING = (
     (r'"(host|id|pid|commit)": ("[^"]*"|\d+)', r'"\1": <varies>'),
     (r"(?m)^( +\d+ .*[\d%]) +[\d.]+[smhd]$", r"\1 <left>"),
     (r", \d+:\d\d left", ", <time> left"),
-    (r"(-audit|prompts)-[0-9a-f]{8}", r"\1-<digest>"),  # with --trusted it depends on where the file is
+    # What a digest of an absolute path, or torch's state in a process of its own, is part of.
+    (r"(audit|prompts|grid)-[0-9a-f]{8}", r"\1-<digest>"),
+    (r'"(recipe_digest|trainer\.json)": ("\w+"|\d+)', r'"\1": <varies>'),
+    (r'"rng": \[[\d, ]*\]', '"rng": <varies>'),
 )
 """What differs from one call to the next -> what stands in its place."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from olr_cli.analysis.frame import summarise
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
@@ -170,14 +171,40 @@ class Arm:
             Columns ``arm``, ``metric``, ``epoch``, ``mean``, ``sd`` (of the sample; null for one run) and ``runs``
             (how many have a value); no row where none has.
         """
-        tables = [run.by_epoch(metrics).head(self.epochs).drop("prompts") for run in self.runs]
-        values = pl.concat(tables).unpivot(index="visit", variable_name="metric").drop_nulls("value")
-        spread = values.group_by("metric", pl.col("visit").alias("epoch")).agg(
-            mean=pl.col("value").mean(), sd=pl.col("value").std(), runs=pl.len()
-        )
-        ordered = spread.sort(pl.col("metric").cast(pl.Enum(list(metrics))), "epoch")
-        return ordered.select(pl.lit(self.name).alias("arm"), pl.all())
+        rows = [
+            (each.arm, each.metric, each.at, each.mean, each.sd, len(each.values))
+            for each in summarise(self.frame(metrics))
+        ]
+        return pl.DataFrame(rows, _BY_EPOCH, orient="row")
 
+    def frame(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
+        """The metrics of the epochs that all runs have, by run; `at` is the epoch."""
+        tables = [
+            run.by_epoch(metrics)
+            .head(self.epochs)
+            .drop("prompts")
+            .unpivot(index="visit", variable_name="metric")
+            .select(
+                pl.lit(self.name).alias("arm"),
+                pl.lit(run.seed, pl.Int64).alias("seed"),
+                "metric",
+                pl.col("visit").cast(pl.Int64).alias("at"),
+                pl.col("value").cast(pl.Float64),
+            )
+            for run in self.runs
+        ]
+        in_order = pl.col("metric").cast(pl.Enum(list(metrics)))
+        return pl.concat(tables).drop_nulls("value").sort(in_order, "at", maintain_order=True)
+
+
+_BY_EPOCH = {
+    "arm": pl.String,
+    "metric": pl.String,
+    "epoch": pl.Int64,
+    "mean": pl.Float64,
+    "sd": pl.Float64,
+    "runs": pl.Int64,
+}
 
 _BESIDE_RUNS = ("figures", "logs")
 """Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""

@@ -21,8 +21,8 @@ from olr_cli.engines.machine import (
     look_at_machine,
 )
 from olr_cli.engines.model_files import require_safetensors
-from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
+from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
+from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
 from olr_cli.engines.openrlhf.flags import (
     check_attention,
     check_flags,
@@ -141,6 +141,7 @@ def _recipe_checks(recipe: Recipe, machine: Machine, use: Use) -> Iterator[Check
     engine, train = recipe.engine, recipe.train
     if installed_version("openrlhf") == OPENRLHF_VERSION:
         yield _about(use, "flags", "as OpenRLHF reads them", lambda: _check_flags(recipe, machine))
+    yield _about(use, "gradients", "in a precision that DeepSpeed keeps", lambda: check_gradients(recipe))
     gpus = gpus_needed(engine, train.kl_weight)
     present = None if use == "cluster" else machine.torch.gpus
     here = "the cluster's" if present is None else "logical ones" if use == "rehearsal" else str(present)
@@ -187,6 +188,10 @@ def _check_flags(recipe: Recipe, machine: Machine) -> None:
 
 def _attention(recipe: Recipe, machine: Machine) -> str:
     wanted = section(recipe).attention
+    if wanted == "kernels" and not flash_attention.has_kernels():
+        raise UserError(
+            "engine.attention is kernels, and that package is not installed here; docs/openrlhf-install.md tells how"
+        )
     if wanted != "auto":
         return wanted
     return "flash_attention_2" if _has_flash_attention(machine) else "sdpa"

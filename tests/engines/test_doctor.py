@@ -213,6 +213,11 @@ def test_batches_that_do_not_divide_and_a_file_that_is_not_there_are_errors(whol
     assert "no file nowhere.parquet" in problems(diagnose(recipe), "error")["data"]
 
 
+def test_gradients_that_deepspeed_would_not_add_up_as_asked_are_an_error(whole, model):
+    settings = ("engine.zero_stage=2", "engine.flags.ds.grad_accum_dtype=fp32")
+    assert "works with ZeRO 3 alone" in problems(diagnose(paper(model, *settings)), "error")["gradients"]
+
+
 def test_a_model_that_cannot_be_looked_at_leaves_the_memory_unknown(whole, tmp_path, monkeypatch):
     def no_network(*_args, **_options):
         raise UserError("no network")

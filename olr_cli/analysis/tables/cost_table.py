@@ -9,7 +9,7 @@ from typing import Any
 
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.cost import STEP, TOGETHER, Cost, costs, spreads
-from olr_cli.analysis.tables.arms_table import Difference, difference
+from olr_cli.analysis.frame import Difference, difference
 from olr_cli.analysis.tables.cost_text import REST, to_table
 from olr_cli.analysis.varied import grpo_beside
 from olr_cli.errors import UserError
@@ -150,7 +150,7 @@ def _notes(rows: Sequence[CostRow], untimed: Sequence[str], *, with_published: b
     for row in rows:
         machines.setdefault(row.cost.machine or "an unknown machine", []).append(row.cost.arm.name)
     if len(machines) == 1:
-        yield f"Measured on: {next(iter(machines))}."
+        yield f"Summary on: {next(iter(machines))}."
     else:
         named = "; ".join(f"{', '.join(arms)} on {machine}" for machine, arms in machines.items())
         yield f"Times of different machines do not compare: {named}."

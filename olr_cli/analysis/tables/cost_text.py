@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Spread, Unit, percent, unit_of
-from olr_cli.analysis.tables.arms_table import Difference
+from olr_cli.analysis.frame import Difference
 from olr_cli.runs.throughput import QUANTITIES
 from olr_cli.tables import Block, Cell, Column, Row, Table, interval
 from olr_cli.tables.numbers import joined

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.analysis.arms import Arm, telling_settings
-from olr_cli.analysis.tables.arms_table import Measured, difference
+from olr_cli.analysis.frame import Summary, difference
 from olr_cli.analysis.tables.paper_text import to_table
 from olr_cli.analysis.tables.sources import HELD_OUT, BeforeTraining, BySeed, HeldOut, Source, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
@@ -87,7 +87,7 @@ class PaperRow:
     detail: str
     setting: Setting
     arm: str | None
-    cells: Mapping[str, Measured]
+    cells: Mapping[str, Summary]
     published: Mapping[str, Published]
     below_start: tuple[int, int] | None = None
 
@@ -146,7 +146,7 @@ class PaperTable:
 
 
 def _line(row: PaperRow, column: str, tells: Sequence[str], *, with_published: bool) -> dict[str, Any]:
-    cell = row.cells.get(column, Measured(column, row.arm or "", {}, None))
+    cell = row.cells.get(column, Summary(column, row.arm or "", {}))
     below, of = row.below_start or (None, None)
     published = row.published.get(column)
     papers = {
@@ -265,7 +265,7 @@ class _Maker:
         values, reference = self.values[arm.name], self._reference(arm)
         others = self.values[reference.name] if reference else {}
         cells = {
-            name: Measured(name, arm.name, own, difference(own, others.get(name, {})))
+            name: Summary(name, arm.name, own, difference(own, others.get(name, {})))
             for name, own in values.items()
         }
         below = _below_start(arm, values[HELD_OUT.name]) if HELD_OUT.name in values else None
@@ -314,7 +314,7 @@ class _Maker:
         published: Mapping[str, Published],
     ) -> PaperRow:
         cells = {
-            column.name: Measured(column.name, label, start.values.get(column.name, {}), None)
+            column.name: Summary(column.name, label, start.values.get(column.name, {}))
             for column in self.source.columns
         }
         return PaperRow(block, label, start.detail, setting, label, cells, published)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from olr_cli.analysis.tables.arms_table import Difference, Measured, mean_and_ends, mean_and_sd
+from olr_cli.analysis.frame import Difference, Summary
+from olr_cli.analysis.tables.arms_table import mean_and_ends, mean_and_sd
 from olr_cli.tables import Block, Cell, Column, Row, Table, percent, points
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _published(published: Published | None) -> tuple[str, str]:
     return percent(published.share), points(published.difference, "")
 
 
-def _score(cell: Measured, *, is_held_out: bool) -> Cell:
+def _score(cell: Summary, *, is_held_out: bool) -> Cell:
     full = mean_and_sd(cell)
     return Cell(full if is_held_out else percent(cell.mean, ""), full)
 

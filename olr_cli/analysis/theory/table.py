@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 from olr_cli import tables
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.tables.arms_table import Measured as Cell
-from olr_cli.analysis.tables.arms_table import mean_interval
+from olr_cli.analysis.frame import Summary
 from olr_cli.analysis.theory.critical import Series, crossing, refined_crossing, series
 from olr_cli.analysis.theory.subjects import (
     CHANGES,
@@ -29,7 +28,7 @@ from olr_cli.analysis.theory.values import Measured
 from olr_cli.tables import Table, interval
 from olr_cli.tables.numbers import joined
 
-Cells: TypeAlias = Mapping[str, Cell]
+Cells: TypeAlias = Mapping[str, Summary]
 """Column -> values by seed; a column without any is left out."""
 
 NOTHING = "No run here has noisy labels and known true answers, which the theory is about."
@@ -104,10 +103,10 @@ def _printed(block: Block) -> tables.Block:
     return tables.Block(columns, rows, block.title, block.notes)
 
 
-def _cell(column: Column, cell: Cell | None) -> str | tables.Cell:
+def _cell(column: Column, cell: Summary | None) -> str | tables.Cell:
     if cell is None or cell.mean is None:
         return ""
-    ends = mean_interval(list(cell.values.values())) if column.kind == "interval" else None
+    ends = cell.interval if column.kind == "interval" else None
     mean = joined(column.text(cell.mean), interval(ends, column.text))
     if cell.sd is None or column.kind in ("interval", "count"):
         return mean
@@ -193,7 +192,7 @@ def _changes(
 
 
 def _cells(line: str, by_column: Mapping[str, Mapping[int, float]]) -> Cells:
-    return {name: Cell(name, line, own, None) for name, own in by_column.items() if own}
+    return {name: Summary(name, line, own) for name, own in by_column.items() if own}
 
 
 def _with_columns(
@@ -207,8 +206,8 @@ def _with_columns(
     return Block(name, title, used, tuple(lines), notes)
 
 
-def _plain(block: str, line: str, cell: Cell) -> dict[str, Any]:
-    low, high = mean_interval(list(cell.values.values())) or (None, None)
+def _plain(block: str, line: str, cell: Summary) -> dict[str, Any]:
+    low, high = cell.interval or (None, None)
     return {
         "block": block,
         "line": line,

@@ -36,7 +36,7 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
-from olr_cli.engines.openrlhf.reshard import require_reshardable, saved_parts
+from olr_cli.engines.openrlhf.reshard import saved_parts
 from olr_cli.engines.run import DataSets, EngineFailed, Run
 from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
 from olr_cli.errors import NotHere, UserError, noting
@@ -58,6 +58,10 @@ _DEPARTURES = [
     "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
     "policy/grad_norm is that of a step's last mini-batch",
 ]
+_BFLOAT16_GRADIENTS = "gradients are added up in bfloat16, over micro-batches and GPUs (the authors: float32)"
+_FLOAT32_GRADIENTS = (
+    "gradients are added up in float32 over micro-batches, in bfloat16 over GPUs (the authors: float32)"
+)
 _SEQUENCE_MEAN_KL = (
     "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"
 )
@@ -133,7 +137,9 @@ class OpenRlhfEngine:
         gpus = gpus_needed(self._engine, self._recipe.train.kl_weight)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
-        departures = [*_DEPARTURES, loss_average_departure(self._recipe)]
+        in_float32 = flatten(self._engine.flags).get("ds.grad_accum_dtype") == "fp32"
+        gradients = _FLOAT32_GRADIENTS if in_float32 else _BFLOAT16_GRADIENTS
+        departures = [*_DEPARTURES, gradients, loss_average_departure(self._recipe)]
         if self._recipe.train.loss_average == "sequence":
             departures.append(_SEQUENCE_MEAN_KL)
         if self._recipe.method.prompts != "all":
@@ -227,17 +233,13 @@ class OpenRlhfEngine:
         """How many GPUs the checkpoint to go on from was saved on, if not on as many as there are now.
 
         Raises:
-            UserError: it cannot be loaded on these.
+            UserError: it has no state of the optimiser.
         """
         if not done:
             return None
         checkpoint, gpus = checkpoint_path(run, done), self._engine.policy_gpus
         parts = saved_parts(checkpoint)
-        if parts == gpus:
-            return None
-        divided = flatten(self._engine.flags).get("ds.tensor_parallel_size") or 1
-        require_reshardable(checkpoint, gpus, divided)
-        return parts
+        return None if parts == gpus else parts
 
     def _tell_of_other_gpus(self, run: Run) -> None:
         parts = self._other_parts(run.path, run.done)

@@ -256,18 +256,15 @@ _GROUPS = "the supervisor needs every rollout of every prompt of a step"
 _ROLE = "olr itself reads the prompts, makes the rewards and writes the checkpoints"
 _LOGS = "olr logs; see the recipe's section logging"
 _REWARDS = "what trains would no longer be the reward that olr records"
-_ORDER = (
-    "OpenRLHF then cuts a step into mini-batches in the order in which its responses ended, short ones first, and not"
-    " at random"
-)
+_DEAL = "olr deals samples out to GPUs that each hold the whole policy, in batches of one size"
 REFUSED: Mapping[str, str] = {
     "train.async_enable": _GROUPS,
     "train.partial_rollout_enable": _GROUPS,
     "algo.dynamic_filtering_enable": _GROUPS,
     "rollout.vllm_generate_batch_size": _GROUPS,
-    "train.dynamic_batch_enable": _ORDER,
-    "ds.ring_attn_size": _ORDER,
-    "ds.tensor_parallel_size": _ORDER,
+    "train.dynamic_batch_enable": _DEAL,
+    "ds.ring_attn_size": _DEAL,
+    "ds.tensor_parallel_size": _DEAL,
     "train.agent_func_path": _ROLE,
     "reward.remote_url": _ROLE,
     "reward.model_name_or_path": _ROLE,

@@ -34,25 +34,6 @@ def saved_parts(checkpoint: Path) -> int:
     return len(parts)
 
 
-def require_reshardable(checkpoint: Path, gpus: int, tensor_parallel: int) -> None:
-    """Make sure that a checkpoint can be loaded on this number of GPUs.
-
-    Args:
-        checkpoint: of ours.
-        gpus: that hold the policy now.
-        tensor_parallel: GPUs among which training divides each weight (the flag `ds.tensor_parallel_size`).
-
-    Raises:
-        UserError: training in tensor parallel cuts weights, which are put together for as many GPUs alone.
-    """
-    if tensor_parallel > 1:
-        raise UserError(
-            f"{checkpoint} was saved on {saved_parts(checkpoint)} GPUs in tensor parallel (ds.tensor_parallel_size"
-            f" {tensor_parallel}), and cannot be loaded on {gpus}; resume on as many GPUs as before, or start a new run"
-            f" with model.path={checkpoint}"
-        )
-
-
 def put_together(checkpoint: Path, target: Path) -> None:
     """Write a checkpoint's DeepSpeed state as a universal checkpoint that any number of GPUs can load.
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.frame import Difference, difference
 from olr_cli.analysis.tables import arms_table
-from olr_cli.analysis.tables.arms_table import Difference, difference
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.tables.arms_table import mean_interval
+from olr_cli.analysis.frame import mean_interval
 from olr_cli.analysis.theory.critical import crossing, refined_crossing, series
 
 GRPO = {"name": "grpo"}

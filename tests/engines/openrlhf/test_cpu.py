@@ -60,13 +60,20 @@ print(heavy, torch.cuda.current_device(), os.environ["DS_ACCELERATOR"])
     assert found.stdout == "[] cpu cpu\n"
 
 
+def runner(loaded, *, tied=False, model=None):
+    """The part of vLLM's model runner that takes weights; they are appended to `loaded`."""
+    return SimpleNamespace(
+        reload_weights=lambda weights_iterator: loaded.append(list(weights_iterator)),
+        model_config=SimpleNamespace(hf_text_config=SimpleNamespace(tie_word_embeddings=tied)),
+        get_model=lambda: model,
+    )
+
+
 def test_weights_are_put_to_use_all_at_once_when_the_last_has_come():
     sent = [torch.ones(2, 3), torch.arange(4.0)]
     loaded = []
     worker = cpu.CpuWeights()
-    worker.model_runner = SimpleNamespace(
-        reload_weights=lambda weights_iterator: loaded.append(list(weights_iterator))
-    )
+    worker.model_runner = runner(loaded)
     worker._received = []
     for name, last in (("one", False), ("two", True)) * 2:
         weight = sent[last]
@@ -75,6 +82,34 @@ def test_weights_are_put_to_use_all_at_once_when_the_last_has_come():
     assert [[name for name, _ in weights] for weights in loaded] == [["one", "two"]] * 2
     for weights in loaded:
         assert all(torch.equal(got, due) for (_, got), due in zip(weights, sent, strict=True))
+
+
+def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(monkeypatch):
+    class Embedding(torch.nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            self.weight = torch.nn.Parameter(weight)
+
+    class Head(Embedding):
+        quant_method = SimpleNamespace(
+            process_weights_after_loading=lambda head: setattr(head, "packed", head.weight.tolist())
+        )
+
+        def tie_weights(self, embedding):
+            self.weight = embedding.weight
+
+    layers = "vllm.model_executor.layers.vocab_parallel_embedding"
+    stand_in = SimpleNamespace(ParallelLMHead=Head, VocabParallelEmbedding=Embedding)
+    monkeypatch.setitem(sys.modules, layers, stand_in)
+    for parent in ("vllm", "vllm.model_executor", "vllm.model_executor.layers"):
+        monkeypatch.setitem(sys.modules, parent, SimpleNamespace(__path__=[]))
+    model = torch.nn.ModuleDict({"embedding": Embedding(torch.ones(2)), "head": Head(torch.zeros(2))})
+    worker = cpu.CpuWeights()
+    worker.model_runner, worker._received = runner([], tied=True, model=model), []
+    worker._group = SimpleNamespace(broadcast=lambda *_: None)
+    worker.update_weight("embedding", torch.float32, (2,), empty_cache=True)
+    assert model["head"].weight is model["embedding"].weight
+    assert model["head"].packed == [1.0, 1.0]
 
 
 def test_whoever_sends_a_weight_keeps_it_as_it_is():

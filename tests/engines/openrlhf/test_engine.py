@@ -49,7 +49,7 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        others = {"rollout.top_p": 1.0, "ds.tensor_parallel_size": 1}
+        others = {"rollout.top_p": 1.0, "ds.grad_accum_dtype": "fp32"}
         for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
@@ -204,15 +204,6 @@ def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(gpus, s
 
 def goes_on(files):
     return files.ready.touch, writes(files, 4), lambda: files.write_outcome(Outcome("finished"))
-
-
-def test_what_cannot_be_loaded_on_other_gpus_is_a_sentence_before_the_job_starts(train, tmp_path):
-    (tmp_path / "run").mkdir()
-    saved_on(tmp_path / "run", 3, gpus=4)
-    divided = recipe({"gpus_per_node": 2, "flags": {"ds.tensor_parallel_size": 2}})
-    with pytest.raises(UserError, match=r"was saved on 4 GPUs in tensor parallel .* resume on as many GPUs"):
-        train(goes_on, divided, done=3)
-    assert train.launched.words == ()
 
 
 def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(train, tmp_path):
@@ -449,6 +440,18 @@ def test_the_manifest_tells_what_becomes_of_mini_batches_without_a_prompt_that_t
             "departures"
         ]
         assert any("no prompt trains" in one for one in departures) == (method == "random_selection")
+
+
+def test_the_manifest_tells_in_what_precision_gradients_are_added_up():
+    for engine_section, precision in (
+        ({}, "gradients are added up in bfloat16, over"),
+        (
+            {"zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}},
+            "gradients are added up in float32 over",
+        ),
+    ):
+        (said,) = [one for one in made(recipe(engine_section)).facts["departures"] if "gradients are" in one]
+        assert said.startswith(precision)
 
 
 @pytest.mark.parametrize(

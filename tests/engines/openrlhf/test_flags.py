@@ -167,10 +167,10 @@ def test_samples_are_packed_only_with_flash_attention(flags):
     ("name", "value"),
     [("train.dynamic_batch_enable", True), ("ds.ring_attn_size", 2), ("ds.tensor_parallel_size", 2)],
 )
-def test_what_turns_shuffling_off_is_refused(name, value):
-    """OpenRLHF's `should_shuffle` (trainer/ray/ppo_actor.py)."""
+def test_what_samples_cannot_be_dealt_out_for_is_refused(name, value):
+    """Ranks that share a sample, or batches of other sizes, are not what `balance.deal` deals for."""
     with pytest.raises(
-        UserError, match=rf"^engine\.flags: {name} cannot be set, because .* short ones first"
+        UserError, match=rf"^engine\.flags: {name} cannot be set, because olr deals samples out"
     ):
         check_flags(recipe(flags={name: value}), ArgumentParser())
 
