@@ -1,4 +1,4 @@
-"""`olr recipes ls|show|cp|validate`: the recipes that come with olr, and one's own."""
+"""`olr recipes ls|show|keys|cp|validate`: the recipes that come with olr, and one's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from olr_cli.cli.completion import recipe_names
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import Settings
+from olr_cli.cli.options import Settings, require_known, shape_of
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
 
@@ -35,15 +35,46 @@ def show(
         str, typer.Argument(help="A bundled recipe's name or a file.", autocompletion=recipe_names)
     ],
     resolved: Annotated[
-        bool, typer.Option("--resolved", help="With its base and every default filled in.")
+        bool,
+        typer.Option(
+            "--resolved", help="With its base and every default filled in; keys without a value are unset."
+        ),
     ] = False,
 ) -> None:
     """Print a recipe."""
-    from olr_cli.recipe.files import find_recipe, load_recipe, read_text
-    from olr_cli.runs.directory import recipe_yaml
+    from olr_cli.recipe.files import dump_yaml, find_recipe, load_recipe, read_text
 
-    text = recipe_yaml(load_recipe(recipe)) if resolved else read_text(find_recipe(recipe))
+    text = (
+        dump_yaml(load_recipe(recipe).model_dump(mode="json")) if resolved else read_text(find_recipe(recipe))
+    )
     typer.echo(text.rstrip())
+
+
+@app.command("keys")
+@ends_well
+def keys(
+    prefix: Annotated[
+        str, typer.Argument(help="Only keys that begin with this, e.g. train or method.slope.")
+    ] = "",
+    format_: Annotated[
+        str, typer.Option("--format", help="How keys are printed: terminal, markdown (a page) or json.")
+    ] = "terminal",
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Print every key that a recipe can set: type, range, default and meaning."""
+    from olr_cli.recipe.reference import key_page, key_table
+    from olr_cli.tables import print_table
+
+    require_known("--format", format_, ("terminal", "markdown", "json"))
+    shape = shape_of(format_, as_json=json)
+    if shape == "json":
+        from json import dumps
+
+        typer.echo(dumps(key_table(prefix).data, indent=2))
+    elif shape == "markdown":
+        typer.echo(key_page(prefix))
+    else:
+        print_table(key_table(prefix), shape)
 
 
 @app.command("cp")

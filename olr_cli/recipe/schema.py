@@ -139,13 +139,13 @@ class NoiseSection(Section):
 
 
 class InactiveNoiseSection(NoiseSection):
-    """Inactive noise: the label becomes a string that no policy outputs (R2)."""
+    """The label becomes a string that no policy outputs (R2)."""
 
     type: Literal["inactive"] = "inactive"
 
 
 class ActiveNoiseSection(NoiseSection):
-    """Active noise: the noisy label is drawn from the visit's own wrong answers (R3)."""
+    """The label is drawn from the wrong answers of the same visit (R3)."""
 
     type: Literal["active"] = "active"
     draw: NoiseDraw = Field(
@@ -499,7 +499,7 @@ class LoggingSection(Section):
 
 
 class SweepSection(Section):
-    """Several runs from one recipe: every arm with every combination of the grid."""
+    """Several runs from one recipe: every arm at every point of the grid."""
 
     arms: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Arm's name -> the keys in which it differs from the recipe."
@@ -563,7 +563,7 @@ class Recipe(Section):
     )
     model: ModelSection = ModelSection()
     method: Method = Field(
-        default=GrpoMethod(), description="Which label counts, what is rewarded, who trains."
+        default=GrpoMethod(), description="Which label counts, what is rewarded and which prompts train."
     )
     train: TrainSection = TrainSection()
     engine: Engine = Field(default=LocalEngine(), description="The software that generates and optimises.")
