@@ -65,7 +65,7 @@ ENTRIES = (
     ),
     _figure(
         "Training dynamics, active noise",
-        "What OLR sees and does.",
+        "Which labels OLR replaces, how many of them rightly, and how the run develops.",
         f"{RUNS}/active+olr_seed-*",
         "dynamics",
     ),
@@ -77,7 +77,8 @@ ENTRIES = (
     ),
     _figure(
         "Where the rewards come from",
-        "What the majority of a noisy prompt is, with and without OLR.",
+        "Whether the majority on noisy prompts is the true answer, the noisy label or another one, with and"
+        " without OLR.",
         f"{RUNS}/{{active,active+olr}}_seed-*",
         "composition",
     ),
@@ -93,19 +94,19 @@ ENTRIES = (
     ),
     _table(
         "More prompts",
-        "Ten times as many, in as many epochs.",
+        "Ten times as many prompts, in the same number of epochs.",
         f"{BOTH_NOISES}_4k{{,+olr}}_seed-*",
         "scale_4k",
     ),
     _table(
         "Another policy",
-        "In the place of the paper's larger model: the harder built-in policy.",
+        "The harder built-in policy stands in for the paper's larger model.",
         f"{RUNS}/harder-{{active,inactive}}{{,+olr}}_seed-*",
         "qwen3_8b",
     ),
     _table(
         "Another task",
-        "In the place of the paper's other family of models: subtraction, on which no setting was tuned.",
+        "Subtraction, on which no setting was tuned, stands in for the paper's other model family.",
         f"{RUNS}/subtraction-{{active,inactive}}{{,+olr}}_seed-*",
         "llama_8b",
     ),
@@ -117,7 +118,7 @@ ENTRIES = (
     ),
     _table(
         "Ablation, as a table",
-        "Held-out accuracy at the end.",
+        "The same runs' held-out accuracy at the end of training.",
         f"{BOTH_NOISES}{{+olr,+consistency,+slope,+every_majority}}_seed-*",
         "ablation",
     ),
@@ -129,14 +130,19 @@ ENTRIES = (
     ),
     _table(
         "Slope threshold",
-        "The left half of the figure.",
+        "The left half of the figure above, as a table.",
         f"{BOTH_NOISES}{{,+olr,+olr_delta-*}}_seed-*",
         "slope_sensitivity",
     ),
-    _table("Warm-up", "The right half.", f"{BOTH_NOISES}{{,+olr,+olr_T-*}}_seed-*", "warmup_sensitivity"),
-    _figure("Cost of a step", "Median seconds of its parts.", STUDY, "cost"),
-    _table("Cost of a step, as a table", "What OLR adds to it.", STUDY, "cost", published=False),
-    _figure("Phase diagram", "The theory's regions, simulated; needs no run.", "", "phase"),
+    _table(
+        "Warm-up",
+        "The right half of the figure, as a table.",
+        f"{BOTH_NOISES}{{,+olr,+olr_T-*}}_seed-*",
+        "warmup_sensitivity",
+    ),
+    _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
+    _table("Cost of a step, as a table", "How much time OLR adds to a step.", STUDY, "cost", published=False),
+    _figure("Phase diagram", "The regions that the theory predicts, simulated; needs no run.", "", "phase"),
     _figure(
         "Theory, measured",
         "Log-ratio by epoch, effective noise and wrong majorities at several noise ratios ([more](theory.md)).",
@@ -145,14 +151,14 @@ ENTRIES = (
     ),
     _table(
         "Theory, measured, as a table",
-        "Its assumptions and bounds, counted in the same runs.",
+        "The theory's assumptions and bounds, counted in the same runs.",
         f"{RUNS}/active{{,-0.?}}{{,+olr}}_seed-*",
         "theory",
         published=False,
     ),
     Entry(
         "A grid of replays",
-        "Which settings would have selected what, from one stored run, without training.",
+        "Which labels other settings would have selected, computed from one stored run without training.",
         f"olr replay {RUNS}/active+olr_seed-1 --grid default --out {{out}}",
         "figure",
     ),
@@ -215,14 +221,14 @@ def _head(jobs: int, runs: list[Path], new: int, trained: float, whole: float) -
     made = f"{trained / 60:.0f} minutes for {new} runs, {jobs} at a time, and " if new else ""
     return [
         "# Gallery",
-        "Every figure and table, from runs of the built-in policies on arithmetic: 400 prompts (4,000 in one table),"
-        " K = 8, 10 epochs, 50 % noise where nothing else is said, three seeds. `make gallery` makes this page. On"
+        "This page shows every figure and table that `olr` makes, with the command for each and the seconds it took."
+        " They come from runs of the built-in policies on arithmetic: 400 prompts (4,000 in one table), K = 8, 10"
+        " epochs, 50 % noise unless stated otherwise, three seeds. `make gallery` makes the page. On"
         f" {os.cpu_count()} {platform.machine()} cores it took {made}{(whole - trained) / 60:.1f} minutes for the"
-        f" commands below. By their manifests the {len(runs)} runs took {together / 3600:.1f} hours, {jobs} at a time"
-        f" {together / jobs / 60:.0f} minutes.",
-        "The policies are toys, and made to err systematically; what holds of the paper's findings and what does not"
-        " is in the [README](../README.md#what-it-shows-on-a-laptop) and in"
-        " [recipes/laptop](../recipes/laptop/README.md).",
+        f" commands below. According to their manifests the {len(runs)} runs took {together / 3600:.1f} hours in total,"
+        f" or {together / jobs / 60:.0f} minutes with {jobs} at a time.",
+        "The policies are toys that were made to err systematically. Which of the paper's findings hold for them and"
+        " which do not is in [study.md](study.md) and in [recipes/laptop](../recipes/laptop/README.md).",
     ]
 
 

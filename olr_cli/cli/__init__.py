@@ -23,7 +23,7 @@ from olr_cli.cli.errors import ends_well, program
 
 app = typer.Typer(
     name="olr",
-    help="Reinforcement learning with verifiable rewards on noisy labels: inject noise, train, repair labels, look.",
+    help="Reinforcement learning with verifiable rewards on noisy labels: inject noise, train, repair labels, analyze.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -20,8 +20,8 @@ def analyze(
         list[Path] | None,
         typer.Argument(
             metavar="RUN...",
-            help="Run directories, or folders with runs below them; for the paper's tables also evaluations of models"
-            " before training.",
+            help="Run directories, or folders that contain runs; for the paper's tables also evaluations of untrained"
+            " models.",
             show_default=False,
         ),
     ] = None,
@@ -30,10 +30,10 @@ def analyze(
         typer.Option(
             "--figure",
             autocompletion=figures,
-            help="coherence, dynamics, composition, ablation (runs under several method.criteria), sensitivity (runs"
-            " under several slope thresholds or warm-ups), cost (time of a step by part), theory (its"
-            " quantities, measured), phase (the theory's regions,"
-            " simulated; needs no run) or all that these runs allow; may be repeated. By default all.",
+            help="Figure to draw: coherence, dynamics, composition, ablation (needs runs with several method.criteria),"
+            " sensitivity (needs runs with several slope thresholds or warm-ups), cost (time of each part of a step),"
+            " theory (the theory's quantities, measured), phase (the theory's regions, simulated; needs no run) or all"
+            " (every figure that these runs allow, the default); may be repeated.",
         ),
     ] = None,
     table: Annotated[
@@ -41,21 +41,21 @@ def analyze(
         typer.Option(
             "--table",
             autocompletion=tables,
-            help="arms: arms compared, paired by seed (by default with several arms); or one of the paper's:"
-            " noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity, ablation,"
-            " cost; or theory: what the paper's theory assumes and predicts, measured.",
+            help="Table to print: arms (compares arms, paired by seed; the default with several arms), one of the"
+            " paper's (noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity,"
+            " ablation, cost) or theory (the assumptions and predictions of the paper's theory, measured).",
         ),
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option("--compare", metavar="paper", help="Of the paper's tables: the published numbers too."),
+        typer.Option("--compare", metavar="paper", help="Add the published numbers to the paper's tables."),
     ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
             "--baseline",
             metavar="ARM",
-            help="Of --table arms: the arm that others are compared to; by default the first.",
+            help="For --table arms: the arm to compare the others with; by default the first.",
         ),
     ] = None,
     out: Annotated[
@@ -63,28 +63,28 @@ def analyze(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Where figures go; by default figures/ in the run, or beside several.",
+            help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several.",
         ),
     ] = None,
     report: Annotated[
         bool,
         typer.Option(
             "--report",
-            help="Everything in one HTML file, report.html: summary, figures, tables, and a list of prompts with their"
-            " history.",
+            help="Write everything into one HTML file, report.html: summary, figures, tables, and a list of prompts"
+            " with their history.",
         ),
     ] = False,
     format_: Annotated[
         str,
         typer.Option(
             "--format",
-            help="How tables are printed: terminal, markdown, latex, csv or json; figures beside the middle three"
-            " only if --figure names them.",
+            help="Format of the tables: terminal, markdown, latex, csv or json. With markdown, latex and csv, figures"
+            " are drawn only if --figure names them.",
         ),
     ] = "terminal",
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
 ) -> None:
-    """Draw figures of one run, or of several averaged over seeds, and compare arms."""
+    """Draw figures of one run, or of several runs averaged over seeds, and compare arms."""
     from olr_cli.analysis.request import Request, carry_out
 
     request = Request(

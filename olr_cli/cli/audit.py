@@ -21,13 +21,15 @@ def audit(
         Path,
         typer.Argument(
             help="A run directory (of `olr train` or `olr rollouts`), or a Parquet/JSON table with prompt_id, visit,"
-            " response and, where known, given_label."
+            " response and, if known, given_label."
         ),
     ],
     export: Annotated[
         Path | None,
         typer.Option(
-            "--export", metavar="FILE", help="Write the repaired data set: a new .parquet or .jsonl file."
+            "--export",
+            metavar="FILE",
+            help="Write the repaired data set to this new .parquet or .jsonl file.",
         ),
     ] = None,
     data: Annotated[
@@ -35,8 +37,8 @@ def audit(
         typer.Option(
             "--data",
             metavar="SOURCE",
-            help="The data set that a table's rollouts were made on: labels that the table lacks, and the rows to"
-            " export. A run names its own.",
+            help="The data set that the rollouts of a table were sampled on. It supplies missing labels and the rows to"
+            " export. Not needed for a run directory, which names its data set.",
         ),
     ] = None,
     trusted: Annotated[
@@ -44,8 +46,8 @@ def audit(
         typer.Option(
             "--trusted",
             metavar="FILE",
-            help="Verified labels of some prompts, drawn at random: a table with prompt_id and true_answer, or a data"
-            " set. They recalibrate the confidence, and tell how good it is.",
+            help="Verified labels of some prompts that were drawn at random: a table with prompt_id and true_answer, or"
+            " a data set. They recalibrate the confidence and measure how good it is.",
         ),
     ] = None,
     threshold: Annotated[
@@ -55,30 +57,28 @@ def audit(
             metavar="P",
             min=0.0,
             max=1.0,
-            help="Change a label from this confidence on, if the proposal is likelier right. By default 0.5; 0.9 where"
-            " the confidence itself is doubtful.",
+            help="Change a label if the confidence that it is wrong is at least P and the proposal is more likely"
+            " right. By default 0.5, or 0.9 if the confidence itself is doubtful.",
             show_default=False,
         ),
     ] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            "--top", metavar="N", min=0, help="Show so many prompts; by default 15, with --json all."
+            "--top", metavar="N", min=0, help="Number of prompts to show; by default 15, with --json all."
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="How answers are read: data.extractor=NAME."),
+        typer.Option("--set", metavar="KEY=VALUE", help="How to read answers: data.extractor=NAME."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="Where the table of all prompts goes: a new Parquet file."
-        ),
+        typer.Option("--out", metavar="FILE", help="New Parquet file for the table of all prompts."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
 ) -> None:
-    """Rank prompts by how sure the history is that their given label is wrong, and repair the data set."""
+    """Rank prompts by the confidence that their label is wrong, given stored rollouts, and repair the data set."""
     from olr_cli.analysis.audit import export as repair
     from olr_cli.analysis.audit import report
     from olr_cli.analysis.audit.audit import audit as examine

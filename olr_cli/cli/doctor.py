@@ -21,16 +21,16 @@ def doctor(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A recipe file, or the name of one that comes with olr: can it run here?",
+            help="Recipe to check: a file, or the name of a recipe that comes with olr.",
             autocompletion=recipe_names,
         ),
     ] = None,
     set_: Settings = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
 ) -> None:
     """Check this machine, and whether a recipe can run on it; exit status 2 if it cannot.
 
-    GPU memory, host memory and disk are estimates: recipes/paper/README.md has the formulas.
+    The figures for GPU memory, host memory and disk are estimates; recipes/paper/README.md has the formulas.
     """
     from json import dumps
 

@@ -37,7 +37,7 @@ def evaluate(
         str | None,
         typer.Argument(
             metavar="MODEL|RUN",
-            help="A model folder, hub id or built-in policy; or a run directory.",
+            help="A model folder, hub id or built-in policy, or a run directory.",
             show_default=False,
         ),
     ] = None,
@@ -45,67 +45,80 @@ def evaluate(
         str | None,
         typer.Option(
             "--benchmarks",
-            help="Names, comma-separated, or YAML files of your own; by default all: the paper's nine (those in --data;"
-            " of a built-in policy its task).",
+            help="Benchmark names or your own YAML files, separated by commas. By default all of the paper's nine; with"
+            " --data those that the data contain; for a built-in policy its own task.",
         ),
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", help="vllm or transformers; by default vLLM where it can run."),
+        typer.Option("--backend", help="vllm or transformers; by default vLLM if it can run here."),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", help="Benchmarks' problems as interchange files: a file, or a folder of them."
-        ),
+        typer.Option("--data", help="Read the problems from this interchange file, or folder of such files."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option("--samples", min=1, help="Per problem, instead of each benchmark's own.")
+        int | None,
+        typer.Option("--samples", min=1, help="Samples per problem; by default each benchmark's own number."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Only the first problems of each benchmark.")
+        int | None, typer.Option("--limit", min=1, help="Use only the first N problems of each benchmark.")
     ] = None,
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(
-            "--checkpoint", help="Of a run: last, best or a step; may be repeated. By default last."
+            "--checkpoint",
+            help="Checkpoint of the run: last, best or a step; may be repeated. By default last.",
         ),
     ] = None,
     temperature: Annotated[
-        float, typer.Option("--temperature", min=0, help="0: the most likely token.")
+        float,
+        typer.Option("--temperature", min=0, help="Sampling temperature; 0 takes the most likely token."),
     ] = 0.6,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest response.")] = 4096,
-    seed: Annotated[int, typer.Option("--seed", help="Of the samples.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, help="Maximum length of a response, in tokens.")
+    ] = 4096,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the samples.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="Device of the model: auto, cpu or cuda.")] = "auto",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Where it goes; by default into the run, or evaluations/<model>."
+            "--out",
+            metavar="DIR",
+            help="Folder for the results; by default in the run, or evaluations/<model>.",
         ),
     ] = None,
     compare: Annotated[
         str | None,
-        typer.Option("--compare", metavar="paper|DIR", help="Beside the paper's row, or another evaluation."),
+        typer.Option(
+            "--compare",
+            metavar="paper|DIR",
+            help="Show the paper's row, or another evaluation, for comparison.",
+        ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="How scores are printed: terminal, markdown, latex or json.")
+        str, typer.Option("--format", help="Format of the scores: terminal, markdown, latex or json.")
     ] = "terminal",
     regrade: Annotated[
         Path | None,
-        typer.Option("--regrade", metavar="DIR", help="Grade stored generations again, without a model."),
+        typer.Option(
+            "--regrade", metavar="DIR", help="Grade the stored generations in DIR again, without a model."
+        ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="The benchmarks, and where they come from.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and their sources.")] = False,
     show: Annotated[
         str | None,
         typer.Option(
-            "--show", metavar="BENCHMARK", help="One prompt exactly as the model sees it, and its gold."
+            "--show",
+            metavar="BENCHMARK",
+            help="Show one prompt exactly as the model sees it, and its gold answer.",
         ),
     ] = None,
 ) -> None:
-    """Score a model, or a run's checkpoints, on benchmarks; started again, it goes on where it stopped."""
+    """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.errors import UserError
 
     require_known("--format", format_, FORMATS)

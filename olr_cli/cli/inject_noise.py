@@ -20,7 +20,7 @@ def inject_noise(
     type: Annotated[
         Literal["inactive", "active", "mixed"],
         typer.Option(
-            help="inactive: a label that nobody gives; active: at every visit a wrong answer of the policy's own;"
+            help="inactive: a label that no policy produces; active: at every visit, one of the policy's wrong answers;"
             " mixed: both."
         ),
     ],
@@ -29,33 +29,35 @@ def inject_noise(
         str,
         typer.Option(
             metavar="SOURCE",
-            help="Built in: arithmetic; a Parquet or JSONL file, a folder of them; or a hub id: org/name,"
-            " org/name:split, with @revision.",
+            help="The data set: arithmetic (built in), a Parquet or JSONL file, a folder of such files, or a hub id"
+            " (org/name, org/name:split, optionally with @revision).",
         ),
     ] = "arithmetic",
     sample: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Take N prompts of the data set, drawn by the seed."),
+        typer.Option(metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="S", help="Decides which prompts are drawn and marked.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="S", help="Random seed that decides which prompts are drawn and marked.")
+    ] = 0,
     active_share: Annotated[
-        str, typer.Option(metavar="A", help="Of mixed noise: share of the marked prompts that are active.")
+        str, typer.Option(metavar="A", help="For mixed noise: share of the marked prompts that are active.")
     ] = "0.5",
     rollouts: Annotated[
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="A run, or a table of rollouts: write wrong answers from it into the file for good.",
+            help="Freeze the noise: write wrong answers from this run, or table of rollouts, into the file.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A new .parquet or .jsonl file; by default in data/, named by source, type and ratio.",
+            help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.noise import default_target, inject

@@ -12,13 +12,18 @@ def make_policy(
     name: Annotated[
         str, typer.Argument(help="A built-in policy: addition-easier, addition-harder or subtraction.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The new folder (Hugging Face layout); must not exist.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="New folder for the policy, in Hugging Face layout; must not exist.")
+    ],
     seed: Annotated[
         int,
-        typer.Option("--seed", help="Of initialisation and warm-up data; 0 made the weights of the package."),
+        typer.Option(
+            "--seed",
+            help="Random seed of initialisation and warm-up data; 0 gives the weights in the package.",
+        ),
     ] = 0,
 ) -> None:
-    """Make a built-in policy's weights again, by supervised warm-up (about 2 minutes on one core)."""
+    """Rebuild a built-in policy's weights by supervised warm-up (about 2 minutes on one core)."""
     from olr_cli.data.arithmetic import MIXTURE_NOTE
     from olr_cli.engines.local.builtin import WeightsRecord, check_new_folder, policy_path
 

@@ -10,7 +10,9 @@ import typer
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a key, e.g. method.slope_threshold=0.1; may be repeated."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a recipe key, e.g. method.slope_threshold=0.1; may be repeated.",
     ),
 ]
 """Settings laid over a recipe."""

@@ -17,7 +17,7 @@ app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=Tr
 @app.command("ls")
 @ends_well
 def ls() -> None:
-    """List the recipes that come with olr; each can be trained by its name."""
+    """List the recipes that come with olr; `olr train NAME` runs one."""
     from olr_cli.recipe.files import bundled_names, list_recipes
 
     names = bundled_names()
@@ -32,13 +32,13 @@ def ls() -> None:
 @ends_well
 def show(
     recipe: Annotated[
-        str, typer.Argument(help="A bundled recipe's name or a file.", autocompletion=recipe_names)
+        str,
+        typer.Argument(
+            help="Name of a recipe that comes with olr, or a recipe file.", autocompletion=recipe_names
+        ),
     ],
     resolved: Annotated[
-        bool,
-        typer.Option(
-            "--resolved", help="With its base and every default filled in; keys without a value are unset."
-        ),
+        bool, typer.Option("--resolved", help="Include its base and fill in every default.")
     ] = False,
 ) -> None:
     """Print a recipe."""
@@ -81,11 +81,14 @@ def keys(
 @ends_well
 def cp(
     recipe: Annotated[
-        str, typer.Argument(help="A bundled recipe's name or a file.", autocompletion=recipe_names)
+        str,
+        typer.Argument(
+            help="Name of a recipe that comes with olr, or a recipe file.", autocompletion=recipe_names
+        ),
     ],
-    target: Annotated[Path, typer.Argument(help="The new file; must not exist.")],
+    target: Annotated[Path, typer.Argument(help="New file; must not exist.")],
 ) -> None:
-    """Copy a recipe to a file of your own; a base it builds on is written into it."""
+    """Copy a recipe to a file of your own, with any base recipe merged into it."""
     from olr_cli.errors import UserError
     from olr_cli.files import write_text
     from olr_cli.recipe.files import find_recipe, load_recipe, merged_text
@@ -104,11 +107,14 @@ def cp(
 @ends_well
 def validate(
     recipe: Annotated[
-        str, typer.Argument(help="A bundled recipe's name or a file.", autocompletion=recipe_names)
+        str,
+        typer.Argument(
+            help="Name of a recipe that comes with olr, or a recipe file.", autocompletion=recipe_names
+        ),
     ],
     set_: Settings = None,
 ) -> None:
-    """Check a recipe without starting anything: unknown keys, wrong values, likely mistakes."""
+    """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
     from olr_cli.recipe.files import expand_sweep, load_recipe
 

@@ -14,7 +14,7 @@ def replay(
     history: Annotated[
         Path,
         typer.Argument(
-            help="A run directory, or a Parquet/JSON table with prompt_id, visit, response and, where known,"
+            help="A run directory, or a Parquet/JSON table with prompt_id, visit, response and, if known,"
             " given_label, true_answer, noise_type."
         ),
     ],
@@ -24,24 +24,26 @@ def replay(
         typer.Option(
             "--grid",
             metavar="KEY[=V,V,...]",
-            help="Compare settings in one pass, e.g. method.slope_threshold=0,0.05,0.1; may be repeated, for"
-            " method.warmup_epochs and method.criteria (slope+consistency, consistency, slope, none). A key alone takes"
-            " values from the history; `--grid default` does so with all three keys.",
+            help="Compare several settings in one pass, e.g. method.slope_threshold=0,0.05,0.1; may be repeated with"
+            " method.warmup_epochs and method.criteria (slope+consistency, consistency, slope, none). Without values,"
+            " olr chooses them from the history; `--grid default` does so for all three keys.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Where the labels table goes: a new Parquet file; with --grid the folder of the heat map.",
+            help="New Parquet file for the labels table; with --grid, folder for the heat map.",
         ),
     ] = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="JSON lines on standard output, one a visit; with --grid one object."),
+        typer.Option(
+            "--json", help="Print JSON lines to standard output, one per visit; with --grid one object."
+        ),
     ] = False,
 ) -> None:
-    """Decide every label of stored rollouts again, under other criteria."""
+    """Repeat the label decisions on stored rollouts, under other criteria."""
     if grid:
         _grid(history, grid, set_ or [], out, json)
         return

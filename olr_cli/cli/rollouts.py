@@ -20,7 +20,7 @@ def rollouts(
         str,
         typer.Argument(
             metavar="MODEL|RUN",
-            help="A model folder, hub id or built-in policy; or a run directory: its last checkpoint.",
+            help="A model folder, hub id or built-in policy, or a run directory (its last checkpoint is used).",
             show_default=False,
         ),
     ],
@@ -32,50 +32,55 @@ def rollouts(
             show_default=False,
         ),
     ],
-    visits: Annotated[int, typer.Option("--visits", min=1, help="How often each prompt is visited.")] = 5,
-    samples: Annotated[int, typer.Option("--samples", min=2, help="Rollouts of a prompt at a visit: K.")] = 8,
-    temperature: Annotated[float, typer.Option("--temperature", help="Divides the logits.")] = 1.0,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest response.")] = 4096,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first prompts.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the rollouts.")] = 0,
+    visits: Annotated[int, typer.Option("--visits", min=1, help="Number of visits to each prompt.")] = 5,
+    samples: Annotated[int, typer.Option("--samples", min=2, help="Rollouts per prompt and visit (K).")] = 8,
+    temperature: Annotated[float, typer.Option("--temperature", help="Sampling temperature.")] = 1.0,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, help="Maximum length of a response, in tokens.")
+    ] = 4096,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N prompts.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the rollouts.")] = 0,
     extractor: Annotated[
         str | None,
         typer.Option(
             "--extractor",
-            help="How answers are read; by default what the data calls for.",
+            help="How to read answers; by default chosen from the data set.",
             show_default=False,
         ),
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", help="vllm or transformers; by default vLLM where it can run."),
+        typer.Option("--backend", help="vllm or transformers; by default vLLM if it can run here."),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option("--device", help="Device of the model: auto, cpu or cuda.")] = "auto",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
     prompts_per_step: Annotated[
         int,
-        typer.Option("--prompts-per-step", min=1, help="Prompts that are sampled, and stored, at a time."),
+        typer.Option("--prompts-per-step", min=1, help="Prompts to sample and store at a time."),
     ] = 160,
     run_dir: Annotated[
         Path | None,
         typer.Option(
-            "--run-dir", help="Run directory; by default the first free of runs/rollouts-<data>, …-2, …"
+            "--run-dir", help="Run directory; by default runs/rollouts-<data>, or …-2, …-3 if that exists."
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Continue: the run at --run-dir, or the unfinished one with these settings."
+            "--resume", help="Continue the run at --run-dir, or the unfinished run with these settings."
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would run, and one prompt as the model sees it.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would run, and one prompt as the model sees it, without starting."
+        ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")] = False,
 ) -> None:
-    """Sample every prompt of a data set several times, and store what a training run would; nothing is trained."""
+    """Sample every prompt of a data set several times and store the rollouts like a training run; train nothing."""
     from olr_cli.answers import EXTRACTORS
     from olr_cli.evaluation.rollouts import rollouts_recipe
 

@@ -19,32 +19,39 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A recipe file, or the name of one that comes with olr.", autocompletion=recipe_names
+            help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names
         ),
     ],
     set_: Settings = None,
     run_dir: Annotated[
         Path | None,
         typer.Option(
-            "--run-dir", help="Run directory; by default the first free of runs/<name>, runs/<name>-2 …"
+            "--run-dir", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
         ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue: the run at --run-dir, or this recipe's unfinished one."),
+        typer.Option("--resume", help="Continue the run at --run-dir, or this recipe's unfinished run."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would run, and one prompt as the model sees it.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would run, and one prompt as the model sees it, without starting."
+        ),
     ] = False,
-    sweep: Annotated[bool, typer.Option("--sweep", help="Train every run of the recipe's `sweep`.")] = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically.")
+    ] = False,
     index: Annotated[
         int | None,
-        typer.Option("--index", help="With --sweep: only this run, counted from 0 (for job arrays)."),
+        typer.Option("--index", help="With --sweep: train only this run, counted from 0 (for job arrays)."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="With --sweep: runs at a time.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines on standard output.")] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="With --sweep: number of runs to train at the same time.")
+    ] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")] = False,
 ) -> None:
-    """Train a policy as a recipe says."""
+    """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
     from olr_cli.recipe.files import expand_sweep, load_recipe
 

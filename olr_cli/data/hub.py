@@ -1,10 +1,11 @@
-"""Data sets from the Hugging Face hub, through the optional package `datasets`."""
+"""The Hugging Face hub: whether it answers, and data sets from it through the optional package `datasets`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from olr_cli.errors import NotHere, UserError
@@ -16,6 +17,7 @@ _HUB_ID = re.compile(
     r"(?P<name>\w[\w.-]*/\w[\w.-]*)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]:%+-]+))?(?:@(?P<revision>[\w./-]+))?"
 )
 
+_PATIENCE_SECONDS = 10
 _WITHOUT_SCRIPTS = 4
 """The first version of datasets that reads data sets as data only."""
 
@@ -34,6 +36,24 @@ def parse_hub_id(text: str) -> HubId | None:
     """The hub id that `text` is; None if it has another form."""
     match = _HUB_ID.fullmatch(text)
     return HubId(**match.groupdict()) if match else None
+
+
+@cache
+def hub_answers() -> bool:
+    """Whether the hub can be reached; if not, only its local cache is used from now on.
+
+    Without this, every file that is asked for on a machine without a network is tried for half a minute.
+    """
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_PATIENCE_SECONDS)
+    except Exception:  # each HTTP library that huggingface_hub has used has errors of its own
+        constants.HF_HUB_OFFLINE = True
+        return False
+    return True
 
 
 def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:

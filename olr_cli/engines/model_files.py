@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -23,6 +24,7 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
     Raises:
         UserError: it cannot be read (`NotHere` if it is no folder).
     """
+    is_reachable = Path(model).is_dir() or hub_answers()
     try:
         yield
     except UserError:
@@ -34,6 +36,8 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
                 " --trust-remote-code, says so; set it if you trust its author"
             ) from error
         reason = " ".join(str(error).split()).rstrip(".")[:240] or type(error).__name__
+        if not is_reachable:
+            reason = "the Hugging Face hub cannot be reached from here, and its local cache has no such model"
         # A hub id may only lack a network here.
         kind = UserError if Path(model).is_dir() else NotHere
         raise kind(

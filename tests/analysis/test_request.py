@@ -56,9 +56,10 @@ def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_p
     grpo = {"name": "grpo"}
     make_rollouts(write_history(tmp_path / "rollouts", method=grpo, **(SMALL | {"epochs": 2})))
     found = carry_out(Request([run, tmp_path / "rollouts"], table="noise_ratios"))
-    assert [
-        row.arm for row in found.tables["noise_ratios"].rows if row.arm and row.setting.method != "base"
-    ] == ["active 0.5 olr"]
+    rows = found.tables["noise_ratios"].data["rows"]
+    assert {(row["method"], row["noise"]) for row in rows if row["n"] and row["method"] != "base"} == {
+        ("olr", "active 0.5")
+    }
     assert any("rollouts holds rollouts without training" in note for note in found.notes)
     assert not any("different numbers of epochs" in note for note in found.notes)
     with pytest.raises(UserError, match=r"--table ablation needs training runs; .* holds rollouts"):

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from olr_cli.data.hub import HubId, parse_hub_id
+from olr_cli.data.hub import HubId, hub_answers, parse_hub_id
 from olr_cli.data.readers import read_prompts
-from olr_cli.errors import UserError
+from olr_cli.engines.model_files import loading
+from olr_cli.errors import NotHere, UserError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -101,3 +102,48 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"pip install 'olr-cli\[hub\]'"):
         read_prompts("org/name")
+
+
+@pytest.fixture
+def unplugged(monkeypatch):
+    """No network; the places that were asked for."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    asked = []
+
+    class Session:
+        def head(self, address, timeout):
+            asked.append(address)
+            raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    hub_answers.cache_clear()
+    yield asked
+    hub_answers.cache_clear()
+
+
+def test_the_hub_is_asked_once_and_then_only_its_cache(unplugged):
+    from huggingface_hub import constants
+
+    assert [hub_answers(), hub_answers()] == [False, False]
+    assert unplugged == [constants.ENDPOINT]
+    assert constants.HF_HUB_OFFLINE
+
+
+def test_a_model_that_would_have_to_be_fetched_is_said_to_be_out_of_reach(unplugged, tmp_path):
+    from transformers import AutoConfig
+
+    with (
+        pytest.raises(NotHere, match="the Hugging Face hub cannot be reached from here"),
+        loading("org/nowhere"),
+    ):
+        AutoConfig.from_pretrained("org/nowhere", cache_dir=tmp_path)
+    assert len(unplugged) == 1
+
+
+def test_a_folder_needs_no_hub(unplugged, tmp_path):
+    with loading(tmp_path):
+        pass
+    assert unplugged == []

@@ -150,7 +150,7 @@ def _notes(rows: Sequence[CostRow], untimed: Sequence[str], *, with_published: b
     for row in rows:
         machines.setdefault(row.cost.machine or "an unknown machine", []).append(row.cost.arm.name)
     if len(machines) == 1:
-        yield f"Summary on: {next(iter(machines))}."
+        yield f"Measured on: {next(iter(machines))}."
     else:
         named = "; ".join(f"{', '.join(arms)} on {machine}" for machine, arms in machines.items())
         yield f"Times of different machines do not compare: {named}."
