@@ -34,8 +34,8 @@ from olr_cli.engines.steps import (
     store_step,
     total_steps,
 )
+from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import Recipe
-from olr_cli.recipe.validation import validate
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt, held
 from olr_cli.runs.metrics import append_metrics
 from olr_cli.runs.store import RunStore

@@ -155,6 +155,7 @@ inject-noise --type inactive --ratio 0.01 --sample 6
 """,
     "recipes and training": f"""
 recipes ls
+recipes keys {{|train|method.s|nothing}} {{|--json}}
 recipes show {{laptop/quickstart|laptop/study}} {{|--resolved}}
 recipes validate {{{"|".join("laptop/" + name for name in LAPTOP.split("|") if name != "own-data")}|own-data}}
 recipes validate {{{"|".join("paper/" + name for name in PAPER.split("|"))}}}

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 _LONGEST = 3000
 """Characters of a message: some list what there is to choose from, but none quotes a whole file."""
 
+_LONGEST_VALUE = 60
+"""Characters of a value or key that a message quotes."""
+
 
 class UserError(Exception):
     """A mistake in what the user asked for, told in one sentence with place and remedy.
@@ -52,6 +55,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     close += sorted((longer for longer in names if name and longer.startswith(name)), key=len)
     close += difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def shown(value: object) -> str:
+    """A value for a message, as YAML writes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """At most `_LONGEST_VALUE` characters of a text."""
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 def first_line(error: BaseException) -> str:

@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 from olr_cli import seeding
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import Recipe
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
+from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.supervision.metrics import label_metrics
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from olr_cli.recipe.methods import METHODS, MethodSection
+from olr_cli.recipe.schema import METHODS, MethodSection
 from olr_cli.supervision.records import LabelRecord, RolloutRecord
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -50,6 +50,25 @@ def test_a_title_spans_the_row_in_every_document():
     assert element.find(".//th[@scope='rowgroup']").get("colspan") == "2"
 
 
+def test_a_note_stands_below_its_row_in_a_terminal_and_nowhere_else(capsys):
+    shown = table(Row(["GRPO", "3"]), Row(["Every label counts as given."], "note"), Row(["OLR", "5"]))
+    tables.print_table(shown, "terminal")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["arm  n", "GRPO 3", "    Every label counts as given.", "OLR  5"]
+    assert "counts" not in tables.markdown(shown) + tables.latex(shown)
+    assert "counts" not in "".join(
+        ElementTree.tostring(e, encoding="unicode") for e in blocks(shown, "Table")
+    )
+
+
+def test_words_are_aligned_to_the_left_in_a_terminal_and_numbers_to_the_right(capsys):
+    columns = [Column("key"), Column("value", is_text=True), Column("n")]
+    tables.print_table(
+        Table([Block(columns, [Row(["a", "b", "1"]), Row(["c", "dddddd", "10"])])], {}), "terminal"
+    )
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][1] == "a   b       1"
+
+
 def test_no_text_becomes_html():
     (element,) = blocks(table(Row(["<script>", "1"])), "Table")
     assert "&lt;script&gt;" in ElementTree.tostring(element, encoding="unicode")

@@ -21,7 +21,7 @@ from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
 from olr_cli.analysis.tables.sources import Source, source_of
 from olr_cli.analysis.varied import Lot, lots, score_titles, scores, spread
-from olr_cli.recipe.methods import Criterion, OlrMethod
+from olr_cli.recipe.schema import Criterion, OlrMethod
 
 _SELECTED = {"selection_accuracy": "Right if selected", "coverage": "Coverage"}
 """What is counted from the labels -> the title of its panels."""

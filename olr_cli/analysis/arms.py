@@ -18,8 +18,7 @@ import polars as pl
 
 from olr_cli.analysis.frame import summarise
 from olr_cli.errors import UserError
-from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import UNDECIDING, Recipe, flatten
+from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
     Kind,
     kind_note,

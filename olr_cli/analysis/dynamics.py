@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
-from olr_cli.recipe.methods import Criterion, OlrMethod
+from olr_cli.recipe.schema import Criterion, OlrMethod
 from olr_cli.supervision import compose
 from olr_cli.supervision.metrics import LABEL_METRICS, accuracy_among, selected_under
 

@@ -14,10 +14,9 @@ from olr_cli.data.files import read_table
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
 from olr_cli.data.training import sentinel_type, training_prompts
 from olr_cli.errors import UserError
-from olr_cli.recipe.layers import overlay, override
-from olr_cli.recipe.methods import MethodSection, OlrMethod
-from olr_cli.recipe.schema import Recipe
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
+from olr_cli.recipe.files import overlay, override
+from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
 from olr_cli.runs.directory import GIVEN_UP, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.supervision import compose

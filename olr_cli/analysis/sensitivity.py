@@ -21,7 +21,7 @@ from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.analysis.tables.sources import Source, source_of
 from olr_cli.analysis.varied import Lot, lots, score_titles, scores, spread
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import OlrMethod
 
 _SCHEMA = {
     "setting": str,

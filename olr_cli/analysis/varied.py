@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from olr_cli.analysis.arms import Arm, telling_settings
 from olr_cli.analysis.tables.sources import HELD_OUT, Source
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.supervision import compose
 
 Value: TypeAlias = Decimal | int | tuple[str, ...]

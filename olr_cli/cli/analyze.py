@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from olr_cli.cli.completion import figures, tables
+from olr_cli.cli.options import shape_of
 
 if TYPE_CHECKING:
     from olr_cli.analysis.request import Findings
@@ -94,17 +95,9 @@ def analyze(
         baseline=baseline,
         out=out,
         report=report,
-        shape=_shape(format_, as_json=json),
+        shape=shape_of(format_, as_json=json),
     )
     _show(carry_out(request), request.shape)
-
-
-def _shape(format_: str, *, as_json: bool) -> str:
-    from olr_cli.errors import UserError
-
-    if as_json and format_ not in ("terminal", "json"):
-        raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
-    return "json" if as_json else format_
 
 
 def _show(found: Findings, shape: str) -> None:

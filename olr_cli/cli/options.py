@@ -37,6 +37,19 @@ def require_new(out: Path | None, what: str, *, as_json: bool) -> None:
         raise UserError(f"{out} exists already; choose another name with --out")
 
 
+def shape_of(format_: str, *, as_json: bool) -> str:
+    """The format of the output: that of ``--format``, or json.
+
+    Raises:
+        UserError: ``--json`` and ``--format`` contradict each other.
+    """
+    from olr_cli.errors import UserError
+
+    if as_json and format_ not in ("terminal", "json"):
+        raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
+    return "json" if as_json else format_
+
+
 def require_known(option: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse a value that an option does not know.
 

@@ -1,4 +1,4 @@
-"""`olr recipes ls|show|cp|validate`: the recipes that come with olr, and one's own."""
+"""`olr recipes ls|show|keys|cp|validate`: the recipes that come with olr, and one's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from olr_cli.cli.completion import recipe_names
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import Settings
+from olr_cli.cli.options import Settings, require_known, shape_of
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
 
@@ -42,12 +42,39 @@ def show(
     ] = False,
 ) -> None:
     """Print a recipe."""
-    from olr_cli.recipe.files import find_recipe, load_recipe
-    from olr_cli.recipe.plain_yaml import read_text
-    from olr_cli.runs.directory import recipe_yaml
+    from olr_cli.recipe.files import dump_yaml, find_recipe, load_recipe, read_text
 
-    text = recipe_yaml(load_recipe(recipe)) if resolved else read_text(find_recipe(recipe))
+    text = (
+        dump_yaml(load_recipe(recipe).model_dump(mode="json")) if resolved else read_text(find_recipe(recipe))
+    )
     typer.echo(text.rstrip())
+
+
+@app.command("keys")
+@ends_well
+def keys(
+    prefix: Annotated[
+        str, typer.Argument(help="Only keys that begin with this, e.g. train or method.slope.")
+    ] = "",
+    format_: Annotated[
+        str, typer.Option("--format", help="How keys are printed: terminal, markdown (a page) or json.")
+    ] = "terminal",
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Print every key that a recipe can set: type, range, default and meaning."""
+    from olr_cli.recipe.reference import key_page, key_table
+    from olr_cli.tables import print_table
+
+    require_known("--format", format_, ("terminal", "markdown", "json"))
+    shape = shape_of(format_, as_json=json)
+    if shape == "json":
+        from json import dumps
+
+        typer.echo(dumps(key_table(prefix).data, indent=2))
+    elif shape == "markdown":
+        typer.echo(key_page(prefix))
+    else:
+        print_table(key_table(prefix), shape)
 
 
 @app.command("cp")
@@ -89,8 +116,7 @@ def validate(
 ) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
-    from olr_cli.recipe.files import load_recipe
-    from olr_cli.recipe.sweeps import expand_sweep
+    from olr_cli.recipe.files import expand_sweep, load_recipe
 
     resolved = load_recipe(recipe, set_ or ())
     for warning in recipe_warnings(resolved):

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from olr_cli.data.prompts import SYSTEM_PROMPT
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, did_you_mean, shown
+from olr_cli.recipe.checks import require_plain
 from olr_cli.recipe.files import read_tree
-from olr_cli.recipe.plain_yaml import require_plain, shown
-from olr_cli.recipe.section import Count, Section, Text
+from olr_cli.recipe.schema import Count, Section, Text
 
 PAPER = (
     "aime24",

@@ -26,7 +26,7 @@ from olr_cli.evaluation.generations import GenerationStore
 from olr_cli.evaluation.problems import Problem, digest
 from olr_cli.evaluation.scores import Score, averages, score
 from olr_cli.files import write_text
-from olr_cli.recipe.section import Section
+from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, held, versions
 
 VERSION = 1

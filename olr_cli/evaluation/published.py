@@ -13,8 +13,7 @@ from types import MappingProxyType
 
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.scores import groups
-from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision import compose

@@ -40,8 +40,8 @@ from olr_cli.engines.steps import (
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, Output, Sampling, open_backend
 from olr_cli.evaluation.targets import origin, targets
+from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
-from olr_cli.recipe.validation import validate
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics

@@ -1,4 +1,4 @@
-"""What a run is: from YAML to values that are checked, whole and immutable.
+"""What a run is: from YAML to values that are checked, complete and immutable.
 
-file ──plain_yaml──► keys ──layers: its base, --set, sweep──► all keys ──validation──► Recipe
+file ──files──► keys, with those of its base, --set and the sweep ──checks──► Recipe (schema)
 """

@@ -1,11 +1,144 @@
-"""What is likely a mistake in a recipe, said before anything starts."""
+"""From keys to a recipe, or to a sentence that says what is wrong; and what in a recipe is likely a mistake."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import Any
 
-from olr_cli.recipe.methods import CoRewardMethod, OlrMethod, TtrlMethod
-from olr_cli.recipe.schema import Recipe
+from pydantic import BaseModel, ValidationError
+
+from olr_cli.errors import UserError, did_you_mean, shortened, shown
+from olr_cli.recipe.schema import KINDS, CoRewardMethod, OlrMethod, Recipe, TtrlMethod
+
+MOST_LEVELS = 32
+"""Levels of nested lists and mappings."""
+_MOST_PROBLEMS = 6
+"""Mistakes of one recipe that a message lists."""
+
+
+def validate(tree: Mapping[str, Any], source: str, called: Mapping[str, str] | None = None) -> Recipe:
+    """The recipe in `tree`.
+
+    Args:
+        tree: nested keys.
+        source: where they are from, for errors.
+        called: dotted key -> what the user knows it as, if not by its key.
+
+    Raises:
+        UserError: one sentence that names the source, the key, what is wrong and what would be right.
+    """
+    require_plain(tree, source)
+    tree = dict(tree)
+    for name, (tag, _) in KINDS.items():
+        section = tree.get(name)
+        if isinstance(section, Mapping) and tag not in section:
+            default = Recipe.model_fields[name].get_default()
+            tree[name] = {tag: getattr(default, tag, "inactive"), **section}
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        details = error.errors()
+        first, *others = [_sentence(detail, called or {}) for detail in details[:_MOST_PROBLEMS]]
+        if len(details) > _MOST_PROBLEMS:
+            others.append("…")
+        more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
+        raise UserError(f"{source}: {first}{more}") from None
+
+
+def _sentence(detail: Any, called: Mapping[str, str]) -> str:
+    place = _dotted(detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(place)
+    if detail["type"] == "union_tag_invalid":
+        tag, expected = detail["ctx"]["discriminator"].strip("'"), detail["ctx"]["expected_tags"]
+        named = detail["input"][tag]
+        hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
+        return f"{place}.{tag} is {shown(named)}{hint}; known: {expected}"
+    if detail["type"] == "value_error":
+        message = str(detail["ctx"]["error"])
+        return f"{place}: {message}" if place else message
+    value = f"{called.get(place, place)} is {shown(detail['input'])}"
+    if detail["type"] in ("tuple_type", "list_type"):
+        return f"{value}: expected a list, as [{shown(detail['input'])}]"
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{value}: expected keys and their values, as {place}: {{key: value}}"
+    return f"{value}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _unknown_key(place: str) -> str:
+    known = _known_keys()
+    alike = [key for key in known if key.count(".") == place.count(".")]
+    if place in alike:  # a key of another kind of the section
+        section, _, key = place.partition(".")
+        tag, kinds = KINDS[section]
+        owners = [kind for kind, model in kinds.items() if key in model.model_fields]
+        return f"'{place}' is a key of {section}.{tag} {' and '.join(owners)} alone"
+    deeper = [key for key in known if key.endswith(f".{place}")]
+    hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
+    return f"unknown key '{place}'{hint}"
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    """A pydantic location as the key that a user wrote: without the tag that names a section's kind."""
+    names = [str(part) for part in location]
+    if len(names) > 1 and names[0] in KINDS and names[1] in KINDS[names[0]][1]:
+        del names[1]
+    return shortened(".".join(names))
+
+
+def _known_keys() -> list[str]:
+    keys: list[str] = []
+    for name, field in Recipe.model_fields.items():
+        kinds: Iterable[Any] = KINDS[name][1].values() if name in KINDS else [field.annotation]
+        keys.append(name)
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                keys += [f"{name}.{inner}" for inner in kind.model_fields]
+    return keys
+
+
+def require_plain(value: Any, place: str, key: str = "") -> None:
+    """Make sure that a tree can be written as YAML and read again.
+
+    Args:
+        value: from a YAML file or a command line.
+        place: for errors.
+        key: dotted, of `value` in the tree.
+
+    Raises:
+        UserError: a number is not finite, a text has half a character or NUL, a key is no text, or it is too deep.
+    """
+    if key.count(".") >= MOST_LEVELS:
+        raise UserError(f"{place}: {shortened(key)} is more than {MOST_LEVELS} levels deep; check its dots")
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            inner_key = f"{key}.{name}" if key else str(name)
+            if not isinstance(name, str):
+                raise UserError(
+                    f"{place}: the key {shortened(inner_key)} is {shown(name)}, and keys are text; write it in quotes"
+                )
+            _require_characters(name, place, inner_key)
+            require_plain(inner, place, inner_key)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            require_plain(item, place, f"{key}.{number}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{place}: {shortened(key)} is {value}, and numbers must be finite")
+    elif isinstance(value, str):
+        _require_characters(value, place, key)
+
+
+def _require_characters(text: str, place: str, key: str) -> None:
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise UserError(
+            f"{place}: {shortened(key)} has a character that no file can hold (NUL, or half of a surrogate pair);"
+            " remove it"
+        )
+
+
+# Likely mistakes --------------------------------------------------------------------------------------------------
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:

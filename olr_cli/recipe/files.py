@@ -1,20 +1,39 @@
-"""Recipes on disk: those that come with olr, those that build on another, and the way to a checked one."""
+"""Recipes on disk: YAML as plain values, a recipe laid over its base, settings laid over a recipe, and sweeps."""
 
 from __future__ import annotations
 
+import copy
+import io
 import itertools
+import math
 import os
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe.layers import overlay, override
-from olr_cli.recipe.plain_yaml import dump_yaml, read_text, read_yaml, shown
-from olr_cli.recipe.schema import Recipe
-from olr_cli.recipe.validation import validate
+from olr_cli.errors import UserError, did_you_mean, shortened, shown
+from olr_cli.recipe.checks import MOST_LEVELS, validate
+from olr_cli.recipe.schema import KINDS, Recipe, SweepSection
 
+if TYPE_CHECKING:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+MOST_BYTES = 256 * 1024
+MOST_VALUES = 20_000
+"""Scalars, lists and mappings of a file."""
 _MOST_BASES = 20
+_MOST_RUNS = 10_000
+_LONGEST_PLACE = 200
+"""Characters of a folder's name; file systems take 255 bytes, and a log's name is longer."""
+_LOGS = "logs"
+"""Where `olr train --sweep` puts what its runs print (`olr_cli.engines.sweep`)."""
+
+
+# A recipe by its name ---------------------------------------------------------------------------------------------
 
 
 def bundled_recipes() -> Path:
@@ -61,7 +80,7 @@ def list_recipes() -> list[Path]:
 
 
 def bundled_names() -> list[str]:
-    """What the bundled recipes are found by, in the order of `list_recipes`."""
+    """The names of the bundled recipes, in the order of `list_recipes`."""
     folder = bundled_recipes()
     return [str(path.relative_to(folder).with_suffix("")) for path in list_recipes()]
 
@@ -77,12 +96,12 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def read_tree(file: Path, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A recipe file as nested dictionaries, laid over what its ``base`` key names.
+    """A recipe file as nested dictionaries, laid over its ``base``.
 
-    That is a file, relative to it, or a bundled recipe (``laptop/quickstart``).
+    The base is a path relative to the file, or the name of a bundled recipe (``laptop/quickstart``).
 
     Raises:
-        UserError: the file, or one that it builds on, is missing or no YAML of a recipe's keys.
+        UserError: the file or a base is missing, or does not hold the keys of a recipe.
     """
     if file.resolve() in _seen:
         raise UserError(f"{file}: its `base` leads back to itself; remove one `base`")
@@ -98,9 +117,9 @@ def read_tree(file: Path, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 def _find_base(file: Path, base: object) -> Path:
     if isinstance(base, str):
         beside = file.parent / base
-        found = beside if os.path.isfile(beside) else _bundled(Path(base))
-        if found is not None:
-            return found
+        base_file = beside if os.path.isfile(beside) else _bundled(Path(base))
+        if base_file is not None:
+            return base_file
     raise UserError(
         f"{file}: its base {shown(base)} is neither a file, relative to the recipe that names it, nor a recipe that"
         " comes with olr"
@@ -130,5 +149,293 @@ def _read_keys(file: Path) -> dict[str, Any]:
 
 def _kind(value: object) -> str:
     if isinstance(value, str):
-        return "text"  # which may be anybody's: what is in it is not for an error message
+        return "text"  # not quoted: the file may be a secret that is no recipe
     return "a list" if isinstance(value, list) else f"the value {shown(value)}"
+
+
+# YAML as plain values ---------------------------------------------------------------------------------------------
+
+
+class NotPlain(ValueError):
+    """Text that is not YAML of plain values; the message continues a sentence that names the place."""
+
+
+def read_yaml(file: Path) -> Any:
+    """The value in a YAML file.
+
+    Raises:
+        UserError: the file cannot be read, is not UTF-8 text, or is not YAML of plain values.
+    """
+    try:
+        return parse_yaml(read_text(file))
+    except NotPlain as error:
+        raise UserError(f"{file} {error}") from None
+
+
+def read_text(file: Path) -> str:
+    """The text of a file of settings.
+
+    Raises:
+        UserError: the file cannot be read, is not UTF-8 text, or is larger than any file of settings.
+    """
+    try:
+        with file.open("rb") as source:
+            content = source.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if len(content) > MOST_BYTES:
+        raise UserError(
+            f"{file} has more than the {MOST_BYTES // 1024} KiB that a file of settings may have; check what it is"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of YAML 1.2 text; a date stays text.
+
+    Raises:
+        NotPlain: it is not YAML, too large, too deep, or has anchors, aliases or types; the message says where.
+    """
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        _require_plain_events(text)
+        return _reader().load(text)
+    except NotPlain:
+        raise
+    except YAMLError as error:
+        raise NotPlain(f"is not valid YAML: {_reason(error)}") from None
+    except ValueError as error:
+        raise NotPlain(f"has a number that cannot be read ({error})") from None
+
+
+def _require_plain_events(text: str) -> None:
+    """Refuse text whose values could fill the memory or choose their own type, before any value is made."""
+    from ruamel.yaml import events
+
+    values = levels = 0
+    for event in _reader().parse(text):
+        if isinstance(event, events.CollectionEndEvent):
+            levels -= 1
+        elif isinstance(event, events.NodeEvent):
+            place = f"line {event.start_mark.line + 1}"
+            _require_plain_event(event, place)
+            values += 1
+            if values > MOST_VALUES:
+                raise NotPlain(f"has more than {MOST_VALUES:,} values ({place}); check what it is")
+            if levels >= MOST_LEVELS:
+                raise NotPlain(f"is nested more than {MOST_LEVELS} levels deep ({place}); check what it is")
+            levels += isinstance(event, events.CollectionStartEvent)
+
+
+def _require_plain_event(event: Any, place: str) -> None:
+    from ruamel.yaml import events
+
+    if event.anchor is not None:
+        name = "alias *" if isinstance(event, events.AliasEvent) else "anchor &"
+        raise NotPlain(
+            f"has the {name}{shortened(event.anchor)} ({place}), and neither anchors nor aliases are supported; write"
+            " the value out"
+        )
+    if event.tag not in (None, "!"):
+        name = shortened(str(event.tag).replace("tag:yaml.org,2002:", "!!"))
+        raise NotPlain(f"names a type of its own, {name} ({place}); remove it")
+
+
+def _reader() -> YAML:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import SafeConstructor
+
+    class Constructor(SafeConstructor):
+        """YAML 1.2's plain values; a date stays the text that it is."""
+
+    Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = Constructor
+    return yaml
+
+
+def _reason(error: YAMLError) -> str:
+    """The parser's problem and its place, on one line."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None)
+    if problem is None or mark is None:
+        return shortened(" ".join(str(error).split()))
+    return f"{' '.join(problem.split())[:160]} (line {mark.line + 1}, column {mark.column + 1})"
+
+
+def dump_yaml(tree: Mapping[str, Any]) -> str:
+    """Plain values as YAML text, in their order."""
+    from ruamel.yaml import YAML
+
+    text = io.StringIO()
+    YAML().dump(dict(tree), text)
+    return text.getvalue()
+
+
+# Keys over keys ---------------------------------------------------------------------------------------------------
+
+
+def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """`top` laid over `base`, section by section.
+
+    If `top` changes the kind of a section (another noise, another engine), the base's keys that the new kind does not
+    have are dropped. Another method drops all of them: it starts from its own defaults.
+    """
+    merged = dict(base)
+    for name, value in top.items():
+        below = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            merged[name] = overlay(_keys_of_kind(name, below, value), value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
+    tag, kinds = KINDS.get(name, ("", {}))
+    new = value.get(tag)
+    if not isinstance(new, str) or new == below.get(tag) or new not in kinds:
+        return below
+    if name == "method":
+        return {}
+    return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
+
+
+def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first."""
+    changes: dict[str, Any] = {}
+    for setting in overrides:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set train.epochs=5")
+        put(changes, key.strip(), _read_value(key.strip(), text), f"--set {shortened(key.strip())}")
+    return overlay(tree, changes)
+
+
+def _read_value(key: str, text: str) -> Any:
+    try:
+        return parse_yaml(text)
+    except NotPlain as error:
+        raise UserError(
+            f"--set {shortened(key)}: the value {shortened(text)} {error}; put quotes around text"
+        ) from None
+
+
+def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
+    """Set a dotted key in `tree`; the keys of a section that is there already stay."""
+    *parents, last = dotted.split(".")
+    value = copy.deepcopy(value)  # a later key may be put into it, for this run of a sweep alone
+    for name in parents:
+        inner = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"{place}: {_at_once(name)}")
+        tree = inner
+    if last in tree and isinstance(tree[last], dict) != isinstance(value, dict):
+        raise UserError(f"{place}: {_at_once(last)}")
+    tree[last] = tree.get(last, {}) | value if isinstance(value, dict) else value
+
+
+def _at_once(name: str) -> str:
+    return f"'{name}' is set to a value and to a section at once; leave one of them out"
+
+
+# Sweeps -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """One run of a sweep: its arm (without the seed), its place below the sweep's folder, and its recipe."""
+
+    arm: str
+    place: str
+    recipe: Recipe
+
+
+def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepRun]:
+    """Every run of a recipe's ``sweep``: arms times grid, in the file's order.
+
+    Raises:
+        UserError: the recipe has no sweep, or one of its runs is not valid.
+    """
+    overrides = list(overrides)
+    tree = override(read_tree(find_recipe(path)), overrides)
+    whole = validate(tree, str(path))
+    if whole.sweep is None:
+        raise UserError(f"{path} has no `sweep` section; train it without --sweep")
+    alone = {key: value for key, value in tree.items() if key != "sweep"}
+    _require_no_conflict(whole.sweep, overrides)
+    _require_few(whole.sweep, str(path))
+    runs = list(_sweep_runs(alone, whole.sweep, str(path)))
+    _require_places(runs, str(path))
+    return runs
+
+
+def _require_few(sweep: SweepSection, source: str) -> None:
+    count = max(1, len(sweep.arms)) * math.prod(map(len, sweep.grid.values()))
+    if count > _MOST_RUNS:
+        raise UserError(
+            f"{source}: the sweep has {count:,} runs, and more than {_MOST_RUNS:,} can hardly be meant; shorten its"
+            " grid"
+        )
+
+
+def _require_places(runs: Sequence[SweepRun], source: str) -> None:
+    """Require that every run has its own folder, also on file systems that treat `a` and `A` as one."""
+    places = Counter(run.place.casefold() for run in runs)
+    for run in runs:
+        if places[run.place.casefold()] > 1:
+            raise UserError(
+                f"{source}: {places[run.place.casefold()]} runs of the sweep would lie at {shortened(run.place)}; give"
+                " arms names, and grid keys values, that differ in letters, digits, '.', '_', '+' or '-'"
+            )
+        if run.place.casefold() == _LOGS:
+            raise UserError(f"{source}: the sweep's own logs lie at {_LOGS}; give that arm another name")
+        if len(run.place) > _LONGEST_PLACE:
+            raise UserError(
+                f"{source}: a run of the sweep would lie at {shortened(run.place)}, a name of {len(run.place)}"
+                f" characters; give arms names, and grid keys values, that make at most {_LONGEST_PLACE}"
+            )
+
+
+def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
+    """Refuse to override a key that arms or the grid set: it would apply to some runs and not to others."""
+    for key in (setting.partition("=")[0].strip() for setting in overrides):
+        if key in sweep.grid:
+            raise UserError(f"--set {key}: the sweep's grid sets that; use --set 'sweep.grid.{key}=[…]'")
+        arms = [arm for arm, settings in sweep.arms.items() if key in settings]
+        if arms:
+            raise UserError(
+                f"--set {key}: {len(arms)} of the sweep's arms set that ({arms[0]}, …); change it in a recipe of your"
+                " own (`olr recipes cp`)"
+            )
+
+
+def _sweep_runs(tree: dict[str, Any], sweep: SweepSection, source: str) -> Iterator[SweepRun]:
+    for arm, settings in (sweep.arms or {"": {}}).items():
+        for values in itertools.product(*sweep.grid.values()):
+            point = dict(zip(sweep.grid, values, strict=True))
+            changes: dict[str, Any] = {}
+            for key, value in settings.items():
+                put(changes, key, value, f"{source}: sweep.arms.{shortened(arm)}, key '{shortened(key)}'")
+            for key, value in point.items():
+                place = f"{source}: sweep.grid, key '{shortened(key)}' on arm '{shortened(arm)}'"
+                put(changes, key, value, place)
+            parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
+            names = [arm, *(part for key, part in parts.items() if key != "seed")]
+            label = "_".join(name for name in names if name) or "run"
+            place = _folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
+            recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
+            if recipe.sweep is not None:
+                raise UserError(
+                    f"{source} [{shortened(place)}]: a sweep's run cannot be a sweep; remove that key"
+                )
+            yield SweepRun(label, place, recipe)
+
+
+def _folder_name(text: str) -> str:
+    """`text` as the name of one folder, which no arm or value can lead out of the sweep's."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).lstrip(".") or "run"

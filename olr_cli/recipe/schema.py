@@ -1,7 +1,7 @@
-"""What a run is: the recipe, its sections and their vetted defaults.
+"""Every key of a recipe: its type, range, default and what it means.
 
-The class defaults are the paper's settings (R17). A recipe file says what differs; `--set key=value` says what
-differs from the file. Unknown keys are refused with a suggestion, never ignored.
+The defaults are the paper's settings (R17). A recipe file says what differs; `--set key=value` says what differs from
+the file. Unknown keys are refused with a suggestion, never ignored. `olr recipes keys` prints what is written here.
 """
 
 from __future__ import annotations
@@ -9,130 +9,388 @@ from __future__ import annotations
 import hashlib
 import json
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from olr_cli.recipe.methods import METHODS, GrpoMethod, Method
-from olr_cli.recipe.plain_yaml import shortened
-from olr_cli.recipe.section import Count, Exact, Number, Section, Temperature, Text, Whole, no_truth
+from olr_cli.errors import shortened
 
+# Values -----------------------------------------------------------------------------------------------------------
+
+_MOST_PLACES = 30
+LEAST_TEMPERATURE = 0.001
+"""A smaller one turns logits into numbers that float32 does not have."""
+
+
+def _as_written(number: Decimal) -> float | str:
+    """An exact number for JSON and YAML: a float if that is the same number, else its digits as text."""
+    return float(number) if Decimal(repr(float(number))) == number else str(number)
+
+
+def _require_few_places(number: Decimal) -> Decimal:
+    """Refuse a number whose fraction could have more digits than memory holds."""
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -_MOST_PLACES:
+        raise PydanticCustomError("places", f"Input should have no more than {_MOST_PLACES} decimal places")
+    return number
+
+
+def _require_number(value: Any) -> Any:
+    """Refuse true and false, which pydantic would take for 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("truth", "Input should be a number, neither true nor false")
+    return value
+
+
+def _require_not_tiny(temperature: float) -> float:
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise PydanticCustomError(
+            "tiny",
+            f"Input should be at least {LEAST_TEMPERATURE}: samples below it are those of the most likely token",
+        )
+    return temperature
+
+
+def _require_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the text is empty; fill it in, or leave the key out")
+    return text
+
+
+Exact = Annotated[
+    Decimal,
+    Field(gt=-1_000_000, lt=1_000_000),
+    AfterValidator(_require_few_places),
+    PlainSerializer(_as_written, when_used="json"),
+]
+"""A number compared as written, not as the nearest double (R12)."""
+Ratio = Annotated[Exact, Field(ge=0, le=1)]
+Number = Annotated[float, BeforeValidator(_require_number)]
+Temperature = Annotated[Number, Field(ge=0), AfterValidator(_require_not_tiny)]
+Whole = Annotated[int, BeforeValidator(_require_number), Field(ge=-(2**63), lt=2**63)]
+Count = Annotated[Whole, Field(gt=0, lt=2**31)]
+Text = Annotated[str, AfterValidator(_require_text)]
+
+Criterion = Literal["slope", "consistency"]
+PromptRule = Literal["all", "small_loss", "random"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
-Ratio = Annotated[Exact, Field(ge=0, le=1)]
+ScoreReduction = Literal["mean", "sum"]
+
+
+class Section(BaseModel):
+    """A part of a recipe: immutable, and closed to keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def plain(self) -> dict[str, Any]:
+        """The resolved section as YAML/JSON values, without the keys that are null and null by default."""
+        nested = {name: value.plain() for name, value in self if isinstance(value, Section)}
+        return {
+            name: value
+            for name, value in (self.model_dump(mode="json") | nested).items()
+            if value is not None or type(self).model_fields[name].default is not None
+        }
+
+
+# Prompts and labels -----------------------------------------------------------------------------------------------
 
 
 class DataSection(Section):
-    """Which prompts train, and which are only measured.
+    """Which prompts train, and which are only measured."""
 
-    Attributes:
-        train: a Parquet or JSONL file, a hub id, or a built-in set (``arithmetic``, ``arithmetic:subtraction``).
-        validation: the only set that may choose a checkpoint (R22).
-        test: held-out prompts; they never train.
-        limit: at most so many training prompts (a generated set: exactly so many).
-        extractor: how answers are read from responses; by default what the data source calls for (R6).
-    """
-
-    train: Text = "arithmetic"
-    validation: Text | None = None
-    test: Text | None = None
-    limit: Count | None = None
-    extractor: Text | None = None
+    train: Text = Field(
+        default="arithmetic",
+        description="A Parquet or JSONL file, a Hugging Face hub id, or a built-in set (`arithmetic`,"
+        " `arithmetic:subtraction`).",
+    )
+    validation: Text | None = Field(
+        default=None, description="The only prompts that may choose a checkpoint (R22)."
+    )
+    test: Text | None = Field(default=None, description="Held-out prompts; they never train.")
+    limit: Count | None = Field(
+        default=None, description="The most training prompts to take; a generated set has exactly this many."
+    )
+    extractor: Text | None = Field(
+        default=None,
+        description="How answers are read from responses; null: as each prompt's data source requires (R6).",
+    )
 
 
 class NoiseSection(Section):
-    """Noise put on the training labels when the run starts; for files that carry marks only the type (R1).
+    """Noise put on the training labels when the run starts; for files with marks, give only its type (R1)."""
 
-    Attributes:
-        ratio: share of the prompts that are marked, as written (exact).
-        seed: which prompts; by default the recipe's seed.
-    """
-
-    ratio: Ratio | None = None
-    seed: Whole | None = None
+    ratio: Ratio | None = Field(
+        default=None, description="Share of the prompts that are marked, exactly as written."
+    )
+    seed: Whole | None = Field(
+        default=None, description="Seed of which prompts are marked; null: the recipe's seed."
+    )
 
 
 class InactiveNoiseSection(NoiseSection):
-    """Inactive noise: the label becomes a string that no policy outputs (R2)."""
+    """The label becomes a string that no policy outputs (R2)."""
 
     type: Literal["inactive"] = "inactive"
 
 
 class ActiveNoiseSection(NoiseSection):
-    """Active noise: the noisy label is drawn from the visit's own wrong answers (R3).
-
-    Attributes:
-        draw: over the wrong classes: `uniform`, by `frequency`, or the `most_frequent`.
-    """
+    """The label is drawn from the wrong answers of the same visit (R3)."""
 
     type: Literal["active"] = "active"
-    draw: NoiseDraw = "uniform"
+    draw: NoiseDraw = Field(
+        default="uniform",
+        description="How a wrong answer is drawn: all alike, in proportion to their frequency, or the most frequent"
+        " one.",
+    )
 
 
 class MixedNoiseSection(NoiseSection):
-    """Both kinds of noise in one data set.
-
-    Attributes:
-        draw: as for active noise.
-        active_share: share of the marked prompts that are active.
-    """
+    """Both kinds of noise in one data set."""
 
     type: Literal["mixed"] = "mixed"
-    draw: NoiseDraw = "uniform"
-    active_share: Ratio = Decimal("0.5")
+    draw: NoiseDraw = Field(
+        default="uniform", description="How an active label is drawn, as for active noise."
+    )
+    active_share: Ratio = Field(
+        default=Decimal("0.5"), description="Share of the marked prompts whose noise is active."
+    )
 
 
 class ModelSection(Section):
-    """The policy at the start.
+    """The policy at the start."""
 
-    Attributes:
-        path: a Hugging Face model folder or hub id, or a built-in policy (``builtin:addition-easier``).
-        trust_remote_code: run code that comes with the model; only if you trust its author.
+    path: Text = Field(
+        default="builtin:addition-easier",
+        description="A Hugging Face model folder or hub id, or a built-in policy.",
+    )
+    trust_remote_code: bool = Field(
+        default=False, description="Run code that comes with the model; only if you trust its author."
+    )
+
+
+# Methods ----------------------------------------------------------------------------------------------------------
+
+
+class MethodSection(Section):
+    """Which label counts, what is rewarded and which prompts train; `olr_cli.supervision.methods` does it.
+
+    The name decides the labels and rewards. Every method has the other keys of this class, so a new mix is a recipe:
+    OLR with a confidence penalty is ``{name: olr, penalty_weight: 0.001}``.
     """
 
-    path: Text = "builtin:addition-easier"
-    trust_remote_code: bool = False
+    needs_labels: ClassVar[bool] = True
+    """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
+
+    name: str
+    prompts: PromptRule = Field(
+        default="all",
+        description="Which of a step's prompts train: all, those with the smallest loss, or a random choice.",
+    )
+    keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="Share of a step's prompts that train, if `prompts` is not all; null: 1 - the share of marked"
+        " prompts.",
+    )
+    penalty_weight: Number = Field(
+        default=0.0,
+        ge=0,
+        description="Weight of the mean token entropy (nats) subtracted from the loss; 0: no penalty.",
+    )
+    smoothing: Number = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of the uniform distribution in each token's target; 0: none.",
+    )
+
+    @model_validator(mode="after")
+    def _a_fraction_of_something(self) -> MethodSection:
+        if self.keep_fraction is not None and self.prompts == "all":
+            raise ValueError(
+                "keep_fraction is set, but prompts is all, which keeps every prompt; set prompts to small_loss or"
+                " random, or remove keep_fraction"
+            )
+        return self
+
+
+class GrpoMethod(MethodSection):
+    """Plain GRPO: every label counts as given."""
+
+    name: Literal["grpo"] = "grpo"
+
+
+class OlrMethod(MethodSection):
+    """Online Label Refinement (Eq. effective_label, R14)."""
+
+    name: Literal["olr"] = "olr"
+    criteria: tuple[Criterion, ...] = Field(
+        default=("slope", "consistency"),
+        description="The criteria that a majority must meet to replace the label; empty: every majority does.",
+    )
+    slope_threshold: Exact = Field(
+        default=Decimal("0.05"),
+        description="delta, in pass rate per visit: the slope must be above it, compared exactly (R12, R14).",
+    )
+    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] = Field(
+        default=5, description="T, in visits of a prompt: the first T keep the label."
+    )
+
+    @field_validator("criteria")
+    @classmethod
+    def _each_once(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+        if len(set(criteria)) < len(criteria):
+            raise ValueError("each criterion at most once")
+        return tuple(sorted(criteria, reverse=True))
+
+
+class TtrlMethod(MethodSection):
+    """TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit."""
+
+    needs_labels: ClassVar[bool] = False
+    name: Literal["ttrl"] = "ttrl"
+
+
+class CoRewardMethod(MethodSection):
+    """Co-Reward (Zhang et al. 2025, arXiv:2508.00410): each view's majority is the label of the other view.
+
+    Needs a `rephrased_prompt` for every prompt; rolls out K responses to each of the two.
+    """
+
+    needs_labels: ClassVar[bool] = False
+    name: Literal["co_reward"] = "co_reward"
+
+
+class SelfCertaintyMethod(MethodSection):
+    """Self-certainty as reward (Zhao et al. 2025, arXiv:2505.19590); no labels."""
+
+    needs_labels: ClassVar[bool] = False
+    name: Literal["self_certainty"] = "self_certainty"
+
+
+class TokenEntropyMethod(MethodSection):
+    """Negative token entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels."""
+
+    needs_labels: ClassVar[bool] = False
+    name: Literal["token_entropy"] = "token_entropy"
+    score_reduction: ScoreReduction = Field(
+        default="mean",
+        description="Over the response's tokens; the cited work takes the sum, which rewards short responses.",
+    )
+
+
+class SequenceEntropyMethod(MethodSection):
+    """The log-likelihood as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-sequence); no labels."""
+
+    needs_labels: ClassVar[bool] = False
+    name: Literal["sequence_entropy"] = "sequence_entropy"
+    score_reduction: ScoreReduction = Field(
+        default="mean",
+        description="Over the response's tokens; the cited work takes the sum, which rewards short responses.",
+    )
+
+
+class ConfidencePenaltyMethod(MethodSection):
+    """GRPO with a confidence penalty on each token (Pereyra et al. 2017, arXiv:1701.06548)."""
+
+    name: Literal["confidence_penalty"] = "confidence_penalty"
+    penalty_weight: Number = Field(
+        default=1e-3, gt=0, description="Weight of the mean token entropy (nats); the paper does not give it."
+    )
+
+
+class LabelSmoothingMethod(MethodSection):
+    """GRPO with smoothed token targets (Lukasik et al. 2020, arXiv:2003.02819)."""
+
+    name: Literal["label_smoothing"] = "label_smoothing"
+    smoothing: Number = Field(
+        default=0.1, gt=0, lt=1, description="Share of the uniform distribution; the paper does not give it."
+    )
+
+
+class SmallLossSelectionMethod(MethodSection):
+    """GRPO on the prompts of a step with the smallest loss (Gui et al. 2021, arXiv:2106.09291)."""
+
+    name: Literal["small_loss_selection"] = "small_loss_selection"
+    prompts: Literal["small_loss"] = Field(
+        default="small_loss", description="The prompts with the smallest loss."
+    )
+
+
+class RandomSelectionMethod(MethodSection):
+    """GRPO on a random choice of a step's prompts: the control of small-loss selection."""
+
+    name: Literal["random_selection"] = "random_selection"
+    prompts: Literal["random"] = Field(default="random", description="A random choice of prompts.")
+
+
+# Training ---------------------------------------------------------------------------------------------------------
 
 
 class TrainSection(Section):
-    """GRPO's settings; the defaults are the paper's (R17).
+    """GRPO's settings; the defaults are the paper's (R17)."""
 
-    Attributes:
-        epochs: passes over the prompts; each is one visit of every prompt.
-        prompts_per_step: prompts rolled out before each update.
-        mini_batch_prompts: prompts per optimiser step; null: all of the step's prompts.
-        rollouts_per_prompt: K.
-        learning_rate: constant, without warm-up.
-        kl_weight: weight of the k3 estimate of KL(policy || starting policy) in the loss.
-        clip: epsilon of the clipped surrogate.
-        loss_average: every `token` of a mini-batch weighs alike, or every `sequence` does, so that long responses
-            weigh no more than short ones.
-        max_new_tokens: a longer response is truncated.
-        max_prompt_tokens: a longer prompt is an error before training starts.
-        temperature: of the training rollouts.
-        evaluation_temperature: of held-out rollouts during training.
-        evaluation_samples: held-out rollouts of each prompt; null: as many as in training.
-        checkpoint_every: steps between checkpoints; one is always written at the end.
-        keep_checkpoints: how many of the newest checkpoints stay; with data.validation, the best one too (R22).
-        evaluate_every: steps between held-out evaluations; always one at the start and one at the end.
-    """
-
-    epochs: Count = 10
-    prompts_per_step: Count = 160
-    mini_batch_prompts: Count | None = 32
-    rollouts_per_prompt: Count = 8
-    learning_rate: Annotated[Number, Field(gt=0, le=1)] = 1e-6
-    kl_weight: Annotated[Number, Field(ge=0)] = 1e-3
-    clip: Annotated[Number, Field(gt=0, lt=1)] = 0.2
-    loss_average: LossAverage = "token"
-    max_new_tokens: Count = 4096
-    max_prompt_tokens: Count = 2048
-    temperature: Annotated[Temperature, Field(gt=0)] = 1.0
-    evaluation_temperature: Temperature = 0.6
-    evaluation_samples: Count | None = None
-    checkpoint_every: Count = 10
-    keep_checkpoints: Count = 2
-    evaluate_every: Count | None = None
+    epochs: Count = Field(default=10, description="Passes over the prompts; each visits every prompt once.")
+    prompts_per_step: Count = Field(default=160, description="Prompts rolled out before each update.")
+    mini_batch_prompts: Count | None = Field(
+        default=32, description="Prompts per optimiser step; null: all of the step's prompts."
+    )
+    rollouts_per_prompt: Count = Field(
+        default=8, description="K, rollouts of each prompt in a step; at least 2."
+    )
+    learning_rate: Number = Field(
+        default=1e-6, gt=0, le=1, description="Adam's learning rate; constant, no warm-up."
+    )
+    kl_weight: Number = Field(
+        default=1e-3,
+        ge=0,
+        description="Weight in the loss of the k3 estimate of KL(policy || starting policy), in nats.",
+    )
+    clip: Number = Field(
+        default=0.2, gt=0, lt=1, description="epsilon of the clipped surrogate: ratios 1 ± epsilon."
+    )
+    loss_average: LossAverage = Field(
+        default="token",
+        description="What has equal weight in a mini-batch: every token, or every sequence, so that long responses"
+        " weigh no more than short ones.",
+    )
+    max_new_tokens: Count = Field(
+        default=4096, description="Tokens of a response; a longer one is truncated."
+    )
+    max_prompt_tokens: Count = Field(
+        default=2048, description="Tokens of a prompt; a longer one is an error before training starts."
+    )
+    temperature: Annotated[Temperature, Field(gt=0)] = Field(
+        default=1.0, description="Sampling temperature of training rollouts; at least 0.001."
+    )
+    evaluation_temperature: Temperature = Field(
+        default=0.6,
+        description="Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001.",
+    )
+    evaluation_samples: Count | None = Field(
+        default=None, description="Rollouts of each held-out prompt; null: as many as in training."
+    )
+    checkpoint_every: Count = Field(
+        default=10, description="Steps between checkpoints; one is always written at the end."
+    )
+    keep_checkpoints: Count = Field(
+        default=2,
+        description="Number of newest checkpoints to keep; with `data.validation`, the best one stays too (R22).",
+    )
+    evaluate_every: Count | None = Field(
+        default=None,
+        description="Steps between held-out evaluations; there is always one at the start and at the end.",
+    )
 
     @property
     def held_out_rollouts(self) -> int:
@@ -141,56 +399,68 @@ class TrainSection(Section):
 
 
 class LocalEngine(Section):
-    """One process, torch and transformers.
-
-    Attributes:
-        device: `auto` takes the GPU where there is one.
-        threads: CPU threads; results on CPU repeat bit for bit for one count (R18). By default torch's own choice.
-        max_batch_tokens: prompt and response tokens that are in memory at a time.
-    """
+    """One process, torch and transformers."""
 
     name: Literal["local"] = "local"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Annotated[Whole, Field(gt=0, le=1024)] | None = None
-    max_batch_tokens: Count = 65536
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="`auto` takes a GPU if there is one."
+    )
+    threads: Annotated[Whole, Field(gt=0, le=1024)] | None = Field(
+        default=None,
+        description="CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice.",
+    )
+    max_batch_tokens: Count = Field(
+        default=65536, description="Prompt and response tokens that are in memory at a time."
+    )
 
 
 class OpenRlhfEngine(Section):
-    """OpenRLHF on Ray, vLLM and DeepSpeed, from one GPU to many nodes.
-
-    Attributes:
-        device: `cpu` rehearses the whole stack on a machine without a GPU, with a tiny model.
-        nodes: machines that hold the policy.
-        gpus_per_node: GPUs of each that hold the policy; as many more hold the reference unless `colocate`.
-        colocate: policy, reference and vLLM share the same GPUs and take turns (hybrid engine).
-        sleep: with `colocate`: whoever does not compute gives its GPU memory back.
-        vllm_engines: by default, as many as fit the policy's GPUs with `colocate`, else 1.
-        tensor_parallel: GPUs of each vLLM engine.
-        vllm_memory: share of a GPU's memory that vLLM may take.
-        zero_stage: DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 the gradients too, 3 the weights too.
-        gradient_checkpointing: compute activations twice to keep fewer.
-        micro_batch_samples: samples of one forward and backward pass on one GPU.
-        attention: `auto` takes flash_attention_2 where flash-attn is installed, else torch's sdpa; `kernels` is flash
-            attention that the package kernels downloads compiled from the Hugging Face hub.
-        ray_address: a running cluster: `auto`, host:port, or http://… to submit a Ray job; by default a Ray of its own.
-        flags: any other flag of OpenRLHF, without its dashes.
-    """
+    """OpenRLHF on Ray, vLLM and DeepSpeed, from one GPU to many nodes."""
 
     name: Literal["openrlhf"] = "openrlhf"
-    device: Literal["cuda", "cpu"] = "cuda"
-    nodes: Count = 1
-    gpus_per_node: Count = 1
-    colocate: bool = True
-    sleep: bool = True
-    vllm_engines: Count | None = None
-    tensor_parallel: Count = 1
-    vllm_memory: Annotated[Number, Field(gt=0, lt=1)] = 0.5
-    zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(no_truth)] = 2
-    gradient_checkpointing: bool = True
-    micro_batch_samples: Count = 2
-    attention: Literal["auto", "flash_attention_2", "kernels", "sdpa"] = "auto"
-    ray_address: Text | None = None
-    flags: dict[str, Any] = Field(default_factory=dict)
+    device: Literal["cuda", "cpu"] = Field(
+        default="cuda", description="`cpu` rehearses the whole stack without a GPU, with a tiny model."
+    )
+    nodes: Count = Field(default=1, description="Machines that hold the policy.")
+    gpus_per_node: Count = Field(
+        default=1,
+        description="GPUs of each machine that hold the policy; without `colocate` as many more hold the reference.",
+    )
+    colocate: bool = Field(
+        default=True,
+        description="Policy, reference and vLLM share the same GPUs and take turns (hybrid engine).",
+    )
+    sleep: bool = Field(
+        default=True, description="With `colocate`: a model that is not computing gives its GPU memory back."
+    )
+    vllm_engines: Count | None = Field(
+        default=None,
+        description="vLLM engines; null: as many as fit the policy's GPUs with `colocate`, else 1.",
+    )
+    tensor_parallel: Count = Field(default=1, description="GPUs of each vLLM engine.")
+    vllm_memory: Number = Field(
+        default=0.5, gt=0, lt=1, description="Share of a GPU's memory that vLLM may take."
+    )
+    zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(_require_number)] = Field(
+        default=2,
+        description="DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights.",
+    )
+    gradient_checkpointing: bool = Field(default=True, description="Compute activations twice to keep fewer.")
+    micro_batch_samples: Count = Field(
+        default=2, description="Samples of one forward and backward pass on one GPU."
+    )
+    attention: Literal["auto", "flash_attention_2", "kernels", "sdpa"] = Field(
+        default="auto",
+        description="`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa; `kernels` is flash"
+        " attention that the package kernels downloads compiled from the Hugging Face hub.",
+    )
+    ray_address: Text | None = Field(
+        default=None,
+        description="A running cluster: `auto`, host:port, or http://… to submit a Ray job; null: a new cluster.",
+    )
+    flags: dict[str, Any] = Field(
+        default_factory=dict, description="Any other flags of OpenRLHF, without their dashes."
+    )
 
     @field_validator("flags")
     @classmethod
@@ -220,27 +490,23 @@ class OpenRlhfEngine(Section):
 
 
 class LoggingSection(Section):
-    """Where metrics go besides metrics.jsonl, which is always written.
+    """Where metrics go besides metrics.jsonl, which is always written."""
 
-    Attributes:
-        tensorboard: write event files into the run directory.
-        wandb: Weights & Biases project to log to.
-    """
-
-    tensorboard: bool = False
-    wandb: Text | None = None
+    tensorboard: bool = Field(
+        default=False, description="Write TensorBoard event files into the run directory."
+    )
+    wandb: Text | None = Field(default=None, description="Weights & Biases project to log to.")
 
 
 class SweepSection(Section):
-    """Several runs from one recipe: every arm with every combination of the grid.
+    """Several runs from one recipe: every arm at every point of the grid."""
 
-    Attributes:
-        arms: name -> the keys in which this arm differs from the recipe.
-        grid: dotted key -> its values.
-    """
-
-    arms: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    arms: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Arm's name -> the keys in which it differs from the recipe."
+    )
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default_factory=dict, description="Dotted key -> the list of its values."
+    )
 
     @model_validator(mode="after")
     def _something_differs(self) -> SweepSection:
@@ -249,48 +515,58 @@ class SweepSection(Section):
         return self
 
 
+# A run ------------------------------------------------------------------------------------------------------------
+
 Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")]
+Method = Annotated[
+    GrpoMethod
+    | OlrMethod
+    | TtrlMethod
+    | CoRewardMethod
+    | SelfCertaintyMethod
+    | TokenEntropyMethod
+    | SequenceEntropyMethod
+    | ConfidencePenaltyMethod
+    | LabelSmoothingMethod
+    | SmallLossSelectionMethod
+    | RandomSelectionMethod,
+    Field(discriminator="name"),
+]
 Engine = Annotated[LocalEngine | OpenRlhfEngine, Field(discriminator="name")]
 
-KINDS: dict[str, tuple[str, dict[str, type[Section]]]] = {
-    "noise": (
-        "type",
-        {
-            "inactive": InactiveNoiseSection,
-            "active": ActiveNoiseSection,
-            "mixed": MixedNoiseSection,
-        },
-    ),
-    "method": ("name", {kind.model_fields["name"].default: kind for kind in METHODS}),
-    "engine": ("name", {"local": LocalEngine, "openrlhf": OpenRlhfEngine}),
-}
-"""Sections of several kinds: the key that tells the kind, and each kind's keys."""
+
+def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
+    sections, field = get_args(union)
+    tag = field.discriminator
+    return tag, {section.model_fields[tag].default: section for section in get_args(sections)}
+
+
+KINDS = {"noise": _kinds(Noise), "method": _kinds(Method), "engine": _kinds(Engine)}
+"""Sections of several kinds: the key that names the kind, and kind -> its class."""
+METHODS: tuple[type[MethodSection], ...] = get_args(get_args(Method)[0])
+"""The section of every method."""
 
 
 class Recipe(Section):
-    """A run, whole: everything of ours that decides its result is in here (R18).
+    """A run as a whole: everything of ours that decides its result is in here (R18)."""
 
-    Attributes:
-        name: names the run directory.
-        seed: of every draw that has no seed of its own.
-        data: the prompts.
-        noise: what is done to the training labels; None: nothing.
-        model: the policy at the start.
-        method: which label, reward, prompts and loss (see `olr_cli.supervision.methods`).
-        train: GRPO's settings.
-        engine: what generates and optimises.
-        logging: where metrics go.
-        sweep: several runs from this recipe.
-    """
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)] = "run"
-    seed: Whole = 0
+    name: str = Field(
+        default="run",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$",
+        max_length=100,
+        description="Names the run directory: letters, digits and `.`, `_`, `+`, `-`; at most 100 characters.",
+    )
+    seed: Whole = Field(default=0, description="Seed of every draw that has no seed of its own.")
     data: DataSection = DataSection()
-    noise: Noise | None = None
+    noise: Noise | None = Field(
+        default=None, description="Noise put on the training labels when the run starts; null: none."
+    )
     model: ModelSection = ModelSection()
-    method: Method = GrpoMethod()
+    method: Method = Field(
+        default=GrpoMethod(), description="Which label counts, what is rewarded and which prompts train."
+    )
     train: TrainSection = TrainSection()
-    engine: Engine = LocalEngine()
+    engine: Engine = Field(default=LocalEngine(), description="The software that generates and optimises.")
     logging: LoggingSection = LoggingSection()
     sweep: SweepSection | None = None
 

@@ -23,8 +23,7 @@ from olr_cli import __version__
 from olr_cli.answers import RULES
 from olr_cli.errors import UserError
 from olr_cli.files import write_text, writing
-from olr_cli.recipe.files import load_recipe
-from olr_cli.recipe.plain_yaml import dump_yaml
+from olr_cli.recipe.files import dump_yaml, load_recipe
 from olr_cli.recipe.schema import Recipe
 
 MANIFEST_VERSION = 1

@@ -8,7 +8,7 @@
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
 The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
-add a section to `olr_cli.recipe.methods` and a row to `_METHODS`.
+add a section to `olr_cli.recipe.schema` and a row to `_METHODS`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fractions import Fraction
 from typing import Any
 
 from olr_cli.data.prompts import View
-from olr_cli.recipe import methods as sections
-from olr_cli.recipe.methods import MethodSection, OlrMethod, PromptRule
+from olr_cli.recipe import schema as sections
+from olr_cli.recipe.schema import MethodSection, OlrMethod, PromptRule
 from olr_cli.supervision.records import LabelSource
 from olr_cli.supervision.rewards import (
     RewardRule,

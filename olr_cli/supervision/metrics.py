@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import polars as pl
 
-from olr_cli.recipe.methods import Criterion
+from olr_cli.recipe.schema import Criterion
 
 _CLEAN = pl.col("noise_type") == "clean"
 _NOISY = pl.col("noise_type") != "clean"

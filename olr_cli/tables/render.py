@@ -14,6 +14,7 @@ from olr_cli.tables.table import Block, Column, Row, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 _WIDTH = 80
 _SHORTEST_NAME = 12
@@ -59,17 +60,17 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
     from rich.text import Text
 
     columns, rows = block.grid("terminal")
-    widths = _widths(columns, [texts for row, texts in rows if row.kind != "title"])
+    widths = _widths(columns, [texts for row, texts in rows if not row.is_spanning])
     for is_head, lines in ((True, ()), *((False, own) for own in _runs(rows))):
-        if lines and lines[0][0].kind == "title":
-            yield from (Text(texts[0], style="bold") for _, texts in lines)
+        if lines and lines[0][0].is_spanning:
+            yield from (_spanning(row, texts[0]) for row, texts in lines)
             continue
         shown = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=is_head)
         for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
             shown.add_column(
                 Text(column.head if is_head else ""),
                 width=width,
-                justify="right" if place else "left",
+                justify="right" if place and not column.is_text else "left",
                 overflow="fold",
                 vertical="bottom",
                 style="dim" if column.is_dim else "",
@@ -80,8 +81,17 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 
 
 def _runs(rows: Sequence[tuple[Row, list[str]]]) -> list[list[tuple[Row, list[str]]]]:
-    """Rows one after the other, those with titles apart from the others."""
-    return [list(own) for _, own in groupby(rows, lambda row: row[0].kind == "title")]
+    """Rows one after the other, those as wide as the table apart from the others."""
+    return [list(own) for _, own in groupby(rows, lambda row: row[0].is_spanning)]
+
+
+def _spanning(row: Row, text: str) -> Text:
+    from rich.text import Text
+
+    if row.kind == "title":
+        return Text(text, style="bold")
+    indent = " " * 4
+    return Text(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent), style="dim")
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:

@@ -32,6 +32,7 @@ class Column:
         only: the one medium that shows it; None for both.
         group: columns of one group that stand side by side share a head above theirs in LaTeX.
         is_dim: shown dim in a terminal.
+        is_text: words, which a terminal aligns to the left, as it does the first column.
         has_ends: LaTeX sets the ends of an interval as sub- and superscript.
     """
 
@@ -40,6 +41,7 @@ class Column:
     only: Medium | None = None
     group: str = ""
     is_dim: bool = False
+    is_text: bool = False
     has_ends: bool = False
 
     def text(self, medium: Medium) -> str:
@@ -52,11 +54,17 @@ class Row:
     """A row: its cells, the first of which is its name.
 
     A ``title`` has one cell and names the rows below it; ``published`` rows are the paper's; an ``average`` is one of
-    other rows; ``compared`` rows say what the others are compared with, and how they differ from it.
+    other rows; ``compared`` rows say what the others are compared with, and how they differ from it. A ``note`` has one
+    cell, a sentence about the row above it; only a terminal shows it, where no column has room for sentences.
     """
 
     cells: Sequence[str | Cell]
-    kind: Literal["", "title", "published", "average", "compared"] = ""
+    kind: Literal["", "title", "published", "average", "compared", "note"] = ""
+
+    @property
+    def is_spanning(self) -> bool:
+        """Whether its one cell is as wide as the table."""
+        return self.kind in ("title", "note")
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,10 @@ class Block:
         places = [place for place, column in enumerate(self.columns) if column.only in (None, medium)]
         rows = []
         for row in self.rows:
+            if row.kind == "note" and medium == "document":
+                continue
             texts = [cell if isinstance(cell, str) else cell.text(medium) for cell in row.cells]
-            rows.append((row, texts if row.kind == "title" else [texts[place] for place in places]))
+            rows.append((row, texts if row.is_spanning else [texts[place] for place in places]))
         return [self.columns[place] for place in places], rows
 
 

@@ -13,7 +13,7 @@ from olr_cli.cli import app
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.training import training_prompts
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 
 
 @pytest.fixture(autouse=True)

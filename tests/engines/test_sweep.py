@@ -10,8 +10,8 @@ import pytest
 
 from olr_cli.engines import sweep
 from olr_cli.errors import UserError
+from olr_cli.recipe.files import SweepRun
 from olr_cli.recipe.schema import Recipe
-from olr_cli.recipe.sweeps import SweepRun
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
 
 RUNS = [SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)]

@@ -28,7 +28,7 @@ from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.reading import read
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.evaluation.grading import option_letter
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 
 texts = st.lists(

@@ -35,7 +35,7 @@ from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, HubSource, choose, read_benchmark
 from olr_cli.evaluation.problems import load_problems
-from olr_cli.recipe.plain_yaml import dump_yaml
+from olr_cli.recipe.files import dump_yaml
 
 LONGEST_SENTENCE = 3010
 

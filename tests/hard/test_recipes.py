@@ -18,11 +18,17 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.errors import UserError
-from olr_cli.recipe.files import find_recipe, load_recipe, merged_text
-from olr_cli.recipe.plain_yaml import MOST_BYTES, MOST_LEVELS, MOST_VALUES, dump_yaml
+from olr_cli.recipe.checks import MOST_LEVELS, validate
+from olr_cli.recipe.files import (
+    MOST_BYTES,
+    MOST_VALUES,
+    dump_yaml,
+    expand_sweep,
+    find_recipe,
+    load_recipe,
+    merged_text,
+)
 from olr_cli.recipe.schema import KINDS, Recipe
-from olr_cli.recipe.sweeps import expand_sweep
-from olr_cli.recipe.validation import validate
 from olr_cli.runs.directory import recipe_yaml
 
 LONGEST_SENTENCE = 900
@@ -88,8 +94,7 @@ BOMBS = {
 _IN_BOUNDS = """
 import resource, sys
 from olr_cli.errors import UserError
-from olr_cli.recipe.files import load_recipe
-from olr_cli.recipe.sweeps import expand_sweep
+from olr_cli.recipe.files import load_recipe, expand_sweep
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 for path in sys.argv[1:]:
@@ -120,7 +125,14 @@ def test_no_bomb_takes_long_or_much(tmp_path: Path, is_long: bool) -> None:
         sentence(line)
         if is_long:
             print(f"\n  a bomb {name}: {line[:110]}", end="")
-    reasons = ("values (line", "levels deep (line", "KiB that", "1,000,000,000 runs", "leads back")
+    reasons = (
+        "the anchor &a0 (line",
+        "values (line",
+        "levels deep (line",
+        "KiB that",
+        "1,000,000,000 runs",
+        "leads back",
+    )
     assert all(any(reason in line for reason in reasons) for line in lines)
 
 
@@ -143,13 +155,13 @@ def test_what_is_just_below_the_limits_is_read(tmp_path: Path) -> None:
         ("data: {train: !!binary aGk=}", "names a type of its own, !!binary"),
         ("seed: !!int x", "names a type of its own, !!int"),
         ("data: !!set {train}", "names a type of its own, !!set"),
-        ("train: &t {epochs: *t}", "holds itself (*t, line 1)"),
-        ("engine: {name: openrlhf, flags: &f {a: *f}}", "holds itself (*f, line 1)"),
-        ("seed: &a 1\ndata: &a {}", "the anchor &a twice (line 2)"),
-        ("seed: *nowhere", "found undefined alias 'nowhere' (line 1, column 7)"),
+        ("train: &t {epochs: *t}", "has the anchor &t (line 1)"),
+        ("engine: {name: openrlhf, flags: &f {a: *f}}", "has the anchor &f (line 1)"),
+        ("seed: &a 1\ndata: &a {}", "has the anchor &a (line 1), and neither anchors nor aliases"),
+        ("seed: *nowhere", "has the alias *nowhere (line 1), and neither anchors nor aliases"),
         ("seed: 1\nseed: 2", 'found duplicate key "seed"'),
         ("train: {<<: 3}", "for merging, but found scalar"),
-        ("base_: &b {epochs: 3}\ntrain: {<<: *b}", "unknown key 'base_'"),
+        ("base_: &b {epochs: 3}\ntrain: {<<: *b}", "has the anchor &b (line 1)"),
         ("seed: " + "9" * 5000, "a number that cannot be read"),
         ("seed: 0x_", "a number that cannot be read"),
         (b"name: \xff", "is not UTF-8 text (invalid start byte at byte 6)"),
@@ -271,7 +283,7 @@ def test_bases_that_go_on_and_on_are_refused(tmp_path: Path) -> None:
         ("train.epochs=", "train.epochs is null"),
         ("train.epochs=[", "--set train.epochs: the value [ is not valid YAML"),
         ("train.epochs=" + "[" * 3000, "is nested more than 32 levels deep"),
-        ("train.epochs=&a [*a]", "holds itself"),
+        ("train.epochs=&a [*a]", "the value &a [*a] has the anchor &a (line 1)"),
         ("train.epochs=!!python/name:os.system", "names a type of its own"),
         ("engine.flags=" + "{a: " * 40 + "}" * 40, "is nested more than 32 levels deep"),
         (".".join("a" * 3000) + "=1", "levels deep; check its dots"),
@@ -321,9 +333,9 @@ def test_a_hostile_sweep_is_refused_in_a_sentence(tmp_path: Path, sweep: str, ex
     assert expected in refusal(lambda: expand_sweep(write(tmp_path, f"sweep: {sweep}")))
 
 
-def test_what_arms_share_by_an_alias_stays_the_same_for_each(tmp_path: Path) -> None:
+def test_a_key_that_an_arm_adds_to_a_section_reaches_no_other_arm(tmp_path: Path) -> None:
     shared = "{name: openrlhf, flags: {a: {b: 1}}}"
-    arms = f"{{x: {{engine: &e {shared}, engine.flags.a.c: 2}}, y: {{engine: *e}}}}"
+    arms = f"{{x: {{engine: {shared}, engine.flags.a.c: 2}}, y: {{engine: {shared}}}}}"
     x, y = expand_sweep(write(tmp_path, f"sweep: {{arms: {arms}}}"))
     assert (x.recipe.engine.flags, y.recipe.engine.flags) == ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}})
 
@@ -360,7 +372,7 @@ def test_no_arm_or_value_leads_out_of_the_sweeps_folder(arm: str, value: str) ->
     except UserError as error:
         sentence(str(error))
         return
-    from olr_cli.recipe.sweeps import _sweep_runs
+    from olr_cli.recipe.files import _sweep_runs
 
     sweep = validate(tree, "x").sweep
     assert sweep is not None

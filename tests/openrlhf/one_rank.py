@@ -11,7 +11,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.policy import PolicyActor
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 
 PATH = str(policy_path("addition-easier"))
 

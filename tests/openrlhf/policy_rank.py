@@ -20,7 +20,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy  # noqa: E402
 from olr_cli.engines.local.builtin import policy_path  # noqa: E402
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags  # noqa: E402
 from olr_cli.engines.openrlhf.policy import PolicyActor  # noqa: E402
-from olr_cli.recipe.validation import validate  # noqa: E402
+from olr_cli.recipe.checks import validate  # noqa: E402
 
 MODEL = str(policy_path("addition-easier"))
 SAMPLES = 4

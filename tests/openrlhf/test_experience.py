@@ -43,7 +43,7 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.token_statistics import PolicyForward
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
 from olr_cli.engines.steps import Stopwatch, epoch_order
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.supervision import compose
 from olr_cli.supervision.advantages import STD_EPSILON

@@ -27,10 +27,9 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import UserError
-from olr_cli.recipe.files import load_recipe, read_tree
+from olr_cli.recipe.checks import validate
+from olr_cli.recipe.files import expand_sweep, load_recipe, read_tree
 from olr_cli.recipe.schema import Recipe, flatten
-from olr_cli.recipe.sweeps import expand_sweep
-from olr_cli.recipe.validation import validate
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -9,7 +9,7 @@ from ray.util.placement_group import placement_group_table, remove_placement_gro
 
 from olr_cli.engines.openrlhf import placement
 from olr_cli.errors import UserError
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 
 
 def recipe(**engine):

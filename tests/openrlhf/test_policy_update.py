@@ -22,7 +22,7 @@ from olr_cli.engines.openrlhf import token_statistics
 from olr_cli.engines.openrlhf.experience import token_means
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.policy import PolicyActor, PolicyUpdate
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 from olr_cli.seeding import key
 from olr_cli.supervision.advantages import group_advantages
 

@@ -8,14 +8,18 @@ from fractions import Fraction
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
-from olr_cli.recipe.files import find_recipe, list_recipes, load_recipe, merged_text
-from olr_cli.recipe.layers import overlay, override
-from olr_cli.recipe.methods import GrpoMethod, OlrMethod
-from olr_cli.recipe.plain_yaml import dump_yaml
-from olr_cli.recipe.schema import ActiveNoiseSection, Recipe, changed_keys
-from olr_cli.recipe.sweeps import expand_sweep
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings, validate
+from olr_cli.recipe.files import (
+    dump_yaml,
+    expand_sweep,
+    find_recipe,
+    list_recipes,
+    load_recipe,
+    merged_text,
+    overlay,
+    override,
+)
+from olr_cli.recipe.schema import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.criteria import slope
 from olr_cli.supervision.history import Past, Visit
@@ -230,6 +234,30 @@ def test_the_digest_ignores_what_does_not_decide_the_result():
     assert recipe.model_copy(update={"name": "other"}).digest() == recipe.digest()
     assert recipe.model_copy(update={"seed": 1}).digest() != recipe.digest()
     assert changed_keys(recipe, recipe.model_copy(update={"seed": 1, "name": "x"})) == ["seed: 0 -> 1"]
+
+
+DIGESTS = {
+    "": "9d3768725961f2fd",
+    "method: {name: olr}": "cc6424723a875087",
+    "method: {name: ttrl}": "219ee230a08fb040",
+    "method: {name: co_reward}": "2f7b48d0a0edf7cf",
+    "method: {name: self_certainty}": "94f0547dc58ebc93",
+    "method: {name: token_entropy}": "d2c30a3175740b31",
+    "method: {name: sequence_entropy}": "afaecbe288bf8a9d",
+    "method: {name: confidence_penalty}": "47a7a7ab37f8dacd",
+    "method: {name: label_smoothing}": "9e2b4856151c2095",
+    "method: {name: small_loss_selection}": "0375a2bf3ed46e76",
+    "method: {name: random_selection}": "b2aa4cecfd87a3b8",
+    "noise: {type: inactive, ratio: 0.3}": "8c921292d8eb8cbd",
+    "noise: {type: active, ratio: 0.3}": "08a24ef7a2c652c1",
+    "noise: {type: mixed, ratio: 0.3}": "3ef6cc17bf55e04e",
+    "engine: {name: openrlhf, nodes: 2}": "1250dd8de929981a",
+}
+
+
+@pytest.mark.parametrize(("text", "digest"), DIGESTS.items())
+def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, text, digest):
+    assert load_recipe(write(tmp_path, text)).digest() == digest
 
 
 @pytest.mark.parametrize(

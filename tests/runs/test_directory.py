@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from olr_cli.errors import UserError
+from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import Recipe, changed_keys
-from olr_cli.recipe.validation import validate
 from olr_cli.runs import directory
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished, write_checkpoint
 from olr_cli.runs.directory import (

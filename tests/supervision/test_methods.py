@@ -7,7 +7,8 @@ import pytest
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.methods import (
+from olr_cli.recipe.checks import validate
+from olr_cli.recipe.schema import (
     METHODS,
     CoRewardMethod,
     GrpoMethod,
@@ -19,7 +20,6 @@ from olr_cli.recipe.methods import (
     TokenEntropyMethod,
     TtrlMethod,
 )
-from olr_cli.recipe.validation import validate
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.methods import _METHODS
 

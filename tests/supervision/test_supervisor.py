@@ -8,7 +8,7 @@ import pytest
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.methods import GrpoMethod, OlrMethod
+from olr_cli.recipe.schema import GrpoMethod, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 
 

@@ -17,7 +17,7 @@ from olr_cli.analysis.replay.grid_settings import Grid
 from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
-from olr_cli.recipe.methods import Criterion, OlrMethod
+from olr_cli.recipe.schema import Criterion, OlrMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 

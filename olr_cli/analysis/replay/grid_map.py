@@ -22,7 +22,7 @@ from matplotlib.ticker import PercentFormatter
 from olr_cli.analysis import style
 from olr_cli.analysis.replay.grid import Cell, GridResult, criteria_name
 from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart
-from olr_cli.recipe.methods import Criterion
+from olr_cli.recipe.schema import Criterion
 
 _CELL_WIDTH, _CELL_HEIGHT = 0.24, 0.19
 _COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0.02, 0.8, 256)), "blues")

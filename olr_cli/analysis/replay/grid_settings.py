@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import ValidationError
 
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe.layers import override
-from olr_cli.recipe.methods import Criterion, OlrMethod
+from olr_cli.recipe.files import override
+from olr_cli.recipe.schema import Criterion, OlrMethod
 
 if TYPE_CHECKING:
     import polars as pl

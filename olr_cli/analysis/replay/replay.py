@@ -18,8 +18,7 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.data.training import noise_draw
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
-from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.directory import is_held, kind_of, read_manifest, recipe_yaml
 from olr_cli.runs.summary import outcomes, signs_of_collapse, throughput_lines
 from olr_cli.supervision import compose

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.tables.paper_table import BASE, Layout
 from olr_cli.evaluation.published import Setting
-from olr_cli.recipe.methods import METHODS
+from olr_cli.recipe.schema import METHODS
 from olr_cli.supervision import compose
 
 TITLES = {

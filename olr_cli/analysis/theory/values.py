@@ -10,7 +10,7 @@ import polars as pl
 
 from olr_cli.analysis.arms import Run
 from olr_cli.analysis.theory import formulas, histories
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.supervision.metrics import LABEL_METRICS
 
 Values = Mapping[str, float | None]

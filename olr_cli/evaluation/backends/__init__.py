@@ -24,7 +24,7 @@ from typing import Any, Literal, Protocol
 
 from olr_cli.data.prompts import Message
 from olr_cli.errors import UserError
-from olr_cli.recipe.section import LEAST_TEMPERATURE
+from olr_cli.recipe.schema import LEAST_TEMPERATURE
 
 BackendName = Literal["vllm", "transformers"]
 Device = Literal["auto", "cpu", "cuda"]

@@ -20,7 +20,7 @@ from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.store import scan_labels, scan_rollouts
 
 SETS = (("slope", "consistency"), ("consistency",), ("slope",), ())

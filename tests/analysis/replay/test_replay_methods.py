@@ -11,8 +11,8 @@ from olr_cli.analysis.replay.replay import replay, replay_file, summary
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.errors import UserError
-from olr_cli.recipe.methods import METHODS
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
+from olr_cli.recipe.schema import METHODS
 from olr_cli.runs.directory import create_run
 from olr_cli.runs.store import RunStore, arrow_table, scan_labels
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose

@@ -22,7 +22,7 @@ from olr_cli.engines.local.loop import (
 )
 from olr_cli.engines.local.sampler import sample
 from olr_cli.errors import UserError
-from olr_cli.recipe.methods import (
+from olr_cli.recipe.schema import (
     CoRewardMethod,
     SelfCertaintyMethod,
     SequenceEntropyMethod,

@@ -12,7 +12,7 @@ from olr_cli.engines.local import loop
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.errors import UserError
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 from olr_cli.runs import metrics
 from olr_cli.runs.checkpoints import best_step, checkpoint_steps
 from olr_cli.runs.directory import read_manifest

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
 from olr_cli.errors import UserError
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 
 
 def recipe(train=None, method="grpo", **engine):

@@ -20,7 +20,7 @@ from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, pr
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.run import EngineFailed, Run
 from olr_cli.errors import UserError
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.metrics import append_metrics
 

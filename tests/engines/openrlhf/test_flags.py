@@ -27,7 +27,7 @@ from olr_cli.engines.openrlhf.flags import (
     submits,
 )
 from olr_cli.errors import UserError
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 
 PLACES = Places("model", Path("p.jsonl"), None, None, Path("scratch"), 640)
 

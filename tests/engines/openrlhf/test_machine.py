@@ -4,7 +4,7 @@ from transformers import AutoModelForCausalLM
 
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.openrlhf.machine import machine, model_size
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 from olr_cli.runs.throughput import ModelSize
 
 

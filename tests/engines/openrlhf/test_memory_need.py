@@ -4,7 +4,7 @@ import pytest
 
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.openrlhf.memory import ModelShape, memory_need
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 
 P = 1_000_000_000
 SHAPE = ModelShape(P, layers=10, hidden=1000, mlp=3000, vocabulary=50_000, cache=2_000, context=None)

@@ -17,7 +17,7 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError
-from olr_cli.recipe.validation import validate
+from olr_cli.recipe.checks import validate
 
 CODE = """
 from transformers import Qwen3Config
