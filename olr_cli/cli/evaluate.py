@@ -206,9 +206,9 @@ _SHOWN = 10
 
 def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: str) -> None:
     from olr_cli.evaluation.benchmark import choose
+    from olr_cli.evaluation.evaluate import regrade
     from olr_cli.evaluation.folder import finished
     from olr_cli.evaluation.reference import check_reference
-    from olr_cli.evaluation.regrade import regrade
     from olr_cli.evaluation.targets import evaluations_at
 
     found = evaluations_at(place)
@@ -296,9 +296,9 @@ def _list(shape: str) -> None:
 def _show(name: str, model: str | None, data: Path | None, *, trust_remote_code: bool) -> None:
     """Print one problem as the model reads it; without a model, its messages."""
     from olr_cli.evaluation.benchmark import find_benchmark
-    from olr_cli.evaluation.problems import show_problem
+    from olr_cli.evaluation.problems import load_problems
 
-    problem = show_problem(find_benchmark(name), data=data)
+    problem = load_problems(find_benchmark(name), data=data, limit=1)[0]
     if model is None:
         for message in problem.messages:
             typer.echo(f"[{message.role}]\n{message.content}\n")

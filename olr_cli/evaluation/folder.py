@@ -19,11 +19,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from olr_cli.answers import RULES
+from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.generations import GenerationStore
-from olr_cli.evaluation.problems import Problem, digest
+from olr_cli.evaluation.problems import digest
 from olr_cli.evaluation.scores import Score, averages, score
 from olr_cli.files import write_text
 from olr_cli.recipe.section import Section
@@ -73,7 +74,7 @@ class Asked:
     """A benchmark that is asked: its problems, and how many samples of each (R19)."""
 
     benchmark: Benchmark
-    problems: Sequence[Problem]
+    problems: Sequence[Prompt]
     samples: int
 
 
@@ -193,7 +194,7 @@ def _record_of(asked: Asked) -> AskedRecord:
 
 
 def _changes(
-    before: EvaluationRecord, now: EvaluationRecord, target: Target, problems: Mapping[str, Sequence[Problem]]
+    before: EvaluationRecord, now: EvaluationRecord, target: Target, problems: Mapping[str, Sequence[Prompt]]
 ) -> Iterator[str]:
     """What is asked otherwise than before; of a model on this machine the weights decide, not where they lie."""
     pairs: list[tuple[str, object, object]] = []

@@ -27,24 +27,23 @@ SCHEMA_VERSION = 1
 _MARK = b"olr.generations"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One sample.
+    """One sample of a benchmark's problem; until it is graded (`olr_cli.evaluation.grading.grade`), it has no answer.
 
     Attributes:
-        benchmark: its name.
-        problem_id: of the problem within the benchmark.
-        sample: 0 .. n-1.
+        problem_id: unique in its benchmark.
+        sample: its number among the problem's samples, from 0.
         prompt: exactly as the model saw it.
         response: the text as generated, special tokens left out.
-        answer: what the grader read from it; None if there is none.
-        answer_class: spelling that stands for the answer's class among the problem's samples.
+        answer: as extracted (R6); None if there is none.
+        answer_class: what the answer says, the same for all samples of the problem that say it: the most frequent
+            spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
         gold: the right answer.
-        choices: options of a multiple-choice problem.
-        is_correct: the grade.
+        choices: how many options a multiple-choice problem shows (`Prompt.choices`).
+        is_correct: the answer matches the gold (R7); False without an answer.
         tokens: response length, end token included.
         truncated: the length limit cut the response.
-        seed: the sample's.
     """
 
     benchmark: str
@@ -52,11 +51,11 @@ class Generation:
     sample: int
     prompt: str
     response: str
-    answer: str | None
-    answer_class: str | None
+    answer: str | None = None
+    answer_class: str | None = None
     gold: str
     choices: int | None
-    is_correct: bool
+    is_correct: bool = False
     tokens: int
     truncated: bool
     seed: int

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from olr_cli.evaluation.evaluate import Progress
-from olr_cli.runs.progress import clock
+from olr_cli.runs.progress import Display, clock
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
 _LINE_EVERY_SECONDS = 30
+
+
+class Progress(Display, Protocol):
+    """Shows how far an evaluation is."""
+
+    def start(self, name: str, samples: int, done: int) -> None:
+        """So many samples are asked of a model, so many of them are there already; next the model is loaded."""
+
+    def benchmark(self, title: str) -> None:
+        """The samples of a benchmark are generated from now on."""
+
+    def advance(self, samples: int) -> None:
+        """More samples are stored."""
 
 
 class Pace:

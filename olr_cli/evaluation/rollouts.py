@@ -38,7 +38,7 @@ from olr_cli.engines.steps import (
     total_steps,
 )
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendName, Output, Sampling, open_backend
+from olr_cli.evaluation.backends import BackendName, Sampling, open_backend
 from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.recipe.validation import validate
@@ -46,7 +46,7 @@ from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
+from olr_cli.supervision import RolloutGroup, SupervisedGroup
 from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
 
 MANY = 0.9
@@ -215,13 +215,13 @@ class RolloutEngine:
         recipe, judge, clock = run.recipe, run.supervisor.judge, Stopwatch()
         with clock.measure("rollouts"):
             keys_PG = rollout_keys("rollout", recipe.seed, visit, prompts, recipe.train.rollouts_per_prompt)
-            outputs_PG = self._backend.generate(
+            rollouts_PG = self._backend.generate(
                 [prompt.messages for prompt in prompts], keys_PG.tolist(), self._sampling
             )
         timeouts_before = judge.timeouts
         groups = [
-            RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(map(_rollout, outputs)))
-            for prompt, outputs in zip(prompts, outputs_PG, strict=True)
+            RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(rollouts))
+            for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
         ]
         decided = [_untrained(group) for group in run.supervisor.supervise(groups, clock.measure)]
         with clock.measure("store"):
@@ -231,17 +231,6 @@ class RolloutEngine:
         append_metrics(run.path, step, visit, metrics)
         sync_metrics(run.path)
         return metrics
-
-
-def _rollout(output: Output) -> Rollout:
-    return Rollout(
-        output.response,
-        output.tokens,
-        output.truncated,
-        mean_logprob=output.mean_logprob,
-        entropy=output.entropy,
-        self_certainty=output.self_certainty,
-    )
 
 
 def _untrained(group: SupervisedGroup) -> SupervisedGroup:
