@@ -25,7 +25,7 @@ from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.generations import GenerationStore
 from olr_cli.evaluation.problems import digest
-from olr_cli.evaluation.scores import Score, averages, score
+from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import write_text
 from olr_cli.recipe.section import Section
 from olr_cli.runs.directory import GIVEN_UP, held, versions
@@ -163,7 +163,7 @@ def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int)
         seed=seed,
         benchmarks={each.benchmark.name: _record_of(each) for each in asked},
     )
-    if not (target.folder / "evaluation.json").exists():
+    if not is_evaluation(target.folder):
         if any(not file.name.startswith(".") and file.name != GIVEN_UP for file in target.folder.iterdir()):
             raise UserError(f"{target.folder} holds something else than an evaluation; choose another --out")
         return now
@@ -254,7 +254,7 @@ def finished(folder: Path) -> list[str]:
 
 
 def read_scores(folder: Path, names: Sequence[str] | None = None) -> list[Score]:
-    """The scores of an evaluation's finished benchmarks, computed from its generations.
+    """The scores of the finished benchmarks, computed from the generations (`stored_scores`: those of scores.json).
 
     Args:
         folder: the evaluation's.

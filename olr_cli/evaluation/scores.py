@@ -1,14 +1,20 @@
-"""Scores of a benchmark with their bootstrap intervals over problems, averages, and paired differences (R19)."""
+"""Scores of a benchmark with their bootstrap intervals over problems, averages, and paired differences (R19).
+
+`olr_cli.evaluation.folder` writes them to scores.json; `stored_scores` reads that.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import comb
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
 from olr_cli.seeding import key
@@ -44,7 +50,7 @@ class Score:
         truncated: share of samples that the length limit cut.
         missing_answers: share of samples without an answer.
         mean_tokens: of a response.
-        by_problem: problem id -> share of its samples that are right.
+        by_problem: problem id -> share of its samples that are right; not in scores.json.
     """
 
     benchmark: str
@@ -60,12 +66,26 @@ class Score:
     truncated: float
     missing_answers: float
     mean_tokens: float
-    by_problem: Mapping[str, float] = field(repr=False)
+    by_problem: Mapping[str, float] = field(repr=False, default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no problem was left out, as far as is known."""
+        return self.whole is None or self.problems >= self.whole
 
     def plain(self) -> dict[str, Any]:
         """As JSON values, without the problems."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "by_problem"}
         return values | {"pass_at": {str(k): value for k, value in self.pass_at.items()}}
+
+    @classmethod
+    def read(cls, plain: Any) -> Score:
+        """The score of which `plain` made these JSON values.
+
+        Raises:
+            ValueError: they are of no score.
+        """
+        return TypeAdapter(cls).validate_python(plain)
 
 
 def score(
@@ -251,3 +271,56 @@ def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str,
         )
         for name, each in strata.items()
     }
+
+
+@dataclass(frozen=True)
+class StoredScores:
+    """What scores.json says of one checkpoint or model; its scores lack `Score.by_problem`.
+
+    Attributes:
+        folder: of the evaluation.
+        name: of the model, in tables.
+        step: the checkpoint's; None for a model that is no run's.
+        benchmarks: name -> score.
+        averages: ``in`` and ``out`` -> the mean over its benchmarks, if all are there.
+    """
+
+    folder: Path
+    name: str
+    step: int | None
+    benchmarks: Mapping[str, Score]
+    averages: Mapping[str, float]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Scores and averages by name."""
+        return {name: score.avg for name, score in self.benchmarks.items()} | dict(self.averages)
+
+
+def stored_scores(folder: Path) -> StoredScores:
+    """The scores in an evaluation's scores.json.
+
+    Raises:
+        UserError: there are none yet, or scores.json is damaged.
+    """
+    file = folder / "scores.json"
+    if not file.is_file():
+        raise UserError(f"{folder} has no scores yet; run `olr evaluate` again to finish it")
+    try:
+        plain = json.loads(file.read_text(encoding="utf-8"))
+        return StoredScores(
+            folder=folder,
+            name=str(plain["name"]),
+            step=plain["origin"].get("step"),
+            benchmarks={score.benchmark: score for score in map(Score.read, plain["scores"])},
+            averages={name: float(mean) for name, mean in plain["averages"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"{file} is damaged; `olr evaluate --regrade {folder}` writes it again from the generations"
+        ) from None
+
+
+def is_evaluation(place: Path) -> bool:
+    """Whether a folder is an evaluation."""
+    return (place / "evaluation.json").is_file()

@@ -281,7 +281,7 @@ def notes(table: Comparison, unit: str = "in percent") -> Iterator[str]:
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
             for score in each.scores
-            if score.whole is not None and score.problems < score.whole
+            if not score.is_whole
         ]
         if partial:
             yield f"{each.name}: only some problems were scored ({', '.join(partial)})."

@@ -15,6 +15,7 @@ from olr_cli.engines.model_files import loading
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, read_evaluation
+from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
 
@@ -170,10 +171,10 @@ def evaluations_at(place: Path) -> list[Target]:
         UserError: there is none, or one cannot be read.
     """
     for folder in (place, place / "evaluation"):
-        own = [folder] if (folder / "evaluation.json").is_file() else []
-        found = own or sorted(file.parent for file in folder.glob("*/evaluation.json"))
-        if found:
-            return [_evaluated(each) for each in found]
+        below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
+        evaluations = [folder] if is_evaluation(folder) else below
+        if evaluations:
+            return [_evaluated(evaluation) for evaluation in evaluations]
     raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
 
 
