@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -118,21 +118,25 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     import pyarrow as pa
 
     tables, sources = [], set[str]()
-    for file in matching_files(str(data)):
-        named = read_table([file], {"data_source"})  # of a large file for something else, no more than this
-        if "data_source" not in named.column_names:
-            continue
-        found = texts(named["data_source"], "data_source", str(file))
-        sources.update(filter(None, found))
-        if not benchmark.names.isdisjoint(found):
-            tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in found])))
+    for file, names in data_sources(data):
+        sources.update(filter(None, names))
+        if not benchmark.names.isdisjoint(names):
+            tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in names])))
     if tables:
         return _of_rows(benchmark, pa.concat_tables(tables, promote_options="permissive"), str(data))
     if not isinstance(benchmark.source, HubSource):
         return None
-    names = " or ".join((benchmark.name, *benchmark.aliases))
+    wanted = " or ".join((benchmark.name, *benchmark.aliases))
     there = ", ".join(sorted(sources)) or "no data_source at all"
-    raise UserError(f"{data} has no rows whose data_source is {names} (it has {there}); name other data")
+    raise UserError(f"{data} has no rows whose data_source is {wanted} (it has {there}); name other data")
+
+
+def data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
+    """The interchange files at a place that have a column `data_source`, each with that column."""
+    for file in matching_files(str(data)):
+        table = read_table([file], {"data_source"})  # of a large file for something else, no more than this
+        if "data_source" in table.column_names:
+            yield file, texts(table["data_source"], "data_source", str(file))
 
 
 def _of_table(benchmark: Benchmark, table: pa.Table, place: str) -> list[Prompt]:
