@@ -32,7 +32,7 @@ from olr_cli.evaluation.folder import (
     write_evaluation,
     write_scores,
 )
-from olr_cli.evaluation.generations import Generation, GenerationStore, rows_of
+from olr_cli.evaluation.generations import Generation, GenerationStore
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.progress import Progress
@@ -51,14 +51,13 @@ an evaluation that goes on has the same chunks.
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is asked.
+    """What is generated.
 
     Attributes:
-        sampling: temperature, length limit, top_p.
-        seed: of every sample's seed.
-        samples: per problem, instead of each benchmark's own number.
+        seed: every sample's seed is made from it (`sample_seed`).
+        samples: of each problem; None: as many as the benchmark says.
         limit: only the first problems of each benchmark.
-        data: interchange file, or folder of them, instead of the benchmarks' own sources.
+        data: interchange file, or folder of them, in place of the benchmarks' sources.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -81,8 +80,8 @@ class Settings:
         problems = load_problems(benchmark, data=self.data, limit=self.limit)
         if not problems:
             raise UserError(f"{benchmark.name} has no problems; name other data")
-        own = benchmark.samples if self.sampling.temperature else 1
-        return Asked(benchmark, problems, self.samples or own)
+        by_default = benchmark.samples if self.sampling.temperature else 1
+        return Asked(benchmark, problems, self.samples or by_default)
 
 
 def evaluate(
@@ -100,8 +99,8 @@ def evaluate(
         asked: in the order in which they are worked on.
         settings: what `asked` was made with.
         open_model: loads the model; called only if something is left to generate.
-        progress: told how far it is.
-        backend: the name of the one that was asked for, if one was.
+        progress: shows how far it is.
+        backend: the one that was asked for, if one was.
 
     Returns:
         A score a benchmark.
@@ -112,8 +111,8 @@ def evaluate(
     """
     with holding(target.folder):
         record = begin(target, asked, settings.sampling, settings.seed)
-        left = [_left(target.store(each.benchmark), each) for each in asked]
-        total, to_do = (sum(len(each.problems) * each.samples for each in all_) for all_ in (asked, left))
+        left = [_left(target.store(part.benchmark), part) for part in asked]
+        total, to_do = (sum(len(part.problems) * part.samples for part in parts) for parts in (asked, left))
         if to_do:
             progress.start(target.name, total, total - to_do)
             _generate_all(target, list(zip(asked, left, strict=True)), settings, record, open_model, progress)
@@ -128,25 +127,20 @@ def evaluate(
                 f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R7); olr evaluate"
                 f" --regrade {target.folder} grades them again."
             )
-        for each in asked:  # killed after its last problem, it is still in parts
-            _finish(target, each)
+        for part in asked:  # killed after its last problem, it is still in several files
+            _finish(target, part)
         scores = {score.benchmark: score for score in read_scores(target.folder)}
         write_scores(target.folder, list(scores.values()))
-    return [scores[each.benchmark.name] for each in asked]
+    return [scores[part.benchmark.name] for part in asked]
 
 
 def _left(store: GenerationStore, asked: Asked) -> Asked:
     """What is asked without the problems that have all their samples."""
-    rows = store.read(["problem_id", "sample"])
-    whole = set(range(asked.samples))
-    there: dict[str, list[int]] = {}
-    for problem_id, sample in rows.iter_rows():
-        there.setdefault(problem_id, []).append(sample)
-    left = [
-        problem
-        for problem in asked.problems
-        if len(own := there.get(problem.prompt_id, [])) != asked.samples or set(own) != whole
-    ]
+    stored: dict[str, list[int]] = {}
+    for problem_id, sample in store.read(["problem_id", "sample"]).iter_rows():
+        stored.setdefault(problem_id, []).append(sample)
+    numbers = list(range(asked.samples))
+    left = [problem for problem in asked.problems if sorted(stored.get(problem.prompt_id, [])) != numbers]
     return Asked(asked.benchmark, left, asked.samples)
 
 
@@ -245,13 +239,12 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 
 @dataclass(frozen=True)
 class Regraded:
-    """What grading an evaluation again came to.
+    """An evaluation that was graded again.
 
     Attributes:
-        target: the evaluated model.
         scores: of the benchmarks that were graded.
         samples: how many were graded.
-        now_right: samples that were graded wrong before and are right now: benchmark, problem, gold and answer.
+        now_right: samples that were graded wrong before and are right now.
         now_wrong: the other way round.
         unfinished: benchmarks that were left out because they are not done.
     """
@@ -288,7 +281,7 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         if not done:
             raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
         target = Target(record.model, folder, record.name, record.origin)
-        before = {name: rows_of(target.store(wanted[name]).read()) for name in done}
+        before = {name: target.store(wanted[name]).generations() for name in done}
         after = {name: grade(wanted[name], before[name], judge) for name in done}
         # All at once, after what takes long: a definition must not stand beside grades of another one.
         write_evaluation(folder, _redefined(record, {name: wanted[name] for name in done}))
@@ -311,8 +304,8 @@ def _wanted(
     folder: Path, record: EvaluationRecord, benchmarks: Sequence[Benchmark] | None
 ) -> dict[str, Benchmark]:
     """The benchmarks to grade, by name."""
-    defined = {name: each.definition for name, each in record.benchmarks.items()}
-    wanted = defined if benchmarks is None else {each.name: each for each in benchmarks}
+    defined = {name: asked.definition for name, asked in record.benchmarks.items()}
+    wanted = defined if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
     unknown = ", ".join(name for name in wanted if name not in defined)
     if unknown:
         raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(defined)}")

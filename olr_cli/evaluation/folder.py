@@ -79,14 +79,14 @@ class Asked:
 
 
 class AskedRecord(Section):
-    """What evaluation.json has of a benchmark.
+    """A benchmark in evaluation.json.
 
     Attributes:
-        definition: the benchmark.
         samples: n, of each problem.
         problems: how many.
         problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
-        answer_rules: by which samples were graded (`olr_cli.answers.RULES`); the oldest, if there are several.
+        answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
+            differ.
     """
 
     definition: Benchmark
@@ -101,13 +101,10 @@ class EvaluationRecord(Section):
 
     Attributes:
         schema_version: `VERSION` of the olr that wrote it.
-        name: of the evaluated model, in tables.
-        model: see `Target`.
-        origin: see `Target`.
-        sampling: how responses are drawn.
-        seed: of every sample's seed.
+        name: as in `Target`, like `model` and `origin`.
+        seed: as in `Settings` of `olr_cli.evaluation.evaluate`.
         benchmarks: by name.
-        generated_by: backend, weights, device and versions, of every process that generated with others.
+        generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
 
     schema_version: int
@@ -130,7 +127,7 @@ class EvaluationRecord(Section):
     @property
     def old_grades(self) -> list[str]:
         """The benchmarks with grades by other rules than today's."""
-        return [name for name, each in self.benchmarks.items() if each.answer_rules != RULES]
+        return [name for name, asked in self.benchmarks.items() if asked.answer_rules != RULES]
 
     def check_backend(self, folder: Path, facts: Mapping[str, Any]) -> None:
         """Make sure that new samples, if made with a backend of these facts, belong to those that are there.
@@ -140,7 +137,7 @@ class EvaluationRecord(Section):
         """
         known = self.generated_by[-1] if self.generated_by else facts
         for key, (what, remedy) in _MADE_WITH.items():
-            before, now = (str(each.get(key)) for each in (known, facts))
+            before, now = str(known.get(key)), str(facts.get(key))
             if key in facts and before != now:
                 raise UserError(
                     f"{folder} holds generations of {what} ({before[:15]} -> {now[:15]}); {remedy.format(before)}"
@@ -161,36 +158,35 @@ def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int)
         origin=dict(target.origin),
         sampling=sampling,
         seed=seed,
-        benchmarks={each.benchmark.name: _record_of(each) for each in asked},
+        benchmarks={
+            part.benchmark.name: AskedRecord(
+                definition=part.benchmark,
+                samples=part.samples,
+                problems=len(part.problems),
+                problems_digest=digest(part.problems),
+                answer_rules=RULES,
+            )
+            for part in asked
+        },
     )
     if not is_evaluation(target.folder):
         if any(not file.name.startswith(".") and file.name != GIVEN_UP for file in target.folder.iterdir()):
             raise UserError(f"{target.folder} holds something else than an evaluation; choose another --out")
         return now
     before = read_evaluation(target.folder)
-    changed = list(_changes(before, now, target, {each.benchmark.name: each.problems for each in asked}))
+    changed = list(_changes(before, now, target, {part.benchmark.name: part.problems for part in asked}))
     if changed:
         raise UserError(
             f"{target.folder} holds an evaluation that was asked otherwise ({'; '.join(changed)}); ask as before, or"
             " choose another --out"
         )
     again = {
-        name: each.model_copy(update={"answer_rules": before.benchmarks[name].answer_rules})
-        for name, each in now.benchmarks.items()
+        name: part.model_copy(update={"answer_rules": before.benchmarks[name].answer_rules})
+        for name, part in now.benchmarks.items()
         if name in before.benchmarks
     }
     merged = {"benchmarks": before.benchmarks | now.benchmarks | again, "generated_by": before.generated_by}
     return now.model_copy(update=merged)
-
-
-def _record_of(asked: Asked) -> AskedRecord:
-    return AskedRecord(
-        definition=asked.benchmark,
-        samples=asked.samples,
-        problems=len(asked.problems),
-        problems_digest=digest(asked.problems),
-        answer_rules=RULES,
-    )
 
 
 def _changes(
@@ -266,8 +262,8 @@ def read_scores(folder: Path, names: Sequence[str] | None = None) -> list[Score]
     record = read_evaluation(folder)
     asked = {name: record.benchmarks[name] for name in (finished(folder) if names is None else names)}
     return [
-        score(each.definition, _store(folder, name).read(_SCORED), each.samples, problems=each.problems)
-        for name, each in asked.items()
+        score(part.definition, _store(folder, name).read(_SCORED), part.samples, problems=part.problems)
+        for name, part in asked.items()
     ]
 
 
@@ -275,8 +271,12 @@ def write_scores(folder: Path, scores: Sequence[Score]) -> None:
     """Replace scores.json, which says of what and how, too."""
     record = read_evaluation(folder)
     plain = record.model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
-    told = {"scores": [each.plain() for each in scores], "averages": averages(scores)}
-    _write_json(folder / "scores.json", plain | told | {"versions": versions()})
+    plain |= {
+        "scores": [score.plain() for score in scores],
+        "averages": averages(scores),
+        "versions": versions(),
+    }
+    _write_json(folder / "scores.json", plain)
 
 
 @contextmanager

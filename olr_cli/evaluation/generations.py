@@ -122,13 +122,12 @@ class GenerationStore:
         rows = pl.concat([_read(file, columns).with_columns(file=place) for place, file in enumerate(files)])
         return rows.filter(pl.col("file") == pl.col("file").max().over("problem_id")).drop("file")
 
+    def generations(self) -> list[Generation]:
+        """All rows so far as records; errors as for `read`."""
+        return [Generation(**row) for row in self.read().iter_rows(named=True)]
+
     def _part_files(self) -> list[Path]:
         return sorted(self._parts.glob("part-*.parquet"))
-
-
-def rows_of(frame: pl.DataFrame) -> list[Generation]:
-    """A frame's rows as records."""
-    return [Generation(**row) for row in frame.iter_rows(named=True)]
 
 
 def _table(rows: Sequence[Generation]) -> pa.Table:

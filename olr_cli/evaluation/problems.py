@@ -181,14 +181,9 @@ def _of_rows(benchmark: Benchmark, table: pa.Table, place: str) -> list[Prompt]:
 
 
 def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
-    rows = read_rows(
-        table,
-        place=place,
-        data_source=benchmark.name,
-        split="test",
-        noise_type_of_sentinel="inactive",
-    )
-    return rows.prompts
+    return read_rows(
+        table, place=place, data_source=benchmark.name, split="test", noise_type_of_sentinel="inactive"
+    ).prompts
 
 
 def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
@@ -206,9 +201,9 @@ def _require_golds(without: Sequence[str], total: int, place: str) -> None:
 
 def _labels(question: str) -> list[str]:
     """Labels of the options that a question ends with, in order: A, B, C … or 1, 2, 3 …; empty if it shows none."""
-    found: list[str] = _OPTION.findall(question)
+    in_order: list[str] = _OPTION.findall(question)
     for series in (_LETTERS, _NUMBERS):  # a lettered option may be a numbered list, not the other way round
-        labels = [label for label in found if label in series]
+        labels = [label for label in in_order if label in series]
         if series[0] in labels:
             labels = labels[len(labels) - 1 - labels[::-1].index(series[0]) :]
             if len(labels) > 1 and labels == list(series[: len(labels)]):

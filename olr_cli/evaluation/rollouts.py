@@ -88,15 +88,15 @@ def rollouts_recipe(
 
     Args:
         model: as `olr_cli.evaluation.targets.targets` takes it.
-        data: as `data.train`.
-        visits: of each prompt.
+        data: as `data.train`; `limit` and `extractor` as in the same section.
+        visits: how often each prompt is visited.
         samples: K, of each prompt at each visit.
-        temperature: of the rollouts.
+        temperature: divides the logits.
         max_new_tokens: length limit of a response.
         prompts_per_step: prompts that are sampled and stored together.
-        limit: as `data.limit`.
+        limit: only the first prompts.
         seed: of all draws.
-        extractor: as `data.extractor`.
+        extractor: how answers are read from responses.
         device: ``auto``, ``cpu`` or ``cuda``.
         trust_remote_code: run code that comes with the weights.
 
@@ -144,7 +144,7 @@ def backend_of(path: Path, asked: BackendName | None) -> BackendName | None:
 
 
 class RolloutEngine:
-    """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.launch.Engine`)."""
+    """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, backend: BackendName | None = None) -> None:
         """Open the model and check that every prompt leaves room for a response.
@@ -272,21 +272,21 @@ def rollouts_summary(run: Path, note: str | None) -> list[str]:
         none=(pl.col("majority_count") == 0).mean(),
         answered=pl.col("answered").sum() / pl.col("rollouts").sum(),
     )
-    found = shares.collect().row(0, named=True)
+    labels = shares.collect().row(0, named=True)
     cut = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
-    told = [
-        ("majority differs from the label", _differing(found["differs"])),
-        ("majority is right", _right(found)),
-        ("no majority", f"{found['none']:.1%} of the visits"),
-        ("responses with an answer", f"{found['answered']:.1%}"),
+    facts = [
+        ("majority differs from the label", _differing(labels["differs"])),
+        ("majority is right", _right(labels)),
+        ("no majority", f"{labels['none']:.1%} of the visits"),
+        ("responses with an answer", f"{labels['answered']:.1%}"),
         ("responses cut by the length limit", f"{cut:.1%}"),
     ]
     visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
     return [
         "",
-        f"Finished {run}: {found['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
-        *(f"  {name:<34}{value}" for name, value in told),
-        *(f"Note: {each}" for each in (kind_note(run, "rollouts"), note) if each is not None),
+        f"Finished {run}: {labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
+        *(f"  {name:<34}{value}" for name, value in facts),
+        *(f"Note: {sentence}" for sentence in (kind_note(run, "rollouts"), note) if sentence is not None),
         f"Next: olr audit {run}",
     ]
 
@@ -299,14 +299,16 @@ def _differing(share: float | None) -> str:
     )
 
 
-def _right(found: Mapping[str, Any]) -> str:
+def _right(labels: Mapping[str, Any]) -> str:
     """How often the majority is right, as far as the truth is known."""
-    if found["right"] is None:
+    if labels["right"] is None:
         return "unknown: the data has no true answers"
-    shown = _percent(found["right"])
-    if found["noisy"] is not None:
-        shown += f" (clean prompts {_percent(found['clean'])}, noisy {_percent(found['noisy'])})"
-    return shown if found["known"] == 1 else f"{shown}, where the truth is known ({_percent(found['known'])})"
+    shown = _percent(labels["right"])
+    if labels["noisy"] is not None:
+        shown += f" (clean prompts {_percent(labels['clean'])}, noisy {_percent(labels['noisy'])})"
+    return (
+        shown if labels["known"] == 1 else f"{shown}, where the truth is known ({_percent(labels['known'])})"
+    )
 
 
 def _percent(share: float | None) -> str:

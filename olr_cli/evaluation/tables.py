@@ -269,15 +269,15 @@ def _published(evaluations: Sequence[Evaluation], row: PublishedRow) -> Referenc
 
 
 def _columns(evaluations: Sequence[Evaluation]) -> tuple[Column, ...]:
-    titles = {
-        score.benchmark: (score.title, score.distribution) for each in evaluations for score in each.scores
-    }
+    scores = {score.benchmark: score for evaluation in evaluations for score in evaluation.scores}
     order = {name: place for place, name in enumerate(registry())}
-    names = sorted(titles, key=lambda name: order.get(name, len(order)))
-    with_average = {group for each in evaluations for group in GROUPS if group in each.values}
+    in_order = sorted(scores.values(), key=lambda score: order.get(score.benchmark, len(order)))
+    with_average = {group for evaluation in evaluations for group in GROUPS if group in evaluation.values}
     columns = []
     for group in GROUPS:
-        columns += [Column(name, titles[name][0], group) for name in names if titles[name][1] == group]
+        columns += [
+            Column(score.benchmark, score.title, group) for score in in_order if score.distribution == group
+        ]
         if group is not None and group in with_average:
             columns.append(Column(group, "", group, is_average=True))
     return tuple(columns)
@@ -288,33 +288,29 @@ def notes(table: Comparison, unit: str = "in percent") -> Iterator[str]:
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if table.reference is not None:
         yield table.reference.note
-    for each in table.evaluations:
+    for evaluation in table.evaluations:
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
-            for score in each.scores
+            for score in evaluation.scores
             if not score.is_whole
         ]
         if partial:
-            yield f"{each.name}: only some problems were scored ({', '.join(partial)})."
-    if any(score.interval is None for each in table.evaluations for score in each.scores):
+            yield f"{evaluation.name}: only some problems were scored ({', '.join(partial)})."
+    if any(score.interval is None for evaluation in table.evaluations for score in evaluation.scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
-    yield from _unpaired(table)
-
-
-def _unpaired(table: Comparison) -> Iterator[str]:
-    """What couldn't be compared with another evaluation, or only in part."""
     if table.reference is None:
         return
-    for each, known in zip(table.evaluations, table.reference.differences, strict=True):
+    for evaluation, by_column in zip(table.evaluations, table.reference.differences, strict=True):
         fewer = [
             f"{score.title} {pairs}"
-            for score in each.scores
-            if score.benchmark in known
-            and (pairs := known[score.benchmark].pairs) is not None
+            for score in evaluation.scores
+            if score.benchmark in by_column
+            and (pairs := by_column[score.benchmark].pairs) is not None
             and pairs < score.problems
         ]
         if fewer:
-            yield f"{each.name}: {table.reference.name} has only some of the problems scored ({', '.join(fewer)})."
+            other = table.reference.name
+            yield f"{evaluation.name}: {other} has only some of the problems scored ({', '.join(fewer)})."
 
 
 def _share(value: Value | None) -> str:
