@@ -42,10 +42,10 @@ from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
 from olr_cli.supervision import Rollout
 
 SAMPLES_AT_A_TIME = {"cpu": 64, "transformers": 256, "vllm": 1024}
-"""Samples of a chunk, roughly: on a CPU, and on a GPU by backend.
+"""About how many samples a chunk has: on a CPU, and on a GPU for each backend.
 
-More of them keep a GPU busy while the last of a chunk are finished; fewer show progress. The numbers are fixed, so that
-an evaluation that goes on has the same chunks.
+Larger chunks keep a GPU busy while the last samples of a chunk finish; smaller ones show progress. The numbers are
+fixed, so that a resumed evaluation has the same chunks.
 """
 
 
@@ -280,7 +280,7 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         done = [name for name in finished(folder) if name in wanted]
         if not done:
             raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
-        target = Target(record.model, folder, record.name, record.origin)
+        target = record.target(folder)
         before = {name: target.store(wanted[name]).generations() for name in done}
         after = {name: grade(wanted[name], before[name], judge) for name in done}
         # All at once, after what takes long: a definition must not stand beside grades of another one.

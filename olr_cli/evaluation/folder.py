@@ -1,4 +1,4 @@
-"""An evaluation's folder: what was asked, of which model, and what came of it.
+"""An evaluation's folder: what was asked of which model, and the results.
 
     <folder>/evaluation.json                     `EvaluationRecord`
     <folder>/generations/<benchmark>.parquet     a row a sample (`olr_cli.evaluation.generations`)
@@ -38,7 +38,7 @@ _MADE_WITH = {
     "name": ("another backend", "ask for --backend {}, "),
     "dtype": ("another number format", "use a device like the one before, "),
 }
-"""Facts of a backend in which all samples of an evaluation agree; what to say if they don't."""
+"""Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
 _SCORED = ("problem_id", "sample", "answer", "answer_class", "is_correct", "tokens", "truncated")
 
@@ -116,6 +116,10 @@ class EvaluationRecord(Section):
     benchmarks: dict[str, AskedRecord]
     generated_by: tuple[dict[str, Any], ...] = ()
 
+    def target(self, folder: Path) -> Target:
+        """The model that was evaluated, whose evaluation is in `folder`."""
+        return Target(self.model, folder, self.name, self.origin)
+
     def with_backend(self, folder: Path, facts: Mapping[str, Any]) -> EvaluationRecord:
         """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""
         self.check_backend(folder, facts)
@@ -130,10 +134,10 @@ class EvaluationRecord(Section):
         return [name for name, asked in self.benchmarks.items() if asked.answer_rules != RULES]
 
     def check_backend(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Make sure that new samples, if made with a backend of these facts, belong to those that are there.
+        """Make sure that a backend can add samples to those that are stored.
 
         Raises:
-            UserError: they would be of other weights, another backend or another number format.
+            UserError: it has other weights, is another backend, or computes in another number format.
         """
         known = self.generated_by[-1] if self.generated_by else facts
         for key, (what, remedy) in _MADE_WITH.items():
@@ -192,7 +196,7 @@ def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int)
 def _changes(
     before: EvaluationRecord, now: EvaluationRecord, target: Target, problems: Mapping[str, Sequence[Prompt]]
 ) -> Iterator[str]:
-    """What is asked otherwise than before; of a model on this machine the weights decide, not where they lie."""
+    """What has changed since the evaluation began. A local model may move: its weights are compared, not its path."""
     pairs: list[tuple[str, object, object]] = []
     if not target.is_local:
         pairs.append(("model", before.model, now.model))
@@ -281,7 +285,7 @@ def write_scores(folder: Path, scores: Sequence[Score]) -> None:
 
 @contextmanager
 def holding(folder: Path) -> Iterator[None]:
-    """Hold an evaluation's folder, made if it isn't there; if nothing came of it, nothing is left of it either.
+    """Lock an evaluation's folder, and make it if necessary; a folder that stays empty is removed again.
 
     Raises:
         UserError: another live process holds it, or it can't be made.
@@ -298,7 +302,7 @@ def holding(folder: Path) -> Iterator[None]:
 
 
 def drop_leftovers(folder: Path) -> None:
-    """Remove what a kill left of files that were being written; the evaluation is held by this process."""
+    """Remove half-written files of a killed process; the caller holds the folder's lock."""
     places = [folder / "generations", *(folder / "generations").glob("*.parts")]
     patterns = [(folder, ".evaluation.json.*.tmp"), (folder, ".scores.json.*.tmp")]
     patterns += [(place, ".*.parquet.*.tmp") for place in places]

@@ -1,11 +1,11 @@
-"""What a model said to every problem of a benchmark, and how it was graded: a Parquet row a sample.
+"""A model's graded responses to the problems of a benchmark: a Parquet row a sample.
 
     <benchmark>.parts/part-000001.parquet    some problems, all samples of each; while the benchmark is worked on
     <benchmark>.parquet                      the finished benchmark
 
-Every file is written under a temporary name and renamed. A problem that several files have counts as the latest says,
-and a part counts as later than the whole: so nothing is lost or counted twice if the process is killed while the parts
-are put together, and problems can be added to a finished benchmark.
+Every file is written under a temporary name and renamed. If several files have a problem, the latest one counts, and a
+part is later than the finished file. So nothing is lost or counted twice if the process is killed while the parts are
+put together, and problems can be added to a finished benchmark.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class GenerationStore:
         """
         with writing(self._parts):
             self._parts.mkdir(parents=True, exist_ok=True)
-        # Not their count: of those there already one may have been removed.
+        # Not the number of parts: one may have been removed.
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files()]
         _write(self._parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
 
     def finish(self, problem_ids: Sequence[str]) -> None:
-        """Put all parts into one file, its rows in the order of these problems, which are all there are."""
+        """Put all parts into one file, with its rows in the order of `problem_ids`, which must be complete."""
         import polars as pl
 
         if self._parts.is_dir():
@@ -96,7 +96,7 @@ class GenerationStore:
             shutil.rmtree(self._parts)
 
     def replace(self, rows: Sequence[Generation]) -> None:
-        """Put other rows in the place of the finished benchmark's, as grading again makes them."""
+        """Replace the rows of a finished benchmark, after they were graded again."""
         _write(self._whole, _table(rows))
 
     @property

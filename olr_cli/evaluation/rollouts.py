@@ -1,13 +1,13 @@
-"""Rollouts of a policy that stays as it is, in a run directory like a training run's: data to audit before training.
+"""Sampling without training, into a run directory like a training run's: data to audit before anything is trained.
 
     for every visit, for every batch of prompts (in an order drawn for the visit):
         K rollouts of each prompt  →  the supervisor, which decides as GRPO would  →  records and metrics
 
-Of the recipe count `data`, `model`, `seed`, `engine.device`, `engine.threads` and of `train`: `epochs` (visits),
-`prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. A rollout is a function of seed, prompt,
-visit and number, by the keys of the local engine: with the transformers backend the first steps are those of a training
-run of the same settings, up to its first update. A step is stored before the next begins, so a run goes on after any
-interruption as if there had been none.
+The recipe keys that matter are `data`, `model`, `seed`, `engine.device`, `engine.threads` and, in `train`, `epochs`
+(visits), `prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. Each rollout is a function of
+seed, prompt, visit and sample number, drawn as in the local engine: with the transformers backend the first steps equal
+those of a training run with the same settings, up to its first update. Each step is stored before the next begins, so
+an interrupted run resumes without a trace.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from olr_cli.supervision import RolloutGroup, SupervisedGroup
 from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
 
 MANY = 0.9
-"""Share of responses without an answer in the first step that is hardly the policy's fault."""
+"""If a larger share of the first step's responses has no answer, the template or the extractor is probably wrong."""
 
 _OPTIONS = {
     "data.train": "DATA",
@@ -129,7 +129,7 @@ def _name(data: str) -> str:
 
 
 def backend_of(path: Path, asked: BackendName | None) -> BackendName | None:
-    """The backend with which a run goes on: its own, whatever is the default here.
+    """The backend with which a run is resumed: the one it began with, whatever the default is here.
 
     Raises:
         UserError: another one is asked for.
@@ -255,11 +255,11 @@ def _no_answers(metrics: Metrics) -> str:
 
 
 def rollouts_summary(run: Path, note: str | None) -> list[str]:
-    """What finished rollouts tell of policy and labels, in a few lines; shares are of all visits together.
+    """A few lines about policy and labels after sampling; shares are over all visits.
 
     Args:
         run: the run directory.
-        note: about the policy.
+        note: a sentence about the policy.
     """
     recipe = read_recipe(run)
     shares = scan_labels(run).select(

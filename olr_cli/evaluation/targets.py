@@ -63,7 +63,7 @@ def is_run(model: str) -> bool:
 
 
 def origin(model: str) -> str:
-    """The model that a run started from; any other model is its own."""
+    """The model that a run started from; of anything but a run, the model itself."""
     return read_recipe(Path(model)).model.path if is_run(model) else model
 
 
@@ -94,10 +94,10 @@ def _model(model: str) -> str:
 
 
 def default_benchmarks(model: str, data: Path | None) -> str:
-    """What a model is evaluated on if nobody says.
+    """The benchmarks for a model when the command names none.
 
-    That is those of the paper's nine that the data has, where data are given; else the task of a built-in policy, or of
-    the one that a run started from; else all nine.
+    With data: those of the paper's nine that the data contains. Without: the task of a built-in policy, or of the one
+    that a run started from; for any other model all nine.
 
     Raises:
         UserError: the data has none of the nine.
@@ -172,13 +172,8 @@ def evaluations_at(place: Path) -> list[Target]:
         below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
         evaluations = [folder] if is_evaluation(folder) else below
         if evaluations:
-            return [_evaluated(evaluation) for evaluation in evaluations]
+            return [read_evaluation(evaluation).target(evaluation) for evaluation in evaluations]
     raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
-
-
-def _evaluated(folder: Path) -> Target:
-    record = read_evaluation(folder)
-    return Target(record.model, folder, record.name, record.origin)
 
 
 def paper_row(targets: Sequence[Target]) -> PublishedRow:

@@ -1,12 +1,12 @@
-"""What writes the responses: vLLM or transformers, with the same prompts, stop rules and meaning of a sample.
+"""The backends that generate responses: vLLM and transformers, with the same prompts, stop rules and seeds.
 
     with open_backend(None, "checkpoints/step_400") as backend:
         outputs_PG = backend.generate(prompts_P, seeds_PG, Sampling(temperature=0.6))
 
 Both give the model the tokens of `olr_cli.engines.prompt_text.encode`, end a response at an end token of the model's
 generation config or tokenizer, and sample by `Sampling` alone, whatever else the generation config proposes. A sample
-is a function of its prompt and its seed. The two draw differently from it, so sampled responses differ between
-backends; greedy ones (temperature 0) agree as far as their arithmetic does: on a CPU both compute in float32.
+is a function of its prompt and its seed. The backends use a seed differently, so their samples differ; greedy responses
+(temperature 0) agree as far as the arithmetic does: on a CPU both compute in float32.
 
 Nothing here imports torch or vLLM before a backend is opened.
 """
@@ -173,7 +173,7 @@ def _vllm_made_for() -> Literal["cuda", "cpu"] | None:
 
 
 def model_digest(model: str, config: Any) -> str:
-    """What tells a model from another: sha256 over a folder's files and their names, or the hub's commit."""
+    """Identifies a model: sha256 over a folder's files and their names, or the hub's commit."""
     folder = Path(model)
     if not folder.is_dir():
         return f"commit:{config._commit_hash}"

@@ -21,7 +21,7 @@ from olr_cli.supervision import Rollout
 CPU_MEMORY = 2 * 1024**3
 """Bytes that a batch may take on a CPU; on a GPU it is half of what is free."""
 BYTES_PER_WORD = 40
-"""Of the sampler's float32 and float64 tensors over the vocabulary, a row of the batch and a word."""
+"""Memory of the sampler's float32 and float64 tensors, for each batch row and vocabulary entry."""
 
 
 class TransformersBackend:
