@@ -193,13 +193,13 @@ def evaluations() -> None:
     from paper_runs import NINE
     from sums import Backend, run, write_sums
 
-    from olr_cli.evaluation.backends import Output
     from olr_cli.evaluation.benchmark import find_benchmark
+    from olr_cli.supervision import Rollout
 
     class Model(Backend):
         def _answer(self, question: str, seed: int) -> Any:
             answer = "A" if "A) " in question else 7 + (seed % 3 == 0)
-            return Output(f"So \\boxed{{{answer}}}", 5 + seed % 7, seed % 11 == 0)
+            return Rollout(f"So \\boxed{{{answer}}}", 5 + seed % 7, seed % 11 == 0)
 
     nine = [find_benchmark(name) for name in NINE]
     rows = [

@@ -164,7 +164,7 @@ def runs_and_models(places: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     Raises:
         UserError: none holds runs.
     """
-    from olr_cli.analysis.tables.run_scores import is_evaluation
+    from olr_cli.evaluation.scores import is_evaluation
 
     models = [place for place in places if is_evaluation(place)]
     runs = [place for place in places if place not in models]

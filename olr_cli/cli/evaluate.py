@@ -178,8 +178,7 @@ def _evaluate(
     from olr_cli.evaluation.benchmark import PAPER, choose
     from olr_cli.evaluation.evaluate import evaluate as run_evaluation
     from olr_cli.evaluation.progress import choose_progress
-    from olr_cli.evaluation.reference import check_reference
-    from olr_cli.evaluation.targets import default_benchmarks, origin, targets
+    from olr_cli.evaluation.targets import check_reference, default_benchmarks, origin, targets
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
     found = targets(model, checkpoints, out)
@@ -219,10 +218,9 @@ _SHOWN = 10
 
 def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: str) -> None:
     from olr_cli.evaluation.benchmark import choose
+    from olr_cli.evaluation.evaluate import regrade
     from olr_cli.evaluation.folder import finished
-    from olr_cli.evaluation.reference import check_reference
-    from olr_cli.evaluation.regrade import regrade
-    from olr_cli.evaluation.targets import evaluations_at
+    from olr_cli.evaluation.targets import check_reference, evaluations_at
 
     found = evaluations_at(place)
     begun = [] if len(found) == 1 else [target for target in found if not finished(target.folder)]
@@ -252,7 +250,7 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: st
 def _print_scores(evaluated: Evaluated, compare: str | None, shape: str) -> None:
     import json
 
-    from olr_cli.evaluation.reference import table_of
+    from olr_cli.evaluation.targets import table_of
     from olr_cli.tables import print_table
 
     table = table_of(evaluated, compare).table()
@@ -273,7 +271,7 @@ def _next_command(targets: list[Target], compare: str | None) -> str:
     import shlex
 
     from olr_cli.errors import UserError
-    from olr_cli.evaluation.reference import paper_row
+    from olr_cli.evaluation.targets import paper_row
 
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
     command = f"olr evaluate --regrade {shlex.quote(str(place))}"
@@ -309,9 +307,9 @@ def _list(shape: str) -> None:
 def _show(name: str, model: str | None, data: Path | None, *, trust_remote_code: bool) -> None:
     """Print one problem as the model reads it; without a model, its messages."""
     from olr_cli.evaluation.benchmark import find_benchmark
-    from olr_cli.evaluation.problems import show_problem
+    from olr_cli.evaluation.problems import load_problems
 
-    problem = show_problem(find_benchmark(name), data=data)
+    problem = load_problems(find_benchmark(name), data=data, limit=1)[0]
     if model is None:
         for message in problem.messages:
             typer.echo(f"[{message.role}]\n{message.content}\n")

@@ -41,6 +41,8 @@ class Prompt:
         noise_type: what was done to the label; None when unknown (labels of unknown quality).
         data_source: where the row comes from; selects the default answer extractor.
         rephrased: the chat turns that ask the same question in other words; None when the row has none.
+        choices: how many options a benchmark's question shows; None: it is not multiple choice, or shows them in
+            another form.
     """
 
     prompt_id: str
@@ -50,6 +52,7 @@ class Prompt:
     noise_type: NoiseType | None
     data_source: str = ""
     rephrased: tuple[Message, ...] | None = None
+    choices: int | None = None
 
     def turns(self, view: View) -> tuple[Message, ...]:
         """The chat turns of a view.

@@ -192,8 +192,8 @@ class Benchmark(Section):
 @functools.cache
 def registry() -> dict[str, Benchmark]:
     """The built-in benchmarks by name: the paper's nine in its order, then the others."""
-    found = {b.name: b for b in (read_benchmark(file) for file in sorted(_FOLDER.glob("*.yaml")))}
-    return {name: found[name] for name in (*PAPER, *(name for name in found if name not in PAPER))}
+    builtin = {b.name: b for b in map(read_benchmark, sorted(_FOLDER.glob("*.yaml")))}
+    return {name: builtin[name] for name in dict.fromkeys((*PAPER, *builtin))}
 
 
 def find_benchmark(name: str) -> Benchmark:

@@ -1,4 +1,4 @@
-"""An evaluation's folder: what was asked, of which model, and what came of it.
+"""An evaluation's folder: what was asked of which model, and the results.
 
     <folder>/evaluation.json                     `EvaluationRecord`
     <folder>/generations/<benchmark>.parquet     a row a sample (`olr_cli.evaluation.generations`)
@@ -19,12 +19,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from olr_cli.answers import RULES
+from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.generations import GenerationStore
-from olr_cli.evaluation.problems import Problem, digest
-from olr_cli.evaluation.scores import Score, averages, score
+from olr_cli.evaluation.problems import digest
+from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import write_text
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, held, versions
@@ -37,7 +38,7 @@ _MADE_WITH = {
     "name": ("another backend", "ask for --backend {}, "),
     "dtype": ("another number format", "use a device like the one before, "),
 }
-"""Facts of a backend in which all samples of an evaluation agree; what to say if they don't."""
+"""Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
 _SCORED = ("problem_id", "sample", "answer", "answer_class", "is_correct", "tokens", "truncated")
 
@@ -73,19 +74,19 @@ class Asked:
     """A benchmark that is asked: its problems, and how many samples of each (R19)."""
 
     benchmark: Benchmark
-    problems: Sequence[Problem]
+    problems: Sequence[Prompt]
     samples: int
 
 
 class AskedRecord(Section):
-    """What evaluation.json has of a benchmark.
+    """A benchmark in evaluation.json.
 
     Attributes:
-        definition: the benchmark.
         samples: n, of each problem.
         problems: how many.
         problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
-        answer_rules: by which samples were graded (`olr_cli.answers.RULES`); the oldest, if there are several.
+        answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
+            differ.
     """
 
     definition: Benchmark
@@ -100,13 +101,10 @@ class EvaluationRecord(Section):
 
     Attributes:
         schema_version: `VERSION` of the olr that wrote it.
-        name: of the evaluated model, in tables.
-        model: see `Target`.
-        origin: see `Target`.
-        sampling: how responses are drawn.
-        seed: of every sample's seed.
+        name: as in `Target`, like `model` and `origin`.
+        seed: as in `Settings` of `olr_cli.evaluation.evaluate`.
         benchmarks: by name.
-        generated_by: backend, weights, device and versions, of every process that generated with others.
+        generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
 
     schema_version: int
@@ -117,6 +115,10 @@ class EvaluationRecord(Section):
     seed: int
     benchmarks: dict[str, AskedRecord]
     generated_by: tuple[dict[str, Any], ...] = ()
+
+    def target(self, folder: Path) -> Target:
+        """The model that was evaluated, whose evaluation is in `folder`."""
+        return Target(self.model, folder, self.name, self.origin)
 
     def with_backend(self, folder: Path, facts: Mapping[str, Any]) -> EvaluationRecord:
         """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""
@@ -129,17 +131,17 @@ class EvaluationRecord(Section):
     @property
     def old_grades(self) -> list[str]:
         """The benchmarks with grades by other rules than today's."""
-        return [name for name, each in self.benchmarks.items() if each.answer_rules != RULES]
+        return [name for name, asked in self.benchmarks.items() if asked.answer_rules != RULES]
 
     def check_backend(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Make sure that new samples, if made with a backend of these facts, belong to those that are there.
+        """Make sure that a backend can add samples to those that are stored.
 
         Raises:
-            UserError: they would be of other weights, another backend or another number format.
+            UserError: it has other weights, is another backend, or computes in another number format.
         """
         known = self.generated_by[-1] if self.generated_by else facts
         for key, (what, remedy) in _MADE_WITH.items():
-            before, now = (str(each.get(key)) for each in (known, facts))
+            before, now = str(known.get(key)), str(facts.get(key))
             if key in facts and before != now:
                 raise UserError(
                     f"{folder} holds generations of {what} ({before[:15]} -> {now[:15]}); {remedy.format(before)}"
@@ -160,42 +162,41 @@ def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int)
         origin=dict(target.origin),
         sampling=sampling,
         seed=seed,
-        benchmarks={each.benchmark.name: _record_of(each) for each in asked},
+        benchmarks={
+            part.benchmark.name: AskedRecord(
+                definition=part.benchmark,
+                samples=part.samples,
+                problems=len(part.problems),
+                problems_digest=digest(part.problems),
+                answer_rules=RULES,
+            )
+            for part in asked
+        },
     )
-    if not (target.folder / "evaluation.json").exists():
+    if not is_evaluation(target.folder):
         if any(not file.name.startswith(".") and file.name != GIVEN_UP for file in target.folder.iterdir()):
             raise UserError(f"{target.folder} holds something else than an evaluation; choose another --out")
         return now
     before = read_evaluation(target.folder)
-    changed = list(_changes(before, now, target, {each.benchmark.name: each.problems for each in asked}))
+    changed = list(_changes(before, now, target, {part.benchmark.name: part.problems for part in asked}))
     if changed:
         raise UserError(
             f"{target.folder} holds an evaluation that was asked otherwise ({'; '.join(changed)}); ask as before, or"
             " choose another --out"
         )
     again = {
-        name: each.model_copy(update={"answer_rules": before.benchmarks[name].answer_rules})
-        for name, each in now.benchmarks.items()
+        name: part.model_copy(update={"answer_rules": before.benchmarks[name].answer_rules})
+        for name, part in now.benchmarks.items()
         if name in before.benchmarks
     }
     merged = {"benchmarks": before.benchmarks | now.benchmarks | again, "generated_by": before.generated_by}
     return now.model_copy(update=merged)
 
 
-def _record_of(asked: Asked) -> AskedRecord:
-    return AskedRecord(
-        definition=asked.benchmark,
-        samples=asked.samples,
-        problems=len(asked.problems),
-        problems_digest=digest(asked.problems),
-        answer_rules=RULES,
-    )
-
-
 def _changes(
-    before: EvaluationRecord, now: EvaluationRecord, target: Target, problems: Mapping[str, Sequence[Problem]]
+    before: EvaluationRecord, now: EvaluationRecord, target: Target, problems: Mapping[str, Sequence[Prompt]]
 ) -> Iterator[str]:
-    """What is asked otherwise than before; of a model on this machine the weights decide, not where they lie."""
+    """What has changed since the evaluation began. A local model may move: its weights are compared, not its path."""
     pairs: list[tuple[str, object, object]] = []
     if not target.is_local:
         pairs.append(("model", before.model, now.model))
@@ -253,7 +254,7 @@ def finished(folder: Path) -> list[str]:
 
 
 def read_scores(folder: Path, names: Sequence[str] | None = None) -> list[Score]:
-    """The scores of an evaluation's finished benchmarks, computed from its generations.
+    """The scores of the finished benchmarks, computed from the generations (`stored_scores`: those of scores.json).
 
     Args:
         folder: the evaluation's.
@@ -265,8 +266,8 @@ def read_scores(folder: Path, names: Sequence[str] | None = None) -> list[Score]
     record = read_evaluation(folder)
     asked = {name: record.benchmarks[name] for name in (finished(folder) if names is None else names)}
     return [
-        score(each.definition, _store(folder, name).read(_SCORED), each.samples, problems=each.problems)
-        for name, each in asked.items()
+        score(part.definition, _store(folder, name).read(_SCORED), part.samples, problems=part.problems)
+        for name, part in asked.items()
     ]
 
 
@@ -274,13 +275,17 @@ def write_scores(folder: Path, scores: Sequence[Score]) -> None:
     """Replace scores.json, which says of what and how, too."""
     record = read_evaluation(folder)
     plain = record.model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
-    told = {"scores": [each.plain() for each in scores], "averages": averages(scores)}
-    _write_json(folder / "scores.json", plain | told | {"versions": versions()})
+    plain |= {
+        "scores": [score.plain() for score in scores],
+        "averages": averages(scores),
+        "versions": versions(),
+    }
+    _write_json(folder / "scores.json", plain)
 
 
 @contextmanager
 def holding(folder: Path) -> Iterator[None]:
-    """Hold an evaluation's folder, made if it isn't there; if nothing came of it, nothing is left of it either.
+    """Lock an evaluation's folder, and make it if necessary; a folder that stays empty is removed again.
 
     Raises:
         UserError: another live process holds it, or it can't be made.
@@ -297,7 +302,7 @@ def holding(folder: Path) -> Iterator[None]:
 
 
 def drop_leftovers(folder: Path) -> None:
-    """Remove what a kill left of files that were being written; the evaluation is held by this process."""
+    """Remove half-written files of a killed process; the caller holds the folder's lock."""
     places = [folder / "generations", *(folder / "generations").glob("*.parts")]
     patterns = [(folder, ".evaluation.json.*.tmp"), (folder, ".scores.json.*.tmp")]
     patterns += [(place, ".*.parquet.*.tmp") for place in places]

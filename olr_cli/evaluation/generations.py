@@ -1,11 +1,11 @@
-"""What a model said to every problem of a benchmark, and how it was graded: a Parquet row a sample.
+"""A model's graded responses to the problems of a benchmark: a Parquet row a sample.
 
     <benchmark>.parts/part-000001.parquet    some problems, all samples of each; while the benchmark is worked on
     <benchmark>.parquet                      the finished benchmark
 
-Every file is written under a temporary name and renamed. A problem that several files have counts as the latest says,
-and a part counts as later than the whole: so nothing is lost or counted twice if the process is killed while the parts
-are put together, and problems can be added to a finished benchmark.
+Every file is written under a temporary name and renamed. If several files have a problem, the latest one counts, and a
+part is later than the finished file. So nothing is lost or counted twice if the process is killed while the parts are
+put together, and problems can be added to a finished benchmark.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ SCHEMA_VERSION = 1
 _MARK = b"olr.generations"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One sample.
+    """One sample of a benchmark's problem; until it is graded (`olr_cli.evaluation.grading.grade`), it has no answer.
 
     Attributes:
-        benchmark: its name.
-        problem_id: of the problem within the benchmark.
-        sample: 0 .. n-1.
+        problem_id: unique in its benchmark.
+        sample: its number among the problem's samples, from 0.
         prompt: exactly as the model saw it.
         response: the text as generated, special tokens left out.
-        answer: what the grader read from it; None if there is none.
-        answer_class: spelling that stands for the answer's class among the problem's samples.
+        answer: as extracted (R6); None if there is none.
+        answer_class: what the answer says, the same for all samples of the problem that say it: the most frequent
+            spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
         gold: the right answer.
-        choices: options of a multiple-choice problem.
-        is_correct: the grade.
+        choices: how many options a multiple-choice problem shows (`Prompt.choices`).
+        is_correct: the answer matches the gold (R7); False without an answer.
         tokens: response length, end token included.
         truncated: the length limit cut the response.
-        seed: the sample's.
     """
 
     benchmark: str
@@ -52,11 +51,11 @@ class Generation:
     sample: int
     prompt: str
     response: str
-    answer: str | None
-    answer_class: str | None
+    answer: str | None = None
+    answer_class: str | None = None
     gold: str
     choices: int | None
-    is_correct: bool
+    is_correct: bool = False
     tokens: int
     truncated: bool
     seed: int
@@ -82,12 +81,12 @@ class GenerationStore:
         """
         with writing(self._parts):
             self._parts.mkdir(parents=True, exist_ok=True)
-        # Not their count: of those there already one may have been removed.
+        # Not the number of parts: one may have been removed.
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files()]
         _write(self._parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
 
     def finish(self, problem_ids: Sequence[str]) -> None:
-        """Put all parts into one file, its rows in the order of these problems, which are all there are."""
+        """Put all parts into one file, with its rows in the order of `problem_ids`, which must be complete."""
         import polars as pl
 
         if self._parts.is_dir():
@@ -97,7 +96,7 @@ class GenerationStore:
             shutil.rmtree(self._parts)
 
     def replace(self, rows: Sequence[Generation]) -> None:
-        """Put other rows in the place of the finished benchmark's, as grading again makes them."""
+        """Replace the rows of a finished benchmark, after they were graded again."""
         _write(self._whole, _table(rows))
 
     @property
@@ -123,13 +122,12 @@ class GenerationStore:
         rows = pl.concat([_read(file, columns).with_columns(file=place) for place, file in enumerate(files)])
         return rows.filter(pl.col("file") == pl.col("file").max().over("problem_id")).drop("file")
 
+    def generations(self) -> list[Generation]:
+        """All rows so far as records; errors as for `read`."""
+        return [Generation(**row) for row in self.read().iter_rows(named=True)]
+
     def _part_files(self) -> list[Path]:
         return sorted(self._parts.glob("part-*.parquet"))
-
-
-def rows_of(frame: pl.DataFrame) -> list[Generation]:
-    """A frame's rows as records."""
-    return [Generation(**row) for row in frame.iter_rows(named=True)]
 
 
 def _table(rows: Sequence[Generation]) -> pa.Table:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from olr_cli.answers import Judge, Key, Pair, extract, vote
+from olr_cli.answers import Judge, extract, vote
 from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
     from olr_cli.evaluation.benchmark import Benchmark
-    from olr_cli.evaluation.problems import Problem
+    from olr_cli.evaluation.generations import Generation
 
 _MOST_OPTIONS = 10
 """Of a problem that doesn't say how many options it has."""
@@ -24,79 +24,52 @@ VERIFICATION_SECONDS = 20.0
 """Of processor time, for an answer or a pair (training takes 2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """What one response came to.
-
-    Attributes:
-        answer: as extracted (R6); None if there is none.
-        answer_class: what the answer says, the same for all responses to the problem that say it: the most frequent
-            spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
-        is_correct: the answer matches the gold (R7); False without an answer.
-    """
-
-    answer: str | None
-    answer_class: str | None
-    is_correct: bool
-
-
-def grade(
-    benchmark: Benchmark, problems: Sequence[Problem], responses_PG: Sequence[Sequence[str]], judge: Judge
-) -> list[list[Graded]]:
-    """Grade the G responses to each of P problems.
+def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
+    """The same samples with their answers and grades.
 
     Args:
         benchmark: says how answers are extracted and compared.
-        problems: the P problems.
-        responses_PG: the responses to each; G may differ between problems.
+        samples: all samples of some problems.
         judge: compares mathematical answers; multiple choice doesn't need it.
-
-    Returns:
-        A list a problem, of a `Graded` a response.
 
     Raises:
         UserError: a gold names none of its problem's options, or there is no such extractor.
     """
-    answers_PG = [[extract(response, benchmark.extractor) for response in group] for group in responses_PG]
+    answers = [extract(sample.response, benchmark.extractor) for sample in samples]
+    pairs = list(zip(samples, answers, strict=True))
     if benchmark.grader == "choice":
-        pairs = zip(problems, answers_PG, strict=True)
-        return [_by_letter(benchmark, problem, answers) for problem, answers in pairs]
-    golds = [problem.gold for problem in problems]
-    given_PG = [[answer for answer in answers if answer is not None] for answers in answers_PG]
-    keys = judge.keys(answer for given in given_PG for answer in given)
-    verdicts = judge.matches(
-        (gold, answer) for gold, given in zip(golds, given_PG, strict=True) for answer in given
-    )
-    return [_by_value(gold, answers, keys, verdicts) for gold, answers in zip(golds, answers_PG, strict=True)]
-
-
-def _by_value(
-    gold: str,
-    answers: Sequence[str | None],
-    keys: Mapping[str, Key],
-    verdicts: Mapping[Pair, bool | None],
-) -> list[Graded]:
-    """Grade the answers to one problem: each by itself, whatever the others are."""
-    spelling = vote(answers, keys).spelling
+        return [_by_letter(sample, answer) for sample, answer in pairs]
+    keys = judge.keys(answer for answer in answers if answer is not None)
+    verdicts = judge.matches((sample.gold, answer) for sample, answer in pairs if answer is not None)
+    answers_of: dict[str, list[str | None]] = {}
+    for sample, answer in pairs:
+        answers_of.setdefault(sample.problem_id, []).append(answer)
+    spellings = {problem_id: vote(answers, keys).spelling for problem_id, answers in answers_of.items()}
     return [
-        Graded(None, None, False)
+        _graded(sample, None, None, False)
         if answer is None
-        else Graded(answer, spelling[keys[answer]], verdicts[gold, answer] is True)
-        for answer in answers
+        else _graded(
+            sample, answer, spellings[sample.problem_id][keys[answer]], verdicts[sample.gold, answer] is True
+        )
+        for sample, answer in pairs
     ]
 
 
-def _by_letter(benchmark: Benchmark, problem: Problem, answers: Sequence[str | None]) -> list[Graded]:
-    options = problem.choices or _MOST_OPTIONS
-    numbered = problem.gold.strip().isdecimal()
-    right = option_letter(problem.gold, options, numbered=numbered)
+def _by_letter(sample: Generation, answer: str | None) -> Generation:
+    options = sample.choices or _MOST_OPTIONS
+    numbered = sample.gold.strip().isdecimal()
+    right = option_letter(sample.gold, options, numbered=numbered)
     if right is None:
         raise UserError(
-            f"{benchmark.name}: the gold '{problem.gold}' of problem {problem.problem_id} names none of its {options}"
+            f"{sample.benchmark}: the gold '{sample.gold}' of problem {sample.problem_id} names none of its {options}"
             " options; mend it in the data"
         )
-    letters = [answer and option_letter(answer, options, numbered=numbered) for answer in answers]
-    return [Graded(answer, letter, letter == right) for answer, letter in zip(answers, letters, strict=True)]
+    letter = answer and option_letter(answer, options, numbered=numbered)
+    return _graded(sample, answer, letter, letter == right)
+
+
+def _graded(sample: Generation, answer: str | None, answer_class: str | None, is_correct: bool) -> Generation:
+    return replace(sample, answer=answer, answer_class=answer_class, is_correct=is_correct)
 
 
 _LONGEST_READ = 1000

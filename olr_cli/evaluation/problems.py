@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -39,27 +39,10 @@ _NUMBERS = tuple(str(number) for number in range(1, _MOST_OPTIONS + 1))
 _OPTION = re.compile(r"^\(?([A-Z]|\d+)\) ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One problem of a benchmark.
-
-    Attributes:
-        problem_id: unique in its benchmark.
-        messages: the chat turns shown to the policy.
-        gold: the answer; of multiple choice the label of the right option, as the prompt shows it.
-        choices: how many options the prompt shows; None: it is not multiple choice, or shows them in another form.
-    """
-
-    problem_id: str
-    messages: tuple[Message, ...]
-    gold: str
-    choices: int | None
-
-
 def load_problems(
     benchmark: Benchmark, *, data: Path | None = None, limit: int | None = None
-) -> list[Problem]:
-    """The problems of a benchmark, in the order of their first appearance.
+) -> list[Prompt]:
+    """The problems of a benchmark, in the order of their first appearance; each has a gold (`Prompt.gold`).
 
     Args:
         benchmark: says where they are and how they are asked.
@@ -85,18 +68,9 @@ def load_problems(
     return problems
 
 
-def show_problem(benchmark: Benchmark, *, data: Path | None = None) -> Problem:
-    """The first problem of a benchmark, for `olr evaluate --show`.
-
-    Raises:
-        UserError: as for `load_problems`.
-    """
-    return load_problems(benchmark, data=data, limit=1)[0]
-
-
-def digest(problems: Iterable[Problem]) -> str:
+def digest(problems: Iterable[Prompt]) -> str:
     """sha256 (hexadecimal) of all that decides what is asked and what is right."""
-    rows = [(p.problem_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices) for p in problems]
+    rows = [(p.prompt_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices) for p in problems]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
@@ -111,7 +85,7 @@ def _place(benchmark: Benchmark) -> str:
             return task
 
 
-def _from_source(benchmark: Benchmark, limit: int | None) -> list[Problem]:
+def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
     match benchmark.source:
         case HubSource() as source:
             return _of_table(benchmark, _hub_table(benchmark, source), source.hub)
@@ -120,7 +94,7 @@ def _from_source(benchmark: Benchmark, limit: int | None) -> list[Problem]:
         case TaskSource(task=task):
             size = min(filter(None, (limit, benchmark.problems or _TASK_SIZE)))
             prompts = read_prompts(task, split="test", limit=size).prompts
-            return [Problem(p.prompt_id, p.messages, p.gold, None) for p in prompts if p.gold is not None]
+            return [prompt for prompt in prompts if prompt.gold is not None]
 
 
 def _hub_table(benchmark: Benchmark, source: HubSource) -> pa.Table:
@@ -139,29 +113,33 @@ def _hub_table(benchmark: Benchmark, source: HubSource) -> pa.Table:
         ) from None
 
 
-def _from_data(benchmark: Benchmark, data: Path) -> list[Problem] | None:
+def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     """The benchmark's rows in interchange files; None if there are none and its own source needs no network."""
     import pyarrow as pa
 
     tables, sources = [], set[str]()
-    for file in matching_files(str(data)):
-        named = read_table([file], {"data_source"})  # of a large file for something else, no more than this
-        if "data_source" not in named.column_names:
-            continue
-        found = texts(named["data_source"], "data_source", str(file))
-        sources.update(filter(None, found))
-        if not benchmark.names.isdisjoint(found):
-            tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in found])))
+    for file, names in data_sources(data):
+        sources.update(filter(None, names))
+        if not benchmark.names.isdisjoint(names):
+            tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in names])))
     if tables:
         return _of_rows(benchmark, pa.concat_tables(tables, promote_options="permissive"), str(data))
     if not isinstance(benchmark.source, HubSource):
         return None
-    names = " or ".join((benchmark.name, *benchmark.aliases))
+    wanted = " or ".join((benchmark.name, *benchmark.aliases))
     there = ", ".join(sorted(sources)) or "no data_source at all"
-    raise UserError(f"{data} has no rows whose data_source is {names} (it has {there}); name other data")
+    raise UserError(f"{data} has no rows whose data_source is {wanted} (it has {there}); name other data")
 
 
-def _of_table(benchmark: Benchmark, table: pa.Table, place: str) -> list[Problem]:
+def data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
+    """The interchange files at a place that have a column `data_source`, each with that column."""
+    for file in matching_files(str(data)):
+        table = read_table([file], {"data_source"})  # of a large file for something else, no more than this
+        if "data_source" in table.column_names:
+            yield file, texts(table["data_source"], "data_source", str(file))
+
+
+def _of_table(benchmark: Benchmark, table: pa.Table, place: str) -> list[Prompt]:
     if benchmark.fields is None or _has_messages(table):
         return _of_rows(benchmark, table, place)
     return _of_fields(benchmark, benchmark.fields, table, place)
@@ -174,7 +152,7 @@ def _has_messages(table: pa.Table) -> bool:
     return "prompt" in table.column_names and pa.types.is_nested(table.schema.field("prompt").type)
 
 
-def _of_rows(benchmark: Benchmark, table: pa.Table, place: str) -> list[Problem]:
+def _of_rows(benchmark: Benchmark, table: pa.Table, place: str) -> list[Prompt]:
     """Problems of interchange rows, or of plain question and answer columns."""
     prompts = _prompts(table, benchmark, place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
@@ -197,20 +175,15 @@ def _of_rows(benchmark: Benchmark, table: pa.Table, place: str) -> list[Problem]
             messages = (Message("system", benchmark.system), *messages)
         labels = _labels(messages[-1].content) if benchmark.grader == "choice" else []
         gold = _label(prompt.gold, labels, prompt.prompt_id, place) if labels else prompt.gold
-        problems.append(Problem(prompt.prompt_id, messages, gold, len(labels) or None))
+        problems.append(replace(prompt, messages=messages, true_answer=gold, choices=len(labels) or None))
     _require_golds(without, len(prompts), place)
     return problems
 
 
 def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
-    rows = read_rows(
-        table,
-        place=place,
-        data_source=benchmark.name,
-        split="test",
-        noise_type_of_sentinel="inactive",
-    )
-    return rows.prompts
+    return read_rows(
+        table, place=place, data_source=benchmark.name, split="test", noise_type_of_sentinel="inactive"
+    ).prompts
 
 
 def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
@@ -228,9 +201,9 @@ def _require_golds(without: Sequence[str], total: int, place: str) -> None:
 
 def _labels(question: str) -> list[str]:
     """Labels of the options that a question ends with, in order: A, B, C … or 1, 2, 3 …; empty if it shows none."""
-    found: list[str] = _OPTION.findall(question)
+    in_order: list[str] = _OPTION.findall(question)
     for series in (_LETTERS, _NUMBERS):  # a lettered option may be a numbered list, not the other way round
-        labels = [label for label in found if label in series]
+        labels = [label for label in in_order if label in series]
         if series[0] in labels:
             labels = labels[len(labels) - 1 - labels[::-1].index(series[0]) :]
             if len(labels) > 1 and labels == list(series[: len(labels)]):
@@ -249,7 +222,7 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
     )
 
 
-def _of_fields(benchmark: Benchmark, fields: Fields, table: pa.Table, place: str) -> list[Problem]:
+def _of_fields(benchmark: Benchmark, fields: Fields, table: pa.Table, place: str) -> list[Prompt]:
     """Problems of rows with columns of their own."""
     import pyarrow as pa
 
@@ -269,11 +242,12 @@ def _of_fields(benchmark: Benchmark, fields: Fields, table: pa.Table, place: str
         _require_golds([p.prompt_id for p in prompts if p.given_label is None], len(prompts), place)
     if not fields.options:
         return [
-            Problem(
-                p.prompt_id, _messages(benchmark, benchmark.ask(p.messages[-1].content)), p.given_label, None
+            replace(
+                prompt,
+                messages=_messages(benchmark, benchmark.ask(prompt.messages[-1].content)),
+                true_answer=prompt.given_label,
             )
-            for p in prompts
-            if p.given_label is not None
+            for prompt in prompts
         ]
     return [
         _multiple_choice(benchmark, fields, prompt, options, f"{place}: problem {prompt.prompt_id}")
@@ -295,7 +269,7 @@ def _options(fields: Fields, table: pa.Table, place: str) -> list[tuple[Any, Any
 
 def _multiple_choice(
     benchmark: Benchmark, fields: Fields, prompt: Prompt, options: tuple[Any, Any], place: str
-) -> Problem:
+) -> Prompt:
     labels, texts = _checked(*options, place)
     right = fields.right_option
     if right is None:
@@ -313,7 +287,9 @@ def _multiple_choice(
         texts, right = [texts[i] for i in order], order.index(right)
     lines = "\n".join(f"{label}) {text}" for label, text in zip(labels, texts, strict=True))
     question = benchmark.ask(prompt.messages[-1].content.strip(), lines)
-    return Problem(prompt.prompt_id, _messages(benchmark, question), labels[right], len(labels))
+    return replace(
+        prompt, messages=_messages(benchmark, question), true_answer=labels[right], choices=len(labels)
+    )
 
 
 def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]:

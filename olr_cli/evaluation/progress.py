@@ -1,13 +1,12 @@
-"""What an evaluation says while it works: a bar in a terminal, lines elsewhere; on standard error."""
+"""Progress of an evaluation, on standard error: a bar in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from olr_cli.evaluation.evaluate import Progress
-from olr_cli.runs.progress import clock
+from olr_cli.runs.progress import Display, clock
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -16,9 +15,23 @@ if TYPE_CHECKING:
 _LINE_EVERY_SECONDS = 30
 
 
+class Progress(Display, Protocol):
+    """Shows how far an evaluation is."""
+
+    def start(self, name: str, samples: int, done: int) -> None:
+        """`done` of a model's samples are stored already; the model is loaded next."""
+
+    def benchmark(self, title: str) -> None:
+        """The benchmark's samples are generated from now on."""
+
+    def advance(self, samples: int) -> None:
+        """More samples are stored."""
+
+
 class Pace:
-    """How long the samples still take, by those that this process made; without the first, if there are others, which
-    may have waited for an engine to start.
+    """The time left, at the pace of this process so far.
+
+    Once there is a second chunk of samples, the first no longer counts: it may have waited for an engine to start.
 
     Args:
         left: samples to generate.
@@ -30,7 +43,7 @@ class Pace:
         self._is_first = True
 
     def advance(self, samples: int) -> None:
-        """More of them are there."""
+        """So many more are generated."""
         if self._made and self._is_first:
             self._since, self._made, self._is_first = self._latest, 0, False
         self._made += samples
@@ -38,7 +51,7 @@ class Pace:
         self._latest = time.monotonic()
 
     def __str__(self) -> str:
-        """The time left as h:mm:ss or m:ss, which runs down between two chunks; a dash before the first."""
+        """As h:mm:ss or m:ss, counting down between chunks; a dash before the first."""
         if not self._made:
             return "\N{EN DASH}"
         seconds = (self._latest - self._since) / self._made * self._left

@@ -1,13 +1,13 @@
-"""Rollouts of a policy that stays as it is, in a run directory like a training run's: data to audit before training.
+"""Sampling without training, into a run directory like a training run's: data to audit before anything is trained.
 
     for every visit, for every batch of prompts (in an order drawn for the visit):
         K rollouts of each prompt  →  the supervisor, which decides as GRPO would  →  records and metrics
 
-Of the recipe count `data`, `model`, `seed`, `engine.device`, `engine.threads` and of `train`: `epochs` (visits),
-`prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. A rollout is a function of seed, prompt,
-visit and number, by the keys of the local engine: with the transformers backend the first steps are those of a training
-run of the same settings, up to its first update. A step is stored before the next begins, so a run goes on after any
-interruption as if there had been none.
+The recipe keys that matter are `data`, `model`, `seed`, `engine.device`, `engine.threads` and, in `train`, `epochs`
+(visits), `prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. Each rollout is a function of
+seed, prompt, visit and sample number, drawn as in the local engine: with the transformers backend the first steps equal
+those of a training run with the same settings, up to its first update. Each step is stored before the next begins, so
+an interrupted run resumes without a trace.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from olr_cli.engines.steps import (
     total_steps,
 )
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendName, Output, Sampling, open_backend
+from olr_cli.evaluation.backends import BackendName, Sampling, open_backend
 from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
@@ -46,11 +46,11 @@ from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
+from olr_cli.supervision import RolloutGroup, SupervisedGroup
 from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
 
 MANY = 0.9
-"""Share of responses without an answer in the first step that is hardly the policy's fault."""
+"""If a larger share of the first step's responses has no answer, the template or the extractor is probably wrong."""
 
 _OPTIONS = {
     "data.train": "DATA",
@@ -88,15 +88,15 @@ def rollouts_recipe(
 
     Args:
         model: as `olr_cli.evaluation.targets.targets` takes it.
-        data: as `data.train`.
-        visits: of each prompt.
+        data: as `data.train`; `limit` and `extractor` as in the same section.
+        visits: how often each prompt is visited.
         samples: K, of each prompt at each visit.
-        temperature: of the rollouts.
+        temperature: divides the logits.
         max_new_tokens: length limit of a response.
         prompts_per_step: prompts that are sampled and stored together.
-        limit: as `data.limit`.
+        limit: only the first prompts.
         seed: of all draws.
-        extractor: as `data.extractor`.
+        extractor: how answers are read from responses.
         device: ``auto``, ``cpu`` or ``cuda``.
         trust_remote_code: run code that comes with the weights.
 
@@ -129,7 +129,7 @@ def _name(data: str) -> str:
 
 
 def backend_of(path: Path, asked: BackendName | None) -> BackendName | None:
-    """The backend with which a run goes on: its own, whatever is the default here.
+    """The backend with which a run is resumed: the one it began with, whatever the default is here.
 
     Raises:
         UserError: another one is asked for.
@@ -144,7 +144,7 @@ def backend_of(path: Path, asked: BackendName | None) -> BackendName | None:
 
 
 class RolloutEngine:
-    """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.launch.Engine`)."""
+    """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, backend: BackendName | None = None) -> None:
         """Open the model and check that every prompt leaves room for a response.
@@ -215,13 +215,13 @@ class RolloutEngine:
         recipe, judge, clock = run.recipe, run.supervisor.judge, Stopwatch()
         with clock.measure("rollouts"):
             keys_PG = rollout_keys("rollout", recipe.seed, visit, prompts, recipe.train.rollouts_per_prompt)
-            outputs_PG = self._backend.generate(
+            rollouts_PG = self._backend.generate(
                 [prompt.messages for prompt in prompts], keys_PG.tolist(), self._sampling
             )
         timeouts_before = judge.timeouts
         groups = [
-            RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(map(_rollout, outputs)))
-            for prompt, outputs in zip(prompts, outputs_PG, strict=True)
+            RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(rollouts))
+            for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
         ]
         decided = [_untrained(group) for group in run.supervisor.supervise(groups, clock.measure)]
         with clock.measure("store"):
@@ -231,17 +231,6 @@ class RolloutEngine:
         append_metrics(run.path, step, visit, metrics)
         sync_metrics(run.path)
         return metrics
-
-
-def _rollout(output: Output) -> Rollout:
-    return Rollout(
-        output.response,
-        output.tokens,
-        output.truncated,
-        mean_logprob=output.mean_logprob,
-        entropy=output.entropy,
-        self_certainty=output.self_certainty,
-    )
 
 
 def _untrained(group: SupervisedGroup) -> SupervisedGroup:
@@ -266,11 +255,11 @@ def _no_answers(metrics: Metrics) -> str:
 
 
 def rollouts_summary(run: Path, note: str | None) -> list[str]:
-    """What finished rollouts tell of policy and labels, in a few lines; shares are of all visits together.
+    """A few lines about policy and labels after sampling; shares are over all visits.
 
     Args:
         run: the run directory.
-        note: about the policy.
+        note: a sentence about the policy.
     """
     recipe = read_recipe(run)
     shares = scan_labels(run).select(
@@ -283,21 +272,21 @@ def rollouts_summary(run: Path, note: str | None) -> list[str]:
         none=(pl.col("majority_count") == 0).mean(),
         answered=pl.col("answered").sum() / pl.col("rollouts").sum(),
     )
-    found = shares.collect().row(0, named=True)
+    labels = shares.collect().row(0, named=True)
     cut = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
-    told = [
-        ("majority differs from the label", _differing(found["differs"])),
-        ("majority is right", _right(found)),
-        ("no majority", f"{found['none']:.1%} of the visits"),
-        ("responses with an answer", f"{found['answered']:.1%}"),
+    facts = [
+        ("majority differs from the label", _differing(labels["differs"])),
+        ("majority is right", _right(labels)),
+        ("no majority", f"{labels['none']:.1%} of the visits"),
+        ("responses with an answer", f"{labels['answered']:.1%}"),
         ("responses cut by the length limit", f"{cut:.1%}"),
     ]
     visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
     return [
         "",
-        f"Finished {run}: {found['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
-        *(f"  {name:<34}{value}" for name, value in told),
-        *(f"Note: {each}" for each in (kind_note(run, "rollouts"), note) if each is not None),
+        f"Finished {run}: {labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
+        *(f"  {name:<34}{value}" for name, value in facts),
+        *(f"Note: {sentence}" for sentence in (kind_note(run, "rollouts"), note) if sentence is not None),
         f"Next: olr audit {run}",
     ]
 
@@ -310,14 +299,16 @@ def _differing(share: float | None) -> str:
     )
 
 
-def _right(found: Mapping[str, Any]) -> str:
+def _right(labels: Mapping[str, Any]) -> str:
     """How often the majority is right, as far as the truth is known."""
-    if found["right"] is None:
+    if labels["right"] is None:
         return "unknown: the data has no true answers"
-    shown = _percent(found["right"])
-    if found["noisy"] is not None:
-        shown += f" (clean prompts {_percent(found['clean'])}, noisy {_percent(found['noisy'])})"
-    return shown if found["known"] == 1 else f"{shown}, where the truth is known ({_percent(found['known'])})"
+    shown = _percent(labels["right"])
+    if labels["noisy"] is not None:
+        shown += f" (clean prompts {_percent(labels['clean'])}, noisy {_percent(labels['noisy'])})"
+    return (
+        shown if labels["known"] == 1 else f"{shown}, where the truth is known ({_percent(labels['known'])})"
+    )
 
 
 def _percent(share: float | None) -> str:

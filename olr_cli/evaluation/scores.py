@@ -1,14 +1,20 @@
-"""Scores of a benchmark with their bootstrap intervals over problems, averages, and paired differences (R19)."""
+"""Scores of a benchmark with their bootstrap intervals over problems, averages, and paired differences (R19).
+
+`olr_cli.evaluation.folder` writes them to scores.json; `stored_scores` reads that.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import comb
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
 from olr_cli.seeding import key
@@ -30,7 +36,6 @@ class Score:
     """What a model scores on one benchmark. Shares lie in 0 .. 1; n is `samples`.
 
     Attributes:
-        benchmark: its name.
         title: the benchmark as tables call it.
         distribution: which of the paper's averages it is part of, if any.
         problems: how many were scored.
@@ -44,7 +49,7 @@ class Score:
         truncated: share of samples that the length limit cut.
         missing_answers: share of samples without an answer.
         mean_tokens: of a response.
-        by_problem: problem id -> share of its samples that are right.
+        by_problem: problem id -> share of its samples that are right; not in scores.json.
     """
 
     benchmark: str
@@ -60,12 +65,26 @@ class Score:
     truncated: float
     missing_answers: float
     mean_tokens: float
-    by_problem: Mapping[str, float] = field(repr=False)
+    by_problem: Mapping[str, float] = field(repr=False, default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no problem was left out, as far as is known."""
+        return self.whole is None or self.problems >= self.whole
 
     def plain(self) -> dict[str, Any]:
         """As JSON values, without the problems."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "by_problem"}
         return values | {"pass_at": {str(k): value for k, value in self.pass_at.items()}}
+
+    @classmethod
+    def read(cls, plain: Any) -> Score:
+        """The score of which `plain` made these JSON values.
+
+        Raises:
+            ValueError: they are of no score.
+        """
+        return TypeAdapter(cls).validate_python(plain)
 
 
 def score(
@@ -74,7 +93,7 @@ def score(
     """Score the stored generations of one benchmark.
 
     Args:
-        benchmark: the benchmark.
+        benchmark: what was asked.
         generations: a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
             ``is_correct``, ``tokens`` and ``truncated``.
         samples: n, how many samples each problem must have (R19).
@@ -112,21 +131,21 @@ def score(
 
 def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problems: int | None) -> None:
     remedy = "run `olr evaluate` again to make what is missing"
-    found = generations.group_by("problem_id", maintain_order=True).agg(
+    problem_rows = generations.group_by("problem_id", maintain_order=True).agg(
         rows=pl.len(),
         complete=(pl.len() == samples)
         & (pl.col("sample").n_unique() == samples)
         & pl.col("sample").is_between(0, samples - 1).all(),
     )
-    for problem, rows, complete in found.iter_rows():
+    for problem, rows, complete in problem_rows.iter_rows():
         if not complete:
             raise UserError(
                 f"{name}: problem {problem} has {rows} stored sample{'s' * (rows != 1)}, not the {samples} numbered"
                 f" 0 to {samples - 1} that were asked for; {remedy}"
             )
-    if found.is_empty() or problems not in (None, found.height):
+    if problem_rows.is_empty() or problems not in (None, problem_rows.height):
         wanted = "" if problems is None else f" of {problems}"
-        raise UserError(f"{name}: {found.height}{wanted} problems have generations; {remedy}")
+        raise UserError(f"{name}: {problem_rows.height}{wanted} problems have generations; {remedy}")
 
 
 def pass_at(k: int, n: int, right: int) -> float:
@@ -191,12 +210,12 @@ def groups(names: Iterable[str]) -> dict[Group, list[str]]:
     """The benchmarks of each of the paper's averages, in its order; none of a group that isn't whole in `names`."""
     from olr_cli.evaluation.benchmark import registry
 
-    found = set(names)
+    present = set(names)
     members: dict[Group, list[str]] = {}
     for name, benchmark in registry().items():
         if benchmark.distribution is not None:
             members.setdefault(benchmark.distribution, []).append(name)
-    return {group: names for group, names in members.items() if found.issuperset(names)}
+    return {group: names for group, names in members.items() if present.issuperset(names)}
 
 
 def averages(scores: Iterable[Score]) -> dict[Group, float]:
@@ -234,20 +253,73 @@ def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str,
 
     Benchmarks that have no problem in common are left out.
     """
-    own, other = ({each.benchmark: each.by_problem for each in side} for side in (scores, baseline))
-    paired: dict[str, list[float]] = {}
-    for name in own:
-        if name in other:
-            common = [problem for problem in own[name] if problem in other[name]]
-            paired[name] = [own[name][problem] - other[name][problem] for problem in common]
+    ours, theirs = ({score.benchmark: score.by_problem for score in side} for side in (scores, baseline))
+    paired = {
+        name: [share - theirs[name][problem] for problem, share in shares.items() if problem in theirs[name]]
+        for name, shares in ours.items()
+        if name in theirs
+    }
     paired = {name: values for name, values in paired.items() if values}
     strata = {name: [values] for name, values in paired.items()}
     strata |= {group: [paired[name] for name in names] for group, names in groups(paired).items()}
     return {
         name: Difference(
-            mean=fmean(map(fmean, each)),
-            interval=interval(each, "difference", name),
-            pairs=sum(map(len, each)),
+            mean=fmean(map(fmean, values)),
+            interval=interval(values, "difference", name),
+            pairs=sum(map(len, values)),
         )
-        for name, each in strata.items()
+        for name, values in strata.items()
     }
+
+
+@dataclass(frozen=True)
+class StoredScores:
+    """The scores.json of one checkpoint or model; its scores lack `Score.by_problem`.
+
+    Attributes:
+        folder: the evaluation.
+        name: the model's, in tables.
+        step: the checkpoint's; None for a model that is no run's.
+        benchmarks: name -> score.
+        averages: ``in`` and ``out`` -> the mean over its benchmarks, if all are there.
+    """
+
+    folder: Path
+    name: str
+    step: int | None
+    benchmarks: Mapping[str, Score]
+    averages: Mapping[str, float]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Scores and averages by name."""
+        return {name: score.avg for name, score in self.benchmarks.items()} | dict(self.averages)
+
+
+def stored_scores(folder: Path) -> StoredScores:
+    """The scores in an evaluation's scores.json.
+
+    Raises:
+        UserError: there are none yet, or scores.json is damaged.
+    """
+    file = folder / "scores.json"
+    if not file.is_file():
+        raise UserError(f"{folder} has no scores yet; run `olr evaluate` again to finish it")
+    try:
+        plain = json.loads(file.read_text(encoding="utf-8"))
+        return StoredScores(
+            folder=folder,
+            name=str(plain["name"]),
+            step=plain["origin"].get("step"),
+            benchmarks={score.benchmark: score for score in map(Score.read, plain["scores"])},
+            averages={name: float(mean) for name, mean in plain["averages"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"{file} is damaged; `olr evaluate --regrade {folder}` writes it again from the generations"
+        ) from None
+
+
+def is_evaluation(place: Path) -> bool:
+    """Whether a folder is an evaluation."""
+    return (place / "evaluation.json").is_file()

@@ -42,8 +42,6 @@ class Column:
     Attributes:
         name: of the benchmark, or ``in`` or ``out``.
         title: the benchmark as tables call it; empty for an average.
-        group: the group it is part of.
-        is_average: it is the average of its group.
     """
 
     name: str
@@ -57,7 +55,7 @@ class Column:
         return {"in": "in-distribution", "out": "out-of-distr."}[self.name] if self.is_average else self.title
 
     def row(self, cells: Sequence[str]) -> Row:
-        """A row of it."""
+        """A row with its label in front."""
         return Row([self.label, *cells], "average" if self.is_average else "")
 
 
@@ -71,27 +69,17 @@ class Value:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of one model or checkpoint.
-
-    Attributes:
-        name: as tables call it; unique in a table.
-        scores: one a benchmark.
-    """
+    """The scores of one model or checkpoint, under a name that is unique in its table."""
 
     name: str
     scores: tuple[Score, ...]
 
     @cached_property
     def values(self) -> Mapping[str, Value]:
-        """By name of the column."""
+        """Scores and averages by name of the column."""
         intervals = average_intervals(self.scores)
         means = {group: Value(mean, intervals[group]) for group, mean in averages(self.scores).items()}
         return {score.benchmark: Value(score.avg, score.interval) for score in self.scores} | means
-
-    @cached_property
-    def by_benchmark(self) -> Mapping[str, Score]:
-        """The scores by the benchmark's name."""
-        return {score.benchmark: score for score in self.scores}
 
 
 @dataclass(frozen=True)
@@ -99,10 +87,9 @@ class Reference:
     """What evaluations are compared with.
 
     Attributes:
-        name: as the table calls it.
         note: a sentence that says what it is.
         values: by name of the column.
-        differences: for each evaluation, in the table's order, by name of the column.
+        differences: a mapping an evaluation, in the table's order, by name of the column.
     """
 
     name: str
@@ -134,50 +121,51 @@ class Comparison:
             blocks = [self._side_by_side(self.evaluations[i : i + _SIDE_BY_SIDE]) for i in firsts]
         if self.reference is not None:
             pairs = zip(self.evaluations, self.reference.differences, strict=True)
-            blocks += [self._compared(each, self.reference, known) for each, known in pairs]
-        said = [*notes(self)]
-        return Table([*blocks, self._lines()], self.plain(), notes=said, footnotes=said)
+            blocks += [self._compared(evaluation, self.reference, by) for evaluation, by in pairs]
+        sentences = [*notes(self)]
+        return Table([*blocks, self._lines()], self.plain(), notes=sentences, footnotes=sentences)
 
     def _in_detail(self, evaluation: Evaluation) -> Block:
         heads = ("problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer")
+        scores = {score.benchmark: score for score in evaluation.scores}
         rows = []
         for column in self.columns:
             value = evaluation.values.get(column.name)
             if value is None:
                 continue
-            shares = [percent(value.share), interval(value.interval, percent) or NOTHING]
-            score = evaluation.by_benchmark.get(column.name)
-            if score is None:
-                rows.append(Row([column.label, "", "", *shares, *[""] * 4], "average"))
+            shares = [_share(value), interval(value.interval, percent) or NOTHING]
+            if column.is_average:
+                rows.append(column.row(["", "", *shares, *[""] * 4]))
                 continue
+            score = scores[column.name]
             n = score.samples
             several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
             lost = [percent(score.truncated), percent(score.missing_answers)]
-            rows.append(Row([column.label, f"{score.problems:,}", str(n), *shares, *several, *lost]))
+            rows.append(column.row([f"{score.problems:,}", str(n), *shares, *several, *lost]))
         return self._block(heads, rows, f"{evaluation.name}, %")
 
     def _side_by_side(self, evaluations: Sequence[Evaluation]) -> Block:
         rows = [
-            column.row([_share(each.values.get(column.name)) for each in evaluations])
+            column.row([_share(evaluation.values.get(column.name)) for evaluation in evaluations])
             for column in self.columns
         ]
-        return self._block([each.name for each in evaluations], rows, "avg@n, %")
+        return self._block([evaluation.name for evaluation in evaluations], rows, "avg@n, %")
 
     def _compared(
-        self, evaluation: Evaluation, reference: Reference, known: Mapping[str, Difference]
+        self, evaluation: Evaluation, reference: Reference, differences: Mapping[str, Difference]
     ) -> Block:
         name = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
         rows = []
         for column in self.columns:
             if column.name in evaluation.values:
-                difference = known.get(column.name)
-                texts = [
-                    _share(evaluation.values[column.name]),
-                    _share(reference.values.get(column.name)),
-                    points(difference.mean) if difference else NOTHING,
-                    interval(difference.interval if difference else None) or NOTHING,
-                ]
-                rows.append(column.row(texts))
+                shares = [_share(side.values.get(column.name)) for side in (evaluation, reference)]
+                difference = differences.get(column.name)
+                by = (
+                    [points(difference.mean), interval(difference.interval) or NOTHING]
+                    if difference
+                    else [NOTHING] * 2
+                )
+                rows.append(column.row([*shares, *by]))
         title = f"{evaluation.name} against {reference.name}, %"
         return self._block(("avg@n", name, "difference", "95 % interval"), rows, title)
 
@@ -193,24 +181,47 @@ class Comparison:
         rows = [Row([each.name, *self._shares(each.values)]) for each in self.evaluations]
         if self.reference is not None:
             rows.append(Row([self.reference.name, *self._shares(self.reference.values)], "compared"))
-            for each, known in zip(self.evaluations, self.reference.differences, strict=True):
-                name = f"difference: {each.name}" if len(self.evaluations) > 1 else "difference"
-                rows.append(Row([name, *self._differences(known)], "compared"))
+            for evaluation, by in zip(self.evaluations, self.reference.differences, strict=True):
+                name = f"difference: {evaluation.name}" if len(self.evaluations) > 1 else "difference"
+                rows.append(Row([name, *self._differences(by)], "compared"))
         return Block(columns, rows, only="document")
 
     def _shares(self, values: Mapping[str, Value]) -> list[str]:
-        known = [values.get(column.name) for column in self.columns]
-        return [joined(_share(each), interval(each.interval if each else None, percent)) for each in known]
+        known = (values.get(column.name) for column in self.columns)
+        return [
+            joined(_share(value), interval(value.interval if value else None, percent)) for value in known
+        ]
 
-    def _differences(self, values: Mapping[str, Difference]) -> list[str]:
-        known = [values.get(column.name) for column in self.columns]
-        return [joined(points(each.mean), interval(each.interval)) if each else NOTHING for each in known]
+    def _differences(self, differences: Mapping[str, Difference]) -> list[str]:
+        known = (differences.get(column.name) for column in self.columns)
+        return [joined(points(by.mean), interval(by.interval)) if by else NOTHING for by in known]
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; shares from 0 to 1."""
+        evaluations = [
+            {
+                "name": evaluation.name,
+                "scores": [score.plain() for score in evaluation.scores],
+                "averages": {
+                    name: asdict(value) for name, value in evaluation.values.items() if name in ("in", "out")
+                },
+            }
+            for evaluation in self.evaluations
+        ]
+        reference = None
+        if self.reference is not None:
+            pairs = zip(self.evaluations, self.reference.differences, strict=True)
+            reference = {
+                "name": self.reference.name,
+                "values": {name: asdict(value) for name, value in self.reference.values.items()},
+                "differences": {
+                    evaluation.name: {name: asdict(difference) for name, difference in by.items()}
+                    for evaluation, by in pairs
+                },
+            }
         return {
-            "evaluations": [_plain_evaluation(each) for each in self.evaluations],
-            "reference": self.reference and _plain_reference(self.reference, self.evaluations),
+            "evaluations": evaluations,
+            "reference": reference,
             "notes": list(notes(self, "as shares from 0 to 1")),
         }
 
@@ -226,17 +237,17 @@ def compare(
             row of the paper. It isn't compared with itself, if it is one of `evaluations`.
     """
     evaluations = [each for each in evaluations if each is not reference] or evaluations
-    found: Reference | None = None
+    compared: Reference | None = None
     if isinstance(reference, PublishedRow):
-        found = _published(evaluations, reference)
+        compared = _published(evaluations, reference)
     elif reference is not None:
-        found = Reference(
+        compared = Reference(
             name=reference.name,
             note=f"Differences are to {reference.name}, in points, paired by problem.",
             values=reference.values,
             differences=tuple(differences(each.scores, reference.scores) for each in evaluations),
         )
-    return Comparison(tuple(evaluations), _columns(evaluations), found)
+    return Comparison(tuple(evaluations), _columns(evaluations), compared)
 
 
 def _published(evaluations: Sequence[Evaluation], row: PublishedRow) -> Reference:
@@ -258,15 +269,15 @@ def _published(evaluations: Sequence[Evaluation], row: PublishedRow) -> Referenc
 
 
 def _columns(evaluations: Sequence[Evaluation]) -> tuple[Column, ...]:
-    titles = {
-        score.benchmark: (score.title, score.distribution) for each in evaluations for score in each.scores
-    }
+    scores = {score.benchmark: score for evaluation in evaluations for score in evaluation.scores}
     order = {name: place for place, name in enumerate(registry())}
-    names = sorted(titles, key=lambda name: order.get(name, len(order)))
-    with_average = {group for each in evaluations for group in GROUPS if group in each.values}
+    in_order = sorted(scores.values(), key=lambda score: order.get(score.benchmark, len(order)))
+    with_average = {group for evaluation in evaluations for group in GROUPS if group in evaluation.values}
     columns = []
     for group in GROUPS:
-        columns += [Column(name, titles[name][0], group) for name in names if titles[name][1] == group]
+        columns += [
+            Column(score.benchmark, score.title, group) for score in in_order if score.distribution == group
+        ]
         if group is not None and group in with_average:
             columns.append(Column(group, "", group, is_average=True))
     return tuple(columns)
@@ -277,58 +288,30 @@ def notes(table: Comparison, unit: str = "in percent") -> Iterator[str]:
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if table.reference is not None:
         yield table.reference.note
-    for each in table.evaluations:
+    for evaluation in table.evaluations:
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
-            for score in each.scores
-            if score.whole is not None and score.problems < score.whole
+            for score in evaluation.scores
+            if not score.is_whole
         ]
         if partial:
-            yield f"{each.name}: only some problems were scored ({', '.join(partial)})."
-    if any(score.interval is None for each in table.evaluations for score in each.scores):
+            yield f"{evaluation.name}: only some problems were scored ({', '.join(partial)})."
+    if any(score.interval is None for evaluation in table.evaluations for score in evaluation.scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
-    yield from _unpaired(table)
-
-
-def _unpaired(table: Comparison) -> Iterator[str]:
-    """What couldn't be compared with another evaluation, or only in part."""
     if table.reference is None:
         return
-    for each, known in zip(table.evaluations, table.reference.differences, strict=True):
+    for evaluation, by_column in zip(table.evaluations, table.reference.differences, strict=True):
         fewer = [
             f"{score.title} {pairs}"
-            for score in each.scores
-            if score.benchmark in known
-            and (pairs := known[score.benchmark].pairs) is not None
+            for score in evaluation.scores
+            if score.benchmark in by_column
+            and (pairs := by_column[score.benchmark].pairs) is not None
             and pairs < score.problems
         ]
         if fewer:
-            yield f"{each.name}: {table.reference.name} has only some of the problems scored ({', '.join(fewer)})."
+            other = table.reference.name
+            yield f"{evaluation.name}: {other} has only some of the problems scored ({', '.join(fewer)})."
 
 
 def _share(value: Value | None) -> str:
     return percent(value.share if value else None)
-
-
-def _plain_evaluation(evaluation: Evaluation) -> dict[str, Any]:
-    means = {name: evaluation.values[name] for name in ("in", "out") if name in evaluation.values}
-    return {
-        "name": evaluation.name,
-        "scores": [score.plain() for score in evaluation.scores],
-        "averages": {name: _plain_value(value) for name, value in means.items()},
-    }
-
-
-def _plain_value(value: Value) -> dict[str, Any]:
-    return {"share": value.share, "interval": value.interval}
-
-
-def _plain_reference(reference: Reference, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    return {
-        "name": reference.name,
-        "values": {name: _plain_value(value) for name, value in reference.values.items()},
-        "differences": {
-            each.name: {name: asdict(difference) for name, difference in known.items()}
-            for each, known in zip(evaluations, reference.differences, strict=True)
-        },
-    }

@@ -1,20 +1,23 @@
-"""What there is to evaluate: a model, or checkpoints of a run, and where each evaluation lies."""
+"""What a command names: models or checkpoints to evaluate, and what to compare them with (`--compare`)."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.columns import texts
-from olr_cli.data.files import matching_files, read_table
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.benchmark import PAPER, registry
-from olr_cli.evaluation.folder import Target, read_evaluation
+from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
+from olr_cli.evaluation.problems import data_sources
+from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
+from olr_cli.evaluation.scores import Score, is_evaluation
+from olr_cli.evaluation.tables import Comparison, Evaluation, compare
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
 
@@ -60,7 +63,7 @@ def is_run(model: str) -> bool:
 
 
 def origin(model: str) -> str:
-    """The model that a run started from; any other model is its own."""
+    """The model that a run started from; of anything but a run, the model itself."""
     return read_recipe(Path(model)).model.path if is_run(model) else model
 
 
@@ -91,10 +94,10 @@ def _model(model: str) -> str:
 
 
 def default_benchmarks(model: str, data: Path | None) -> str:
-    """What a model is evaluated on if nobody says.
+    """The benchmarks for a model when the command names none.
 
-    That is those of the paper's nine that the data has, where data are given; else the task of a built-in policy, or of
-    the one that a run started from; else all nine.
+    With data: those of the paper's nine that the data contains. Without: the task of a built-in policy, or of the one
+    that a run started from; for any other model all nine.
 
     Raises:
         UserError: the data has none of the nine.
@@ -109,18 +112,14 @@ def default_benchmarks(model: str, data: Path | None) -> str:
 
 
 def _benchmarks_in(data: Path) -> list[str]:
-    sources: set[str] = set()
-    for file in matching_files(str(data)):
-        table = read_table([file], {"data_source"})
-        if "data_source" in table.column_names:
-            sources.update(filter(None, texts(table["data_source"], "data_source", str(file))))
-    found = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
-    if not found:
+    sources = set(filter(None, chain.from_iterable(names for _, names in data_sources(data))))
+    names = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
+    if not names:
         there = ", ".join(sorted(sources)) or "no data_source at all"
         raise UserError(
             f"{data} has problems of none of the paper's benchmarks (it has {there}); name --benchmarks"
         )
-    return found
+    return names
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
@@ -170,13 +169,80 @@ def evaluations_at(place: Path) -> list[Target]:
         UserError: there is none, or one cannot be read.
     """
     for folder in (place, place / "evaluation"):
-        own = [folder] if (folder / "evaluation.json").is_file() else []
-        found = own or sorted(file.parent for file in folder.glob("*/evaluation.json"))
-        if found:
-            return [_evaluated(each) for each in found]
+        below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
+        evaluations = [folder] if is_evaluation(folder) else below
+        if evaluations:
+            return [read_evaluation(evaluation).target(evaluation) for evaluation in evaluations]
     raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
 
 
-def _evaluated(folder: Path) -> Target:
-    record = read_evaluation(folder)
-    return Target(record.model, folder, record.name, record.origin)
+def paper_row(targets: Sequence[Target]) -> PublishedRow:
+    """The paper's row for models that are all of one of its settings.
+
+    Raises:
+        UserError: the paper has no such row, or the models are of different ones.
+    """
+    rows = [published_row(_setting(target)) for target in targets]
+    other = next((number for number, row in enumerate(rows) if row != rows[0]), None)
+    if other is not None:
+        raise UserError(
+            f"--compare paper: {targets[0].name} and {targets[other].name} have different rows in the paper; compare"
+            " them one at a time"
+        )
+    return rows[0]
+
+
+def _setting(target: Target) -> Setting:
+    if "run" not in target.origin:
+        return Setting(model_name(target.model))
+    above = target.folder.absolute().parent.parent  # where the run is now, if it was moved
+    return setting_of(above if (above / "manifest.json").is_file() else Path(target.origin["run"]))
+
+
+def check_reference(named: str | None, targets: Sequence[Target]) -> None:
+    """Make sure that the models can be compared with what is named, before they are evaluated.
+
+    Raises:
+        UserError: they cannot.
+    """
+    if named == "paper":
+        paper_row(targets)
+    elif named is not None and not any(_same(Path(named), target.folder) for target in targets):
+        _other(named)
+
+
+def table_of(evaluated: Sequence[tuple[Target, Sequence[Score]]], named: str | None) -> Comparison:
+    """The scores of some evaluations, side by side and beside what `--compare` names.
+
+    Of several evaluations at the place it names, the last counts, as the last checkpoint of a run.
+
+    Raises:
+        UserError: there is nothing of that name to compare with.
+    """
+    names = [target.name for target, _ in evaluated]
+    shown = [
+        Evaluation(target.name if names.count(target.name) == 1 else str(target.folder), tuple(scores))
+        for target, scores in evaluated
+    ]
+    if named is None:
+        return compare(shown)
+    if named == "paper":
+        return compare(shown, paper_row([target for target, _ in evaluated]))
+    other = _other(named)
+    for (target, _), evaluation in zip(evaluated, shown, strict=True):
+        if _same(other.folder, target.folder):
+            return compare(shown, evaluation)
+    name = other.name if other.name not in names else str(other.folder)
+    return compare(shown, Evaluation(name, tuple(read_scores(other.folder))))
+
+
+def _other(named: str) -> Target:
+    """The evaluation that `--compare` names."""
+    other = evaluations_at(Path(named))[-1]
+    if not finished(other.folder):
+        raise UserError(f"--compare {named}: no benchmark is done yet in {other.folder}; finish it first")
+    return other
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()

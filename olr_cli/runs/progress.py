@@ -13,20 +13,24 @@ from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.throughput import GENERATED, UTILISATION
 
 
-class Progress(Protocol):
-    """Told by an engine what happens; shows it somehow."""
+class Display(Protocol):
+    """Shows what happens: of a run (`Progress`), or of an evaluation (`olr_cli.evaluation.progress`)."""
+
+    def say(self, sentence: str) -> None:
+        """A line of its own: a warning, a checkpoint."""
+
+    def stop(self) -> None:
+        """The work ended, however."""
+
+
+class Progress(Display, Protocol):
+    """Shows the steps of a run, as an engine reports them."""
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
 
     def step(self, step: int, metrics: Metrics) -> None:
         """A step is complete and stored."""
-
-    def say(self, sentence: str) -> None:
-        """Something worth a line of its own: a warning, a checkpoint."""
-
-    def stop(self) -> None:
-        """Training ended, however."""
 
 
 class JsonProgress:

@@ -7,6 +7,7 @@ import sys
 import polars as pl
 import pytest
 from histories import write_history
+from paper_runs import write_evaluated
 from typer.testing import CliRunner
 
 from olr_cli.analysis import PAPER_TABLES
@@ -144,11 +145,7 @@ def test_the_papers_baselines_as_json_are_rows_and_notes(arms):
 
 def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables_only(arms, tmp_path):
     model = tmp_path / "model"
-    model.mkdir()
-    (model / "evaluation.json").write_text("{}")
-    plain = {"name": "base", "origin": {}, "averages": {}, "scores": []}
-    plain["scores"].append({"benchmark": "amc", "avg": 0.25, "samples": 32, "problems": 83, "whole": 83})
-    (model / "scores.json").write_text(json.dumps(plain))
+    write_evaluated(model, {"amc": 0.25}, name="base")
     result = olr(arms, model, "--table", "baselines", "--json")
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)["tables"]["baselines"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from olr_cli.evaluation.backends import Output
 from olr_cli.evaluation.benchmark import Benchmark, read_benchmark
 from olr_cli.evaluation.evaluate import Settings, evaluate
 from olr_cli.evaluation.folder import Target
+from olr_cli.evaluation.generations import Generation
+from olr_cli.supervision import Rollout
 
 PROBLEMS = 12
 SAMPLES = 16
@@ -43,7 +44,7 @@ class Backend:
 
     def _answer(self, question, seed):
         value = sum(map(int, question.removesuffix(" = ?").split(" + "))) + (seed % 3 == 0)
-        return Output(f"It is \\boxed{{{value}}}.", 5 + seed % 7, seed % 11 == 0)
+        return Rollout(f"It is \\boxed{{{value}}}.", 5 + seed % 7, seed % 11 == 0)
 
 
 class Silent:
@@ -66,6 +67,22 @@ class Silent:
 
     def stop(self):
         pass
+
+
+def sample(response: str, gold: str, choices: int | None = None, problem_id: str = "") -> Generation:
+    """A sample to be graded; the problem's id is by default ``with gold <gold>``."""
+    return Generation(
+        benchmark="sums",
+        problem_id=problem_id or f"with gold {gold}",
+        sample=0,
+        prompt="",
+        response=response,
+        gold=gold,
+        choices=choices,
+        tokens=1,
+        truncated=False,
+        seed=0,
+    )
 
 
 def write_sums(folder: Path, name: str = "sums", problems: int = PROBLEMS, first: int = 0, **keys) -> Path:

@@ -13,8 +13,7 @@ from sums import FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation import generations
-from olr_cli.evaluation.backends import Sampling
-from olr_cli.evaluation.backends.model_facts import model_digest
+from olr_cli.evaluation.backends import Sampling, model_digest
 from olr_cli.evaluation.evaluate import SAMPLES_AT_A_TIME, sample_seed
 from olr_cli.evaluation.folder import read_scores
 from olr_cli.runs.directory import held

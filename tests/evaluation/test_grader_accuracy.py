@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from perturbations import REPORTED, RIGHT, WRONG, perturbed
+from sums import sample
 
 from olr_cli.answers import Judge
 from olr_cli.data.readers import read_prompts
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.grading import grade
-from olr_cli.evaluation.problems import Problem, load_problems
+from olr_cli.evaluation.problems import load_problems
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -100,12 +101,14 @@ def boxed(answer):
 def math(judge, golds):
     """How many answers of each kind there are and were graded right, and the pairs that were graded amiss."""
     benchmark, cases = find_benchmark("math500"), list(perturbed(golds))
-    problems = [Problem(str(i), (), golds[case.index], None) for i, case in enumerate(cases)]
-    graded = grade(benchmark, problems, [[boxed(case.answer)] for case in cases], judge)
+    samples = [
+        sample(boxed(case.answer), golds[case.index], problem_id=str(i)) for i, case in enumerate(cases)
+    ]
+    graded = grade(benchmark, samples, judge)
     made = Counter(case.kind for case in cases)
-    right = Counter(case.kind for case, [grading] in zip(cases, graded, strict=True) if grading.is_correct)
+    right = Counter(case.kind for case, grading in zip(cases, graded, strict=True) if grading.is_correct)
     amiss = {kind: set() for kind in ("itself", "restyled", "wrong")}
-    for case, [grading] in zip(cases, graded, strict=True):
+    for case, grading in zip(cases, graded, strict=True):
         if case.kind not in REPORTED and grading.is_correct != (case.kind in RIGHT):
             amiss[case.kind if case.kind in RIGHT else "wrong"].add((golds[case.index], case.answer))
     return made, right, amiss
@@ -137,14 +140,9 @@ def test_training_golds_are_right_and_changed_ones_wrong(judge):
 
 def test_wrong_answers_stay_wrong_in_each_others_company(judge):
     cases = list(perturbed(GOLDS))
-    problems = [Problem(str(index), (), gold, None) for index, gold in enumerate(GOLDS)]
-    kinds = [[case for case in cases if case.index == index] for index in range(len(GOLDS))]
-    graded = grade(
-        find_benchmark("math500"), problems, [[boxed(case.answer) for case in own] for own in kinds], judge
-    )
-    for own, gradings in zip(kinds, graded, strict=True):
-        for case, grading in zip(own, gradings, strict=True):
-            assert case.kind in REPORTED or grading.is_correct == (case.kind in RIGHT), case
+    samples = [sample(boxed(case.answer), GOLDS[case.index], problem_id=str(case.index)) for case in cases]
+    for case, grading in zip(cases, grade(find_benchmark("math500"), samples, judge), strict=True):
+        assert case.kind in REPORTED or grading.is_correct == (case.kind in RIGHT), case
 
 
 @needs_shared
@@ -192,16 +190,19 @@ def choice(problems):
     """How many spellings of each option were graded right, of those that name the gold and of the others."""
     benchmark = find_benchmark("arc_c")
     answers = [
-        [(label, spelling.format(label, text.replace("{", "").replace("}", "")))
-         for label, text in labels_and_texts(problem) for spelling in SPELLINGS]
+        (problem, label, spelling.format(label, text.replace("{", "").replace("}", "")))
         for problem in problems
-    ]  # fmt: skip
-    graded = grade(benchmark, problems, [[boxed(answer) for _, answer in own] for own in answers], Judge())
+        for label, text in labels_and_texts(problem)
+        for spelling in SPELLINGS
+    ]
+    samples = [
+        sample(boxed(answer), problem.gold, problem.choices, problem.prompt_id)
+        for problem, _, answer in answers
+    ]
     made, right = Counter(), Counter()
-    for problem, own, gradings in zip(problems, answers, graded, strict=True):
-        for (label, _), grading in zip(own, gradings, strict=True):
-            made[label == problem.gold] += 1
-            right[label == problem.gold] += grading.is_correct
+    for (problem, label, _), grading in zip(answers, grade(benchmark, samples, Judge()), strict=True):
+        made[label == problem.gold] += 1
+        right[label == problem.gold] += grading.is_correct
     return made, right
 
 

@@ -1,12 +1,12 @@
 r"""Grading responses: mathematics by answer class, multiple choice by letter."""
 
 import pytest
+from sums import sample
 
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import find_benchmark
-from olr_cli.evaluation.grading import Graded, grade, option_letter
-from olr_cli.evaluation.problems import Problem
+from olr_cli.evaluation.grading import grade, option_letter
 
 
 @pytest.fixture(scope="module")
@@ -15,43 +15,42 @@ def judge():
         yield judge
 
 
-def problem(gold, choices=None):
-    return Problem(f"with gold {gold}", (), gold, choices)
+def graded(name, gold, responses, judge=None, choices=None):
+    return grade(find_benchmark(name), [sample(response, gold, choices) for response in responses], judge)
 
 
-def graded(name, one, responses, judge=None):
-    return grade(find_benchmark(name), [one], [responses], judge)[0]
+def told(grading):
+    return grading.answer, grading.answer_class, grading.is_correct
 
 
 def test_the_last_box_counts_and_a_response_without_one_is_missing(judge):
     responses = [r"\boxed{3} so \boxed{\frac{1}{2}}", r"0.5", r"\boxed{0.5}", r"\boxed{5}"]
-    half, missing, decimal, wrong = graded("math500", problem("1/2"), responses, judge)
+    half, missing, decimal, wrong = graded("math500", "1/2", responses, judge)
     assert (half.answer, half.is_correct) == (r"\frac{1}{2}", True)
-    assert missing == Graded(None, None, False)
+    assert told(missing) == (None, None, False)
     assert decimal.is_correct
-    assert wrong == Graded("5", "5", False)
+    assert told(wrong) == ("5", "5", False)
 
 
 def test_answers_that_say_the_same_share_the_most_frequent_spelling(judge):
     responses = [rf"\boxed{{{answer}}}" for answer in ("0.25", r"25\%", "1/4", "1/4", "4", "4.0")]
-    classes = [grading.answer_class for grading in graded("math500", problem("7"), responses, judge)]
+    classes = [grading.answer_class for grading in graded("math500", "7", responses, judge)]
     assert classes == ["1/4"] * 4 + ["4"] * 2
 
 
 def test_a_class_is_spelt_by_the_responses_not_by_the_gold(judge):
-    (grading,) = graded("math500", problem("142.0"), [r"\boxed{142}"], judge)
-    assert grading == Graded("142", "142", True)
+    (grading,) = graded("math500", "142.0", [r"\boxed{142}"], judge)
+    assert told(grading) == ("142", "142", True)
 
 
 def test_problems_are_graded_apart_and_may_have_different_numbers_of_responses(judge):
-    problems = [problem("2"), problem("3"), problem("4")]
-    responses = [[r"\boxed{2}", r"\boxed{3}"], [], [r"\boxed{3}"]]
-    found = grade(find_benchmark("amc"), problems, responses, judge)
-    assert [[grading.is_correct for grading in own] for own in found] == [[True, False], [], [False]]
+    samples = [sample(r"\boxed{2}", "2"), sample(r"\boxed{3}", "2"), sample(r"\boxed{3}", "4")]
+    gradings = grade(find_benchmark("amc"), samples, judge)
+    assert [grading.is_correct for grading in gradings] == [True, False, False]
 
 
 def test_a_benchmark_can_have_an_extractor_of_its_own(judge):
-    right, wrong, missing = graded("arithmetic", problem("579"), ["975", "579", r"\boxed{579}"], judge)
+    right, wrong, missing = graded("arithmetic", "579", ["975", "579", r"\boxed{579}"], judge)
     assert (right.answer, right.is_correct) == ("579", True)
     assert (wrong.answer, wrong.is_correct) == ("975", False)
     assert missing.answer is None
@@ -59,24 +58,24 @@ def test_a_benchmark_can_have_an_extractor_of_its_own(judge):
 
 def test_a_letter_is_graded_without_the_judge_and_the_answer_kept_as_it_stands():
     responses = [r"\boxed{\text{(C)}}", r"\boxed{B) Planets}", "C", r"\boxed{Planets}"]
-    assert graded("arc_c", problem("C", 4), responses) == [
-        Graded(r"\text{(C)}", "C", True),
-        Graded("B) Planets", "B", False),
-        Graded(None, None, False),
-        Graded("Planets", None, False),
+    assert [*map(told, graded("arc_c", "C", responses, choices=4))] == [
+        (r"\text{(C)}", "C", True),
+        ("B) Planets", "B", False),
+        (None, None, False),
+        ("Planets", None, False),
     ]
 
 
 def test_a_gold_that_is_a_number_stands_for_a_letter():
     responses = [rf"\boxed{{{answer}}}" for answer in ("2", "B", "2) joined together", "3", "C", "2.5", "5")]
-    found = graded("arc_c", problem("2", 4), responses)
+    found = graded("arc_c", "2", responses, choices=4)
     assert [grading.is_correct for grading in found] == [True, True, True, False, False, False, False]
     assert [grading.answer_class for grading in found] == ["B", "B", "B", "C", "C", None, None]
 
 
 def test_a_number_names_no_option_where_options_have_letters():
-    (grading,) = graded("arc_c", problem("B", 4), [r"\boxed{2}"])
-    assert grading == Graded("2", None, False)
+    (grading,) = graded("arc_c", "B", [r"\boxed{2}"], choices=4)
+    assert told(grading) == ("2", None, False)
 
 
 @pytest.mark.parametrize("options", range(3, 11))
@@ -84,15 +83,15 @@ def test_there_are_as_many_letters_as_options(options):
     letters = "ABCDEFGHIJ"
     responses = [rf"\boxed{{{letter}}}" for letter in letters]
     gold = letters[options - 1]
-    found = graded("mmlu_pro", problem(gold, options), responses)
+    found = graded("mmlu_pro", gold, responses, choices=options)
     assert [grading.answer_class for grading in found] == [*letters[:options], *[None] * (10 - options)]
     assert [grading.is_correct for grading in found] == [letter == gold for letter in letters]
 
 
 @pytest.mark.parametrize(("gold", "options"), [("E", 4), ("0", 4), ("Paris", 4), ("K", None)])
 def test_a_gold_that_names_no_option_is_an_error_that_names_the_problem(gold, options):
-    with pytest.raises(UserError, match=rf"arc_c: the gold '{gold}' of problem with gold {gold} names none"):
-        graded("arc_c", problem(gold, options), [r"\boxed{A}"])
+    with pytest.raises(UserError, match=rf"sums: the gold '{gold}' of problem with gold {gold} names none"):
+        graded("arc_c", gold, [r"\boxed{A}"], choices=options)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from olr_cli.data.prompts import SYSTEM_PROMPT, Message
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark, registry
-from olr_cli.evaluation.problems import digest, load_problems, show_problem
+from olr_cli.evaluation.problems import digest, load_problems
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
@@ -99,7 +99,7 @@ def options(problem):
 def test_repeated_rows_are_one_problem_in_the_order_of_their_first_appearance(tmp_path):
     rows = [row(f"q{n}", str(n), index=n) for n in (5, 3, 5, 4, 3, 5)]
     problems = load_problems(find_benchmark("aime24"), data=write(tmp_path / "a.parquet", rows), limit=9)
-    assert [(p.problem_id, p.gold, p.choices) for p in problems] == [
+    assert [(p.prompt_id, p.gold, p.choices) for p in problems] == [
         ("5", "5", None),
         ("3", "3", None),
         ("4", "4", None),
@@ -111,7 +111,7 @@ def test_the_same_question_with_another_gold_is_another_problem(tmp_path):
     rows = [row("q", "1"), row("q", "2"), row("q", "1")]
     problems = load_problems(find_benchmark("aime24"), data=write(tmp_path / "a.jsonl", rows), limit=9)
     assert [p.gold for p in problems] == ["1", "2"]
-    assert len({p.problem_id for p in problems}) == 2
+    assert len({p.prompt_id for p in problems}) == 2
 
 
 def test_as_many_rows_as_problems_are_no_repeats(tmp_path):
@@ -144,7 +144,7 @@ def test_the_number_of_problems_is_asserted_unless_only_the_first_are_wanted(tmp
     data = write(tmp_path / "a.jsonl", [row(f"q{n}", "1", index=n) for n in range(29)])
     with pytest.raises(UserError, match="aime24 has 30 problems, and 29 were found"):
         load_problems(find_benchmark("aime24"), data=data)
-    assert [p.problem_id for p in load_problems(find_benchmark("aime24"), data=data, limit=2)] == ["0", "1"]
+    assert [p.prompt_id for p in load_problems(find_benchmark("aime24"), data=data, limit=2)] == ["0", "1"]
 
 
 @pytest.mark.parametrize("gold", [None, "  ", "__NoCorrectAnswer__"])
@@ -156,7 +156,7 @@ def test_problems_without_a_gold_are_refused(tmp_path, gold):
 
 def test_a_marked_rows_gold_is_its_true_answer(tmp_path):
     data = write(tmp_path / "a.jsonl", [row("q1", "__NoCorrectAnswer__", original_ground_truth="7")])
-    assert show_problem(find_benchmark("aime24"), data=data).gold == "7"
+    assert load_problems(find_benchmark("aime24"), data=data, limit=1)[0].gold == "7"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_marked_rows_gold_is_its_true_answer(tmp_path):
 def test_the_options_of_a_multiple_choice_row_are_counted(tmp_path, lines, gold, expected):
     question = "Which? A) is no option here.\n\n" + "\n".join(lines) + "\n"
     data = write(tmp_path / "a.jsonl", [row(question, gold, "arc_c")])
-    problem = show_problem(find_benchmark("arc_c"), data=data)
+    [problem] = load_problems(find_benchmark("arc_c"), data=data, limit=1)
     assert (problem.choices, problem.gold) == expected
 
 
@@ -234,8 +234,8 @@ def test_arc_keeps_the_labels_of_its_options_letters_or_numbers_three_or_five(hu
     ]
     first, second = load_problems(find_benchmark("arc_c"), limit=9)
     assert first.messages[-1].content == "Which?\n\n1) x\n2) y\n3) z\n"
-    assert (first.problem_id, first.gold, first.choices) == ("a", "2", 3)
-    assert (second.problem_id, second.gold, second.choices) == ("b", "E", 5)
+    assert (first.prompt_id, first.gold, first.choices) == ("a", "2", 3)
+    assert (second.prompt_id, second.gold, second.choices) == ("b", "E", 5)
 
 
 def gpqa_row(number):
@@ -258,8 +258,8 @@ def test_gpqas_right_option_lies_at_a_drawn_place_that_never_changes(hub):
     places = Counter(p.gold for p in problems)
     assert set(places) == set("ABCD") and min(places.values()) > 198 / 8
     hub["Idavidrein/gpqa"] = [gpqa_row(n) for n in reversed(range(198))]
-    again = {p.problem_id: p for p in load_problems(find_benchmark("gpqa_diamond"))}
-    assert all(again[p.problem_id] == p for p in problems)
+    again = {p.prompt_id: p for p in load_problems(find_benchmark("gpqa_diamond"))}
+    assert all(again[p.prompt_id] == p for p in problems)
     assert [p.gold for p in problems[:12]] == list("DABCBAADBBBD")
 
 
@@ -282,7 +282,7 @@ def test_mmlu_pro_has_as_many_letters_as_options(hub):
     ]
     ten, three = load_problems(find_benchmark("mmlu_pro"), limit=9)
     assert (ten.gold, ten.choices, options(ten)["J"]) == ("J", 10, "o9")
-    assert (three.problem_id, three.gold, options(three)) == ("71", "B", {"A": "yes", "B": "no", "C": "both"})
+    assert (three.prompt_id, three.gold, options(three)) == ("71", "B", {"A": "yes", "B": "no", "C": "both"})
 
 
 def test_without_a_network_one_sentence_says_what_can_be_done(hub):
@@ -323,7 +323,7 @@ def test_the_arithmetic_benchmark_is_the_tasks_test_split():
     left, right = map(int, problems[0].messages[0].content.rstrip("=").split("+"))
     assert problems[0].gold == str(left + right)
     assert [m.role for m in problems[0].messages] == ["user"]
-    assert "-" in show_problem(find_benchmark("arithmetic:subtraction")).messages[0].content
+    assert "-" in load_problems(find_benchmark("arithmetic:subtraction"), limit=1)[0].messages[0].content
 
 
 def test_a_benchmark_with_a_source_of_its_own_keeps_it_where_the_data_has_none_of_its_rows(tmp_path):
@@ -406,7 +406,7 @@ def test_arc_from_the_hub_is_asked_exactly_as_in_the_interchange_file(hub):
     assert sum(p.gold.isdigit() for p in filed) == 22
     hub["allenai/ai2_arc"] = [
         {
-            "id": p.problem_id,
+            "id": p.prompt_id,
             "question": p.messages[-1].content.split("\n\n")[0],
             "choices": {"text": list(options(p).values()), "label": list(options(p))},
             "answerKey": p.gold,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from olr_cli.answers import RULES
 from olr_cli.cli import app
 from olr_cli.errors import UserError
-from olr_cli.evaluation.regrade import regrade
+from olr_cli.evaluation.evaluate import regrade
 
 
 @pytest.fixture

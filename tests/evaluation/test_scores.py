@@ -1,6 +1,8 @@
 """Scores, their intervals, averages and paired differences."""
 
+import json
 import random
+from dataclasses import replace
 from itertools import combinations
 from statistics import fmean
 
@@ -9,7 +11,15 @@ import pytest
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
-from olr_cli.evaluation.scores import average_intervals, averages, differences, interval, pass_at, score
+from olr_cli.evaluation.scores import (
+    Score,
+    average_intervals,
+    averages,
+    differences,
+    interval,
+    pass_at,
+    score,
+)
 
 AMC = find_benchmark("amc")
 
@@ -42,6 +52,18 @@ def test_avg_is_the_mean_over_problems_of_the_share_of_right_samples():
     assert found.avg == pytest.approx((1 + 0.25 + 0) / 3)
     assert found.by_problem == {"problem 0": 1.0, "problem 1": 0.25, "problem 2": 0.0}
     assert (found.truncated, found.missing_answers, found.mean_tokens) == (1 / 12, 1 / 12, 25)
+
+
+@pytest.mark.parametrize("problems", [("RRRR", "RABC", "A-BC"), ("RRRR", "RRRR")])
+def test_a_score_is_read_as_it_was_written_but_for_its_problems(problems):
+    written = of("amc", *problems)
+    assert Score.read(json.loads(json.dumps(written.plain()))) == replace(written, by_problem={})
+
+
+@pytest.mark.parametrize("change", [{"avg": "high"}, {"problems": None}, {"pass_at": 1}])
+def test_values_of_no_score_are_refused(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        Score.read(of("amc", "RA", "AA").plain() | change)
 
 
 def test_a_problem_that_lacks_a_sample_is_an_error():

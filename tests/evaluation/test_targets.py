@@ -10,8 +10,14 @@ from sums import Backend, run, sums
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.folder import Target
-from olr_cli.evaluation.reference import check_reference, paper_row, table_of
-from olr_cli.evaluation.targets import default_benchmarks, evaluations_at, targets
+from olr_cli.evaluation.targets import (
+    check_reference,
+    default_benchmarks,
+    evaluations_at,
+    paper_row,
+    table_of,
+    targets,
+)
 from olr_cli.runs.checkpoints import checkpoint_path
 
 

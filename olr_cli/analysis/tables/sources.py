@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import Protocol
 
 from olr_cli.analysis.arms import Arm, Run, telling_settings
-from olr_cli.analysis.tables.run_scores import RunScores, last_scores, read
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name
+from olr_cli.evaluation.scores import StoredScores, stored_scores
 from olr_cli.evaluation.tables import Column
 from olr_cli.runs.checkpoints import checkpoint_steps
 
@@ -74,7 +74,7 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
         models: evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
-    scores = {run.path: found for run in runs if (found := last_scores(run.path, PAPER)) is not None}
+    scores = {run.path: last for run in runs if (last := _last_scores(run.path)) is not None}
     return (
         BenchmarkScores(runs, scores, [_of_a_model(place) for place in models])
         if scores or models
@@ -82,8 +82,15 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     )
 
 
-def _of_a_model(place: Path) -> RunScores:
-    scores = read(place)
+def _last_scores(run: Path) -> StoredScores | None:
+    """The scores of the last checkpoint that `olr evaluate RUN` scored on some of the paper's benchmarks (R22)."""
+    evaluations = [stored_scores(file.parent) for file in run.glob("evaluation/*/scores.json")]
+    of_paper = [scores for scores in evaluations if not scores.benchmarks.keys().isdisjoint(PAPER)]
+    return max(of_paper, key=lambda scores: scores.step or 0, default=None)
+
+
+def _of_a_model(place: Path) -> StoredScores:
+    scores = stored_scores(place)
     if scores.step is not None:
         raise UserError(f"{place} is the evaluation of a run's checkpoint; name the run itself")
     if scores.benchmarks.keys().isdisjoint(PAPER):
@@ -142,7 +149,7 @@ class BenchmarkScores:
     """
 
     def __init__(
-        self, runs: Sequence[Run], scores: Mapping[Path, RunScores], models: Sequence[RunScores]
+        self, runs: Sequence[Run], scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
     ) -> None:
         self._runs, self._scores, self._models = runs, scores, models
         named = [registry()[name] for name in PAPER]
@@ -177,7 +184,7 @@ class BenchmarkScores:
             for each in self._models
         ]
 
-    def _of_columns(self, scores: RunScores) -> dict[str, float]:
+    def _of_columns(self, scores: StoredScores) -> dict[str, float]:
         return {
             column.name: scores.shares[column.name] for column in self.columns if column.name in scores.shares
         }

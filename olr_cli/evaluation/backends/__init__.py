@@ -1,33 +1,39 @@
-"""What writes the responses: vLLM or transformers, with the same prompts, stop rules and meaning of a sample.
+"""The backends that generate responses: vLLM and transformers, with the same prompts, stop rules and seeds.
 
     with open_backend(None, "checkpoints/step_400") as backend:
         outputs_PG = backend.generate(prompts_P, seeds_PG, Sampling(temperature=0.6))
 
 Both give the model the tokens of `olr_cli.engines.prompt_text.encode`, end a response at an end token of the model's
 generation config or tokenizer, and sample by `Sampling` alone, whatever else the generation config proposes. A sample
-is a function of its prompt and its seed. The two draw differently from it, so sampled responses differ between
-backends; greedy ones (temperature 0) agree as far as their arithmetic does: on a CPU both compute in float32.
+is a function of its prompt and its seed. The backends use a seed differently, so their samples differ; greedy responses
+(temperature 0) agree as far as the arithmetic does: on a CPU both compute in float32.
 
 Nothing here imports torch or vLLM before a backend is opened.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from olr_cli.data.prompts import Message
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LEAST_TEMPERATURE
+from olr_cli.supervision import Rollout
 
 BackendName = Literal["vllm", "transformers"]
 Device = Literal["auto", "cpu", "cuda"]
+
+_MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+"""Weights, configurations, tokenizer and chat template: what a response depends on."""
 
 
 @dataclass(frozen=True)
@@ -58,28 +64,6 @@ class Sampling:
             raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One sample.
-
-    Attributes:
-        response: the text, special tokens left out.
-        tokens: response tokens, the end token included.
-        truncated: the length limit, or the end of the model's context, cut it.
-        mean_logprob: mean over response tokens of log pi(token), pi being what was sampled from; None if the backend
-            doesn't tell. Like the two below, it does not count when outputs are compared.
-        entropy: mean over response tokens of pi's entropy, in nats; likewise.
-        self_certainty: mean over response tokens of KL(uniform || pi), in nats; likewise.
-    """
-
-    response: str
-    tokens: int
-    truncated: bool
-    mean_logprob: float | None = field(default=None, compare=False)
-    entropy: float | None = field(default=None, compare=False)
-    self_certainty: float | None = field(default=None, compare=False)
-
-
 class Backend(AbstractContextManager["Backend"], Protocol):
     """A model that is ready to respond; leaving the context frees it.
 
@@ -103,7 +87,7 @@ class Backend(AbstractContextManager["Backend"], Protocol):
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Output]]:
+    ) -> list[list[Rollout]]:
         """Respond to every prompt as often as it has seeds.
 
         A response ends where the model's context ends, if that comes before the length limit.
@@ -186,3 +170,40 @@ def _vllm_made_for() -> Literal["cuda", "cpu"] | None:
         return "cpu" if "cpu" in version("vllm") else "cuda"
     except PackageNotFoundError:
         return "cpu"
+
+
+def model_digest(model: str, config: Any) -> str:
+    """Identifies a model: sha256 over a folder's files and their names, or the hub's commit."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return f"commit:{config._commit_hash}"
+    total = hashlib.sha256()
+    for file in sorted({file for pattern in _MODEL_FILES for file in folder.glob(pattern)}):
+        with file.open("rb") as content:
+            total.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def response_limits(
+    prompts: Sequence[Sequence[int]], sampling: Sampling, context: int | None, model: str
+) -> list[int]:
+    """The most tokens that each prompt's responses may have.
+
+    Args:
+        prompts: token ids.
+        sampling: has the length limit.
+        context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+        model: to be named.
+
+    Raises:
+        UserError: prompts leave no room for a response; says how many.
+    """
+    if context is None:
+        return [sampling.max_new_tokens] * len(prompts)
+    too_long = [len(prompt) for prompt in prompts if len(prompt) >= context]
+    if too_long:
+        raise UserError(
+            f"{len(too_long)} of {len(prompts)} prompts leave no room for a response (the longest has {max(too_long)}"
+            f" tokens, and {model} can read {context}); use a model with a longer context"
+        )
+    return [min(sampling.max_new_tokens, context - len(prompt)) for prompt in prompts]

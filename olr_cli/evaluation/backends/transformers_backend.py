@@ -15,13 +15,13 @@ from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import Device, Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import Output, Sampling
-from olr_cli.evaluation.backends.model_facts import model_digest, response_limits
+from olr_cli.evaluation.backends import Sampling, model_digest, response_limits
+from olr_cli.supervision import Rollout
 
 CPU_MEMORY = 2 * 1024**3
 """Bytes that a batch may take on a CPU; on a GPU it is half of what is free."""
 BYTES_PER_WORD = 40
-"""Of the sampler's float32 and float64 tensors over the vocabulary, a row of the batch and a word."""
+"""Memory of the sampler's float32 and float64 tensors, for each batch row and vocabulary entry."""
 
 
 class TransformersBackend:
@@ -74,7 +74,7 @@ class TransformersBackend:
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Output]]:
+    ) -> list[list[Rollout]]:
         """See `Backend`; top_p must be 1."""
         if sampling.top_p != 1:
             raise UserError(
@@ -88,7 +88,7 @@ class TransformersBackend:
         for number in sorted(range(len(prompts)), key=lambda number: len(tokens[number])):
             alike[limits[number], len(seeds[number])].append(number)
 
-        outputs: list[list[Output]] = [[] for _ in prompts]
+        rollouts: list[list[Rollout]] = [[] for _ in prompts]
         for (limit, samples), numbers in alike.items():
             longest = len(tokens[numbers[-1]]) + limit
             rows = self._rows(longest)
@@ -102,17 +102,20 @@ class TransformersBackend:
                     temperature=sampling.temperature,
                     batch_tokens=rows * longest,
                 )
-                fields = (
-                    written.texts_PG,
-                    written.lengths_PG.tolist(),
-                    written.truncated_PG.tolist(),
-                    written.mean_logprobs_PG.tolist(),
-                    written.entropy_PG.tolist(),
-                    written.self_certainty_PG.tolist(),
+                numbers_PG = (
+                    written.lengths_PG,
+                    written.truncated_PG,
+                    written.mean_logprobs_PG,
+                    written.entropy_PG,
+                    written.self_certainty_PG,
                 )
-                for number, *own in zip(numbers, *fields, strict=True):
-                    outputs[number] += map(Output, *own)
-        return outputs
+                columns_PG = (written.texts_PG, *(values.tolist() for values in numbers_PG))
+                for number, *columns_G in zip(numbers, *columns_PG, strict=True):
+                    rollouts[number] += [
+                        Rollout(text, tokens, cut, "original", *statistics)
+                        for text, tokens, cut, *statistics in zip(*columns_G, strict=True)
+                    ]
+        return rollouts
 
     def _limits(self, tokens: Sequence[Sequence[int]], sampling: Sampling) -> list[int]:
         return response_limits(tokens, sampling, self._policy.context_length, self._model)

@@ -23,8 +23,8 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError, first_line
-from olr_cli.evaluation.backends import Output, Sampling
-from olr_cli.evaluation.backends.model_facts import model_digest, response_limits
+from olr_cli.evaluation.backends import Sampling, model_digest, response_limits
+from olr_cli.supervision import Rollout
 
 PROMPT_ROOM = 2048
 """Prompt tokens that the engine has room for even if the first prompts are shorter; a start takes a while."""
@@ -90,7 +90,7 @@ class VllmBackend:
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Output]]:
+    ) -> list[list[Rollout]]:
         """See `Backend`."""
         from vllm import SamplingParams, TokensPrompt
 
@@ -110,14 +110,14 @@ class VllmBackend:
                     detokenize=False,
                 ),
             )
-            for prompt, limit, own in zip(tokens, limits, seeds, strict=True)
-            for seed in own
+            for prompt, limit, seeds_G in zip(tokens, limits, seeds, strict=True)
+            for seed in seeds_G
         ]
         written = self._llm.generate(*map(list, zip(*requests, strict=True)), use_tqdm=False)
-        outputs = iter([self._output(request.outputs[0]) for request in written])
-        return [[next(outputs) for _ in own] for own in seeds]
+        rollouts = iter([self._rollout(request.outputs[0]) for request in written])
+        return [[next(rollouts) for _ in seeds_G] for seeds_G in seeds]
 
-    def _output(self, completion: Any) -> Output:
+    def _rollout(self, completion: Any) -> Rollout:
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
         text = self._tokenizer.decode(
@@ -125,7 +125,7 @@ class VllmBackend:
             skip_special_tokens=True,
             clean_up_tokenization_spaces=False,
         )
-        return Output(text, len(tokens), truncated)
+        return Rollout(text, len(tokens), truncated)
 
     @property
     def _dtype(self) -> str:
