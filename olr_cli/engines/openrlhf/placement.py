@@ -6,7 +6,7 @@ to 7 may lie on two nodes, and DeepSpeed's `ds.zpg` takes neighbouring ranks for
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +49,7 @@ def keep_ranks_of_a_node_together(recipe: Recipe) -> None:
     from openrlhf.trainer.ray import launcher
 
     # By its full name: as an attribute, `ray.util.placement_group` is the function.
-    rays = importlib.import_module("ray.util.placement_group")
+    rays: Any = sys.modules["ray.util.placement_group"]
     original: Any = rays.placement_group
 
     def placed(bundles: list[dict[str, float]], strategy: str = "PACK", **options: Any) -> Any:
