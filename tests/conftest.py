@@ -19,7 +19,9 @@ settings.load_profile("olr")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="the long version of every test in tests/hard")
+    parser.addoption(
+        "--long", action="store_true", help="the long version of the tests in tests/hard and tests/openrlhf"
+    )
 
 
 @pytest.fixture(scope="session")
