@@ -96,7 +96,8 @@ analyze scored --table {{baselines|ablation}} --format {{markdown|latex|csv}}
 analyze methods --table baselines {{|--compare paper|--compare paper --format markdown|--compare paper --format latex}}
 analyze slopes warmups --table {{slope_sensitivity|warmup_sensitivity}} {{|--compare paper|--format markdown}}
 analyze scored model halfdone --table baselines --compare paper
-analyze real sampled --table baselines
+analyze {{real sampled|odd}} --table baselines
+analyze arms methods/active-grpo-1 --table cost
 """,
     "reports": """
 analyze {one|arms|made|rephrased|unknown|real|sampled} --report
@@ -195,7 +196,7 @@ analyze arms model {{|--table arms}}
 analyze arms scored/active-grpo-1/evaluation/step-000001 --table baselines
 analyze arms {{evaluated|bad/evaluation|bad/scores|bad/no-scores}} --table baselines
 analyze sampled --table {{baselines|ablation}}
-analyze {{--figure|--nothing}}
+analyze {{--figure|--nothing|one arms/grpo1|methods/active-grpo-1 --table cost|methods/active-grpo-1 --figure cost}}
 audit {{|nowhere|bad/empty|bad/torn|bad/no-manifest}} --json
 audit {{bad/rows.jsonl|bad/lines.jsonl|bad/visits.jsonl|bad/columns.jsonl|bad/labels.jsonl|bad/noise.jsonl}}
 audit {{bad/view.jsonl|bad/ids.jsonl|bad/text.parquet|bad/what.txt|bad/kinds.jsonl}}
@@ -234,6 +235,9 @@ evaluate real --checkpoint {{3|first}} {{|--compare paper}}
 evaluate {{--list --limit 3|--show amc --compare paper|--regrade model --samples 3}}
 evaluate {{--show amd|--format html|--list --format csv}}
 evaluate --show {{own/sums.yaml --data log.jsonl|own/sums.yaml nowhere|amc --data prompts.jsonl}}
+evaluate --regrade bad/{{newer-evaluation|evaluation-not-json}}
+evaluate builtin:addition-easier --benchmarks bad/count.yaml
+rollouts builtin:addition-easier arithmetic {SAMPLED} --resume --run-dir sampled --backend vllm
 evaluate --regrade {{nowhere|one|bad/evaluation|bad/record|bad/begun|bad/torn-evaluation|bad/missing}}
 evaluate --regrade model {{--benchmarks own/sums.yaml|--compare nowhere|--compare bad/begun}}
 evaluate --regrade evaluations --compare paper

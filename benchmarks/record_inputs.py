@@ -325,6 +325,7 @@ def damaged_files() -> None:
     for name, keys in {
         "sums": {"name": "sums", "samples": 3}, "key": {"sample": 3}, "source": {"data": "none.jsonl"},
         "choice": {"grader": "choice", "fields": fields | {"choices": None}}, "prompt": {"prompt": "Hello"},
+        "count": {"problems": 99},
         "extractor": {"extractor": "boxes"}, "columns": {"fields": {"problem": "problem", "answer": "answer"}},
         "answers": {"data": "choice.jsonl", "grader": "choice", "prompt": "{problem}{choices}",
                     "fields": fields | {"answer_form": "index"}},
@@ -335,6 +336,12 @@ def damaged_files() -> None:
         "model", "bad/evaluation", ignore=shutil.ignore_patterns("evaluation.json", "scores.json")
     )
     shutil.copytree("model", "bad/record")
+    for name, text in {
+        "newer-evaluation": '{"schema_version": 99}',
+        "evaluation-not-json": '{"schema',
+    }.items():
+        Path("bad", name).mkdir()
+        Path("bad", name, "evaluation.json").write_text(text)
     Path("bad/record/evaluation.json").write_text('{"schema_version": 1, "name": 3}')
     for name in ("scores", "no-scores", "begun", "torn-evaluation", "missing"):
         shutil.copytree("model", f"bad/{name}")
