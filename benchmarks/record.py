@@ -330,10 +330,10 @@ def run_command(command: str) -> str:
     # Each case warns as if it came first, though it runs in one process with others.
     with warnings.catch_warnings():
         result = CliRunner(env=given).invoke(app, words[len(given) :], prog_name="olr")
-    told = shlex.join([*settings, *sys.argv])
+    typed = shlex.join([*settings, *sys.argv])
     bug = "" if isinstance(result.exception, SystemExit | None) else f"bug: {result.exception!r}\n"
     streams = f"--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}\n"
-    return f"$ {told}\nexit status {result.exit_code}\n{bug}{streams}"
+    return f"$ {typed}\nexit status {result.exit_code}\n{bug}{streams}"
 
 
 def shown(file: Path) -> str:
@@ -423,9 +423,9 @@ def compare(before: Path, after: Path) -> int:
         )
         if one != other:
             different += 1
-            told = "picture" if file.suffix == ".png" else "in one record only" if not (one and other) else ""
-            print(f"{file}: {told}")
-            if not told:
+            only = "picture" if file.suffix == ".png" else "in one record only" if not (one and other) else ""
+            print(f"{file}: {only}")
+            if not only:
                 lines = difflib.unified_diff(
                     *(text.decode().splitlines() for text in (one, other)), n=1, lineterm=""
                 )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError
@@ -44,6 +45,21 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
             f"cannot load {what} from '{model}' ({reason}); give a folder in Hugging Face layout with safetensors"
             " weights, or a hub id"
         ) from error
+
+
+def without_weights(config: Any, *, trust_remote_code: bool) -> Any:
+    """A causal language model of a configuration on torch's meta device: all its shapes, and no memory.
+
+    Raises:
+        ValueError: transformers knows no causal language model of this configuration.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+            config, trust_remote_code=trust_remote_code
+        )
 
 
 def require_safetensors(folder: str | Path) -> None:

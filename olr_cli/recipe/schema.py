@@ -85,7 +85,12 @@ Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
-ScoreReduction = Literal["mean", "sum"]
+ScoreReduction = Annotated[
+    Literal["mean", "sum"],
+    Field(
+        description="Over the response's tokens; the cited work takes the sum, which rewards short responses."
+    ),
+]
 
 
 class Section(BaseModel):
@@ -283,10 +288,7 @@ class TokenEntropyMethod(MethodSection):
 
     needs_labels: ClassVar[bool] = False
     name: Literal["token_entropy"] = "token_entropy"
-    score_reduction: ScoreReduction = Field(
-        default="mean",
-        description="Over the response's tokens; the cited work takes the sum, which rewards short responses.",
-    )
+    score_reduction: ScoreReduction = "mean"
 
 
 class SequenceEntropyMethod(MethodSection):
@@ -294,10 +296,7 @@ class SequenceEntropyMethod(MethodSection):
 
     needs_labels: ClassVar[bool] = False
     name: Literal["sequence_entropy"] = "sequence_entropy"
-    score_reduction: ScoreReduction = Field(
-        default="mean",
-        description="Over the response's tokens; the cited work takes the sum, which rewards short responses.",
-    )
+    score_reduction: ScoreReduction = "mean"
 
 
 class ConfidencePenaltyMethod(MethodSection):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from transformers import AutoConfig
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-
+from olr_cli.engines.model_files import without_weights
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.flags import section
 from olr_cli.recipe.schema import Recipe
@@ -20,13 +18,9 @@ def model_size(path: str, *, trust_remote_code: bool) -> ModelSize | None:
     """
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     try:
-        with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-                config, trust_remote_code=trust_remote_code
-            )
+        return ModelSize.of(without_weights(config, trust_remote_code=trust_remote_code))
     except ValueError:  # transformers knows no causal language model of this configuration
         return None
-    return ModelSize.of(model)
 
 
 def machine(recipe: Recipe, model_path: str, card: str | None) -> Machine:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from olr_cli.engines.model_files import loading
+from olr_cli.engines.model_files import loading, without_weights
 from olr_cli.engines.openrlhf.flags import section
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 
@@ -52,15 +52,11 @@ class ModelShape:
         Raises:
             UserError: there is no such model, or the network that would fetch its configuration.
         """
-        import torch
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoConfig
 
         with loading(path, "a model's configuration"):
             config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-            with torch.device("meta"):
-                model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-                    config, trust_remote_code=trust_remote_code
-                )
+            model = without_weights(config, trust_remote_code=trust_remote_code)
         heads = config.num_attention_heads
         head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
         kv_heads = getattr(config, "num_key_value_heads", None) or heads
