@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import matplotlib
 
-from olr_cli.analysis import FIGURES, figures, style
+from olr_cli.analysis import figures, style
 from olr_cli.analysis.arms import Arm
 from olr_cli.tables.markup import element, isolated
 
@@ -32,9 +31,9 @@ def drawings(arms: Sequence[Arm]) -> Iterator[Element]:
     """
     number = 0
     for name in figures.asked_for(["all"], arms):
-        module = import_module(FIGURES[name])
-        about = (module.__doc__ or name).partition("\n")[0].replace("`", "")
-        for chart in module.charts(arms):
+        figure = figures.FIGURES[name]
+        about = figure.caption
+        for chart in figure.drawn(arms):
             number += 1
             drawing = inline_svg(chart, f"f{number}-")
             width = float(drawing.attrib["width"].removesuffix("pt"))

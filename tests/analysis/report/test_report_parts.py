@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import Page, unpacked
 
-from olr_cli.analysis import coherence, composition
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import FIGURES
 from olr_cli.analysis.report import cuts
 from olr_cli.analysis.report.drawings import drawings, inline_svg
 from olr_cli.analysis.report.epochs import epochs
@@ -111,8 +111,8 @@ def test_drawings_have_no_styles_and_all_references_lead_to_ids_that_are_there_o
 
 
 def test_a_drawing_keeps_the_colours_and_shapes_of_the_figure(arms):
-    for module in (coherence, composition):
-        (chart,) = module.charts(arms[:1])
+    for name in ("coherence", "composition"):
+        (chart,) = FIGURES[name].drawn(arms[:1])
         drawn_twice = [html([inline_svg(chart, "x-")]) for _ in range(2)]
         assert drawn_twice[0] == drawn_twice[1]
         page = Page(drawn_twice[0])
