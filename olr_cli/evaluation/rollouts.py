@@ -188,7 +188,7 @@ class RolloutEngine:
         """A prompt exactly as the policy sees it."""
         return self._backend.render(messages)
 
-    def train(self, run: Run) -> dict[str, Any]:
+    def complete(self, run: Run) -> dict[str, Any]:
         """Sample from step `run.done` to the end.
 
         Raises:

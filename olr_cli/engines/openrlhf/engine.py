@@ -15,9 +15,7 @@ import torch
 
 from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
-from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
 from olr_cli.engines.openrlhf.files import JobFiles, held_out_label, prompt_label, write_prompts
@@ -37,8 +35,14 @@ from olr_cli.engines.openrlhf.flags import (
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
 from olr_cli.engines.openrlhf.reshard import saved_parts
-from olr_cli.engines.run import DataSets, EngineFailed, Run
-from olr_cli.engines.steps import epoch_so_far, signs_of_a_wrong_template, steps_per_epoch
+from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
+from olr_cli.engines.steps import (
+    epoch_so_far,
+    metric_logs,
+    require_log_packages,
+    signs_of_a_wrong_template,
+    steps_per_epoch,
+)
 from olr_cli.errors import NotHere, UserError, noting
 from olr_cli.files import writing
 from olr_cli.recipe.schema import Recipe, flatten
@@ -71,7 +75,7 @@ _EMPTY_MINI_BATCH = (
 
 
 class OpenRlhfEngine:
-    """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.launch.Engine`)."""
+    """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, *, lacking: list[str] | None = None) -> None:
         """Check everything that can be checked before Ray starts.
@@ -191,7 +195,7 @@ class OpenRlhfEngine:
             return "\n".join(["(bare turns: the model's chat template is not here)", *turns])
         return prompt_text.render(self._model.tokenizer, messages)
 
-    def train(self, run: Run) -> dict[str, Any]:
+    def complete(self, run: Run) -> dict[str, Any]:
         """Start the job, or go on from the last checkpoint, and follow it to its end.
 
         Raises:

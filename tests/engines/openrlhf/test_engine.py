@@ -116,7 +116,7 @@ def train(tmp_path, monkeypatch):
 
         monkeypatch.setattr(engine, "started", started)
         train.launched = launched
-        launched.value = chosen.train(run)
+        launched.value = chosen.complete(run)
         return launched
 
     return train
@@ -359,7 +359,7 @@ def test_a_path_that_openrlhf_would_misread_is_refused(sign, train, monkeypatch,
     run = Run(a_recipe, odd, data, None, None, 0, Shown())
     monkeypatch.setattr(engine, "started", pytest.fail)
     with pytest.raises(UserError, match=f"because '{sign}' in a path.*choose another --run-dir"):
-        OpenRlhfEngine(a_recipe, data).train(run)
+        OpenRlhfEngine(a_recipe, data).complete(run)
     assert not list(odd.iterdir())
 
 

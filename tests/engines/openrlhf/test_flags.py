@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from olr_cli.engines.choice import engine_of
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.engines.choice import engine_of
 from olr_cli.engines.launch import launch
 from olr_cli.engines.openrlhf import flags
 from olr_cli.engines.openrlhf.flags import (
