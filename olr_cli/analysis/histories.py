@@ -13,7 +13,7 @@ from olr_cli.data.columns import numbers, text_column
 from olr_cli.data.files import read_table
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
 from olr_cli.data.training import sentinel_type, training_prompts
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_path, no_rows
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
@@ -211,12 +211,10 @@ def _read_rollouts(file: Path) -> pl.DataFrame:
     import pyarrow as pa
 
     if not file.exists():
-        raise UserError(
-            f"{file} does not exist; name a run directory, or a Parquet or JSON table of rollouts"
-        )
+        raise no_path(file, "name a run directory, or a Parquet or JSON table of rollouts")
     arrow = read_table([file], _TABLE_COLUMNS)
     if arrow.num_rows == 0:
-        raise UserError(f"{file} has no rows; a history needs at least one rollout")
+        raise no_rows(file, "rollout")
     names = [name for name in arrow.column_names if name in _TABLE_COLUMNS]
     missing = [name for name in ("prompt_id", "visit") if name not in names]
     if not {"response", "answer"} & set(names):

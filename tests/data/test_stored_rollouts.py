@@ -99,7 +99,7 @@ def test_what_cannot_serve_is_named(tmp_path: Path, prompts: PromptSet) -> None:
         return str(caught.value)
 
     assert "is not a run directory: it has no folder rollouts" in complaint(tmp_path)
-    assert "no file" in complaint(tmp_path / "nowhere.parquet")
+    assert "does not exist" in complaint(tmp_path / "nowhere.parquet")
     assert "lacks the column is_correct" in complaint(table(tmp_path, {"prompt_id": "16", "answer": "1"}))
     assert "lacks the column answer" in complaint(table(tmp_path, {"prompt_id": "16", "is_correct": False}))
     unjudged = table(tmp_path, {"prompt_id": "16", "answer": "1", "is_correct": None})
