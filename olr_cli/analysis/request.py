@@ -121,7 +121,7 @@ def carry_out(request: Request) -> Findings:
     written = figures.draw(drawn, arms, folder)
     notes = [*_notes(runs, waiting, arms)]
     if request.report:
-        from olr_cli.analysis.report.build import write_report
+        from olr_cli.analysis.report.page import write_report
 
         written.append(write_report(arms, folder, notes, tables))
     return Findings(tables, written, notes, tuple(_proposals(request, arms, counted)))
