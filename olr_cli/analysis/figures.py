@@ -101,11 +101,11 @@ def count(
     """
     if name in PAPER_TABLES:
         from olr_cli.analysis.tables.layouts import LAYOUTS
-        from olr_cli.analysis.tables.paper_table import build
+        from olr_cli.analysis.tables.paper import paper_table
 
         layout = LAYOUTS[name]
         _refuse_baseline(baseline, name, layout.reference_in_words)
-        return build(layout, _trained(arms, name), models, with_published=with_published).table()
+        return paper_table(layout, _trained(arms, name), models, with_published=with_published).table()
     if name == "cost":
         from olr_cli.analysis.tables.cost_table import cost_table
 
@@ -116,7 +116,7 @@ def count(
 
         _refuse_baseline(baseline, name, "what the theory predicts")
         return theory_table(arms).table()
-    from olr_cli.analysis.tables.arms_table import compare
+    from olr_cli.analysis.tables.arms import compare
 
     return compare(arms, baseline).table()
 
