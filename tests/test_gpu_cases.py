@@ -12,10 +12,10 @@ from gpu import matrix
 from gpu.matrix import CASES, HALF_BILLION, TINY, Case, Finding, left_out, markdown, random_model, settings_of
 from transformers import Qwen3ForCausalLM
 
+from olr_cli.engines.computer import Check
 from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
-from olr_cli.engines.machine import Check
+from olr_cli.engines.model_files import model_shape
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
-from olr_cli.engines.openrlhf.memory import ModelShape
 from olr_cli.recipe.files import load_recipe
 
 SCRIPT = Path(matrix.__file__)
@@ -57,11 +57,7 @@ def test_the_model_fills_its_vocabulary_and_reads_text(tmp_path):
 
     folder = random_model(tmp_path, TINY)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert (
-        len(tokenizer)
-        == TINY.vocabulary
-        == ModelShape.look_at(str(folder), trust_remote_code=False).vocabulary
-    )
+    assert len(tokenizer) == TINY.vocabulary == model_shape(str(folder), trust_remote_code=False).vocabulary
     assert tokenizer.decode(tokenizer("123+456=", add_special_tokens=False)["input_ids"]) == "123+456="
 
 

@@ -40,40 +40,37 @@ def doctor(
     from olr_cli.engines.doctor import diagnose
     from olr_cli.recipe.files import load_recipe
 
-    found = diagnose(load_recipe(recipe, set_ or []) if recipe is not None else None)
+    diagnosis = diagnose(load_recipe(recipe, set_ or []) if recipe is not None else None)
     if json:
-        typer.echo(dumps({"recipe": recipe} | found.plain(), indent=2))
+        typer.echo(dumps({"recipe": recipe} | diagnosis.plain(), indent=2))
     else:
         console = Console(highlight=False)
-        console.print(_table(found))
-        for check in found.problems:
-            status = found.status(check)
+        console.print(_table(diagnosis))
+        for check in diagnosis.problems:
+            status = diagnosis.status(check)
             console.print(f"[{_STYLES[status]}]{status}:[/] {escape(check.problem or '')}", soft_wrap=True)
-        console.print(_conclusion(recipe, found), soft_wrap=True)
-    if found.can_run is False:
+        conclusion = f"{recipe} cannot run here."
+        if recipe is None:
+            conclusion = "Next: olr doctor RECIPE tells whether a recipe can run here."
+        elif diagnosis.can_run:
+            conclusion = f"Nothing here keeps {recipe} from running. Next: olr train {recipe} --dry-run"
+        console.print(conclusion, soft_wrap=True)
+    if diagnosis.can_run is False:
         raise typer.Exit(2)
 
 
-def _table(found: Diagnosis) -> Table:
+def _table(diagnosis: Diagnosis) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("", "here", "wanted", ""):
         table.add_column(heading, overflow="fold")
-    for check in found.checks:
-        status = found.status(check)
+    for check in diagnosis.checks:
+        status = diagnosis.status(check)
         table.add_row(check.name, Text(check.here), Text(check.wanted), Text(status, _STYLES[status]))
-    if found.memory is not None:
-        for name, part in (("update", found.memory.update), ("generation", found.memory.generation)):
-            told = ", ".join(f"{subject} {size / 1e9:.1f}" for subject, size in part.items() if size)
-            table.add_row(f"{name}, GB a GPU", Text(told))
+    if diagnosis.memory is not None:
+        for name, sizes in (("update", diagnosis.memory.update), ("generation", diagnosis.memory.generation)):
+            parts = ", ".join(f"{subject} {size / 1e9:.1f}" for subject, size in sizes.items() if size)
+            table.add_row(f"{name}, GB a GPU", Text(parts))
     return table
-
-
-def _conclusion(recipe: str | None, found: Diagnosis) -> str:
-    if recipe is None:
-        return "Next: olr doctor RECIPE tells whether a recipe can run here."
-    if found.can_run:
-        return f"Nothing here keeps {recipe} from running. Next: olr train {recipe} --dry-run"
-    return f"{recipe} cannot run here."

@@ -5,36 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from olr_cli.engines.computer import GB, Check, Computer, Use, existing, gigabytes, look_at_computer
 from olr_cli.engines.launch import load_data
 from olr_cli.engines.local.builtin import is_builtin, policy_path
-from olr_cli.engines.machine import (
-    GB,
-    Check,
-    Machine,
-    Use,
-    existing,
-    gigabytes,
-    look_at_machine,
-)
-from olr_cli.engines.model_files import require_safetensors
+from olr_cli.engines.model_files import model_shape, require_safetensors
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
-from olr_cli.engines.openrlhf.flags import (
+from olr_cli.engines.openrlhf.checks import (
+    attention_of,
     check_attention,
+    check_batches,
     check_flags,
-    cluster_address,
-    installed_version,
-    openrlhf_parser,
-    section,
+    check_gpus,
+    check_gradients,
+    gpus_needed,
 )
-from olr_cli.engines.openrlhf.memory import MemoryNeed, ModelShape, memory_need
+from olr_cli.engines.openrlhf.flags import cluster_address, installed_version, openrlhf_parser, section
+from olr_cli.engines.openrlhf.memory import MemoryNeed, memory_need
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.runs.throughput import ModelShape
 
 _USUAL_CARD = 85.0 * GB
 """A card of "80 GB", where there is none to ask."""
@@ -42,17 +36,11 @@ _USUAL_CARD = 85.0 * GB
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `olr doctor` found.
-
-    Attributes:
-        checks: of the machine, then of the recipe.
-        use: how the recipe uses the machine; None without a recipe.
-        memory: what the recipe needs; None where nobody could work it out.
-    """
+    """The checks of the computer and then of the recipe; use and memory are None without a recipe, or if unknown."""
 
     checks: tuple[Check, ...]
-    use: Use | None
-    memory: MemoryNeed | None
+    use: Use | None = None
+    memory: MemoryNeed | None = None
 
     def status(self, check: Check) -> str:
         """``ok``; ``warning``; ``error``: the recipe cannot run because of it; ``unused``: the recipe does without."""
@@ -70,48 +58,47 @@ class Diagnosis:
     @property
     def problems(self) -> tuple[Check, ...]:
         """Checks with a problem that concerns the recipe, errors first."""
-        found = [check for check in self.checks if self.status(check) in ("warning", "error")]
-        return tuple(sorted(found, key=lambda check: self.status(check) != "error"))
+        problems = [check for check in self.checks if self.status(check) in ("warning", "error")]
+        return tuple(sorted(problems, key=lambda check: self.status(check) != "error"))
 
     def plain(self) -> dict[str, Any]:
         """For JSON; sizes in bytes."""
-        keys = ("name", "here", "wanted", "problem")
-        memory = None
-        if self.memory is not None:
-            memory = {
-                "update": dict(self.memory.update),
-                "generation": dict(self.memory.generation),
-                "cache_tokens": self.memory.cache_tokens,
-                "host": self.memory.host,
-                "disk": self.memory.disk,
-            }
-        checks = [
-            {key: getattr(check, key) for key in keys} | {"status": self.status(check)}
-            for check in self.checks
-        ]
+        checks = [asdict(check) | {"status": self.status(check)} for check in self.checks]
+        memory = None if self.memory is None else asdict(self.memory)
+        for fields, left_out in (*((check, "breaks") for check in checks), (memory or {}, "cache")):
+            fields.pop(left_out, None)
         return {"can_run": self.can_run, "use": self.use, "checks": checks, "memory": memory}
 
 
 def diagnose(recipe: Recipe | None, root: Path = Path("runs")) -> Diagnosis:
-    """Look at this machine, and at what a recipe would find on it.
-
-    Args:
-        recipe: what is to run; None: the machine alone.
-        root: where run directories go.
-    """
-    machine = look_at_machine()
-    room = Check("disk", f"{gigabytes(shutil.disk_usage(existing(root)).free)} free at {existing(root)}")
+    """Look at this computer and, given a recipe, at what it would find here; run directories go below `root`."""
+    computer, place = look_at_computer(), existing(root)
+    free = shutil.disk_usage(place).free
+    disk = Check("disk", f"{gigabytes(free)} free at {place}")
     if recipe is None:
-        return Diagnosis((*machine.checks, room), None, None)
+        return Diagnosis((*computer.checks, disk))
     use = _use(recipe)
-    memory, of_memory = _memory(recipe, machine, use)
-    checks = (
-        *machine.checks,
-        *_recipe_checks(recipe, machine, use),
-        *of_memory,
-        _disk(room, root, memory, use),
-    )
-    return Diagnosis(checks, use, memory)
+    checks = [*computer.checks, *_recipe_checks(recipe, computer, use)]
+    memory = None
+    if use in ("gpus", "cluster"):
+        shape = _model_shape(recipe)
+        if isinstance(shape, Check):
+            checks.append(shape)
+        else:
+            sizes = [gpu.memory for gpu in computer.gpus if gpu.memory]
+            card = min(sizes) if use == "gpus" and sizes else _USUAL_CARD
+            memory = memory_need(recipe, shape, card=card, flash_attention=_has_flash_attention(computer))
+            host = computer.host_memory if use == "gpus" else None
+            checks += _memory_checks(recipe, memory, shape, card, host, use)
+    if memory is not None:
+        problem = None
+        if free < memory.disk:
+            problem = (
+                f"{place} has {gigabytes(free)} free, and the checkpoints take {gigabytes(memory.disk)}; make room, or"
+                " name another disk with --run-dir"
+            )
+        disk = replace(disk, wanted=gigabytes(memory.disk), problem=problem, breaks=frozenset({use}))
+    return Diagnosis((*checks, disk), use, memory)
 
 
 def _use(recipe: Recipe) -> Use:
@@ -122,203 +109,146 @@ def _use(recipe: Recipe) -> Use:
     return "gpus" if cluster_address(recipe) is None else "cluster"
 
 
-def _recipe_checks(recipe: Recipe, machine: Machine, use: Use) -> Iterator[Check]:
-    """What the recipe asks for, by the checks that `olr train` makes."""
+def _recipe_checks(recipe: Recipe, computer: Computer, use: Use) -> Iterator[Check]:
+    """The settings of a recipe, by the checks that `olr train` makes."""
+
+    def made(name: str, here: str, check: Callable[[], object], wanted: str = "") -> Check:
+        """A check that `olr train` makes too: its refusal is the problem."""
+        try:
+            check()
+        except UserError as error:
+            return Check(name, here, wanted, str(error), frozenset({use}))
+        except Exception as error:  # in an environment with other problems, which the computer's checks name
+            why = f"could not be looked at ({type(error).__name__}: {first_line(error)})"
+            problem = f"{name} {why}; mend the environment first"
+            return Check(name, "unknown", wanted, problem, frozenset({use}))
+        return Check(name, here, wanted)
+
     warnings = recipe_warnings(recipe)
-    yield _about(
-        use, "settings", f"{len(warnings)} likely mistakes" if warnings else "plausible", lambda: None
-    )
+    yield Check("settings", f"{len(warnings)} likely mistakes" if warnings else "plausible")
     for warning in warnings:
         yield Check("settings", "", problem=warning)
-    prompts, data = _data(recipe, use)
-    yield data
-    yield _model(recipe, use)
-    if not isinstance(recipe.engine, OpenRlhfEngine):
-        if recipe.engine.device == "cuda" and machine.torch.gpus == 0:
+
+    source, prompts = recipe.data.train, recipe.data.limit
+    if _comes_from_the_hub(source):
+        yield Check("data", f"{source}, from the hub when the run starts")
+    else:
+        lengths: list[int] = []
+        data = made("data", source, lambda: lengths.append(len(load_data(recipe).train.prompts)))
+        if lengths:
+            prompts = lengths[0]
+            data = replace(data, here=f"{source}: {_counted(prompts, 'prompt')}")
+        yield data
+
+    model = recipe.model.path
+    if is_builtin(model):
+        yield made("model", model, lambda: policy_path(model))
+    elif os.path.isdir(model):
+        yield made("model", model, lambda: require_safetensors(model))
+    else:
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = isinstance(try_to_load_from_cache(model, "config.json"), str)
+        yield Check("model", f"{model}, {'in the hub cache' if cached else 'to be fetched from the hub'}")
+
+    engine, train = recipe.engine, recipe.train
+    if not isinstance(engine, OpenRlhfEngine):
+        if engine.device == "cuda" and computer.torch.gpus == 0:
             problem = "engine.device is cuda, and torch finds no GPU; set it to auto or cpu"
             yield Check("its GPUs", "none", "1", problem, frozenset({use}))
         return
-    engine, train = recipe.engine, recipe.train
     if installed_version("openrlhf") == OPENRLHF_VERSION:
-        yield _about(use, "flags", "as OpenRLHF reads them", lambda: _check_flags(recipe, machine))
-    yield _about(use, "gradients", "in a precision that DeepSpeed keeps", lambda: check_gradients(recipe))
+        yield made("flags", "as OpenRLHF reads them", lambda: _check_flags(recipe, computer))
+    yield made("gradients", "in a precision that DeepSpeed keeps", lambda: check_gradients(recipe))
     gpus = gpus_needed(engine, train.kl_weight)
-    present = None if use == "cluster" else machine.torch.gpus
+    present = None if use == "cluster" else computer.torch.gpus
     here = "the cluster's" if present is None else "logical ones" if use == "rehearsal" else str(present)
-    yield replace(
-        _about(use, "its GPUs", here, lambda: check_gpus(recipe, present)), wanted=_counted(gpus, "GPU")
-    )
-    if use == "gpus":
-        yield _cpus(gpus)
-    size = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
-    batches = f"{train.prompts_per_step} prompts a step, {size} an update, {engine.micro_batch_samples} samples a GPU"
-    if prompts is not None:
-        yield _about(use, "batches", batches, lambda: check_batches(recipe, prompts))
-
-
-def _about(use: Use, name: str, here: str, look: Callable[[], object]) -> Check:
-    """A check that `olr train` makes too: its refusal is the problem."""
-    try:
-        look()
-    except UserError as error:
-        return Check(name, here, problem=str(error), breaks=frozenset({use}))
-    except Exception as error:  # of an environment that is broken otherwise, which the machine's checks tell
-        problem = f"could not be looked at ({type(error).__name__}: {first_line(error)}); mend the environment first"
-        return Check(name, "unknown", problem=f"{name} {problem}", breaks=frozenset({use}))
-    return Check(name, here)
-
-
-def _cpus(gpus: int) -> Check:
-    """Ray gives every GPU's process a CPU too."""
-    here = len(os.sched_getaffinity(0))
-    problem = None
-    if here < gpus:
-        problem = f"{_counted(gpus, 'GPU')} want as many CPUs of Ray, and here are {here}; ask for more"
-    return Check("CPUs", str(here), f"{gpus} or more", problem, frozenset({"gpus"}))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _check_flags(recipe: Recipe, machine: Machine) -> None:
-    check_flags(recipe, openrlhf_parser())
-    check_attention(recipe, _attention(recipe, machine))
-
-
-def _attention(recipe: Recipe, machine: Machine) -> str:
-    wanted = section(recipe).attention
-    if wanted == "kernels" and not flash_attention.has_kernels():
-        raise UserError(
-            "engine.attention is kernels, and that package is not installed here; docs/openrlhf-install.md tells how"
+    yield made("its GPUs", here, lambda: check_gpus(recipe, present), _counted(gpus, "GPU"))
+    if use == "gpus":  # Ray gives every GPU's process a CPU too
+        cpus = len(os.sched_getaffinity(0))
+        sentence = f"{_counted(gpus, 'GPU')} want as many CPUs of Ray, and here are {cpus}; ask for more"
+        yield Check(
+            "CPUs", str(cpus), f"{gpus} or more", sentence if cpus < gpus else None, frozenset({"gpus"})
         )
-    if wanted != "auto":
-        return wanted
-    return "flash_attention_2" if _has_flash_attention(machine) else "sdpa"
+    if prompts is not None:
+        size = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
+        batches = (
+            f"{train.prompts_per_step} prompts a step, {size} an update, {engine.micro_batch_samples} samples"
+        )
+        yield made("batches", f"{batches} a GPU", lambda: check_batches(recipe, prompts))
 
 
-def _has_flash_attention(machine: Machine) -> bool:
-    check = next(check for check in machine.checks if check.name == "flash-attn")
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _comes_from_the_hub(source: str) -> bool:
+    from olr_cli.data.hub import parse_hub_id
+
+    is_here = Path(source).exists() or source.startswith("arithmetic")
+    is_file = "/" not in source or source.endswith((".parquet", ".jsonl"))
+    return not is_here and not is_file and parse_hub_id(source) is not None
+
+
+def _check_flags(recipe: Recipe, computer: Computer) -> None:
+    check_flags(recipe, openrlhf_parser())
+    attention = attention_of(
+        section(recipe),
+        has_flash_attention=_has_flash_attention(computer),
+        has_kernels=flash_attention.has_kernels(),
+    )
+    check_attention(recipe, attention)
+
+
+def _has_flash_attention(computer: Computer) -> bool:
+    check = next(check for check in computer.checks if check.name == "flash-attn")
     return check.problem is None and not check.here.startswith("absent")
 
 
-def _data(recipe: Recipe, use: Use) -> tuple[int | None, Check]:
-    """How many prompts train, as far as that is known, and the check of the data sets."""
-    source = recipe.data.train
-    if not Path(source).exists() and not source.startswith("arithmetic") and _is_hub_id(source):
-        return recipe.data.limit, Check("data", f"{source}, from the hub when the run starts")
-    prompts: list[int] = []
-    check = _about(use, "data", source, lambda: prompts.append(len(load_data(recipe).train.prompts)))
-    if not prompts:
-        return recipe.data.limit, check
-    return prompts[0], replace(check, here=f"{source}: {_counted(prompts[0], 'prompt')}")
-
-
-def _is_hub_id(source: str) -> bool:
-    from olr_cli.data.hub import parse_hub_id
-
-    return "/" in source and parse_hub_id(source) is not None and not source.endswith((".parquet", ".jsonl"))
-
-
-def _model(recipe: Recipe, use: Use) -> Check:
-    """Whether the weights are here."""
-    path = recipe.model.path
-    if is_builtin(path):
-        return _about(use, "model", path, lambda: policy_path(path))
-    if os.path.isdir(path):
-        return _about(use, "model", path, lambda: require_safetensors(path))
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = isinstance(try_to_load_from_cache(path, "config.json"), str)
-    return Check("model", f"{path}, {'in the hub cache' if cached else 'to be fetched from the hub'}")
-
-
-def _memory(recipe: Recipe, machine: Machine, use: Use) -> tuple[MemoryNeed | None, list[Check]]:
-    """The memory that a recipe for GPUs needs, and whether it is there."""
-    if use not in ("gpus", "cluster"):
-        return None, []
+def _model_shape(recipe: Recipe) -> ModelShape | Check:
+    """The shape of a recipe's model, or a check that says why the memory is not known."""
     path = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
     try:
-        shape = ModelShape.look_at(path, trust_remote_code=recipe.model.trust_remote_code)
+        return model_shape(path, trust_remote_code=recipe.model.trust_remote_code)
     except Exception as error:
         problem = f"memory was not worked out, because the configuration of {path} could not be read"
-        if not os.path.isdir(path):
-            problem += "; fetch it where there is a network: hf download " + path
-        else:
+        if os.path.isdir(path):
             problem += f" ({first_line(error)})"
-        return None, [Check("memory", "unknown", problem=problem)]
-    known = use == "gpus" and any(gpu.memory for gpu in machine.gpus)
-    card = min(gpu.memory for gpu in machine.gpus if gpu.memory) if known else _USUAL_CARD
-    need = memory_need(recipe, shape, card=card, flash_attention=_has_flash_attention(machine))
-    return need, _memory_checks(
-        recipe, need, shape, card, machine.host_memory if use == "gpus" else None, use
-    )
+        else:
+            problem += f"; fetch it where there is a network: hf download {path}"
+        return Check("memory", "unknown", problem=problem)
 
 
 def _memory_checks(
     recipe: Recipe, need: MemoryNeed, shape: ModelShape, card: float, host: float | None, use: Use
-) -> list[Check]:
-    """Each memory against what the recipe needs of it, by the estimate.
+) -> Iterator[Check]:
+    """Every kind of memory against the estimate of what the recipe needs.
 
     Args:
         recipe: names the settings that a remedy changes.
         need: the estimate.
-        shape: the model's.
+        shape: of the model.
         card: bytes of a GPU.
-        host: bytes of this machine's memory; None if it is another's that counts.
-        use: of the machine.
+        host: bytes of a node's own memory; None for a cluster's, which is not known here.
+        use: of the computer.
     """
-    update, generation = sum(need.update.values()), sum(need.generation.values())
-    samples = section(recipe).micro_batch_samples
+    engine, samples = section(recipe), section(recipe).micro_batch_samples
     smaller = f"lower engine.micro_batch_samples from {samples}, " if samples > 1 else ""
-    smaller += "set engine.zero_stage to 3, " if section(recipe).zero_stage < 3 else ""
+    smaller += "set engine.zero_stage to 3, " if engine.zero_stage < 3 else ""
     tokens = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
-    longest = min(tokens, shape.context or tokens)
-    return [
-        _room(
-            "GPU, update",
-            update,
-            card,
-            f"{smaller}or set engine.flags.ds.adam_offload to true",
-            use,
-        ),
-        _room("GPU, generation", generation, card, "lower engine.vllm_memory", use),
-        _room(
-            "GPU, vLLM's cache",
-            longest * shape.cache / section(recipe).tensor_parallel,
-            need.cache,
-            "raise engine.vllm_memory or engine.tensor_parallel",
-            use,
-        ),
-        Check("host memory of a node", "the cluster's", gigabytes(need.host))
-        if host is None
-        else _room(
-            "host memory of a node",
-            need.host,
-            host,
-            "take a node with more, or fewer of its GPUs (engine.gpus_per_node)",
-            use,
-        ),
-    ]
-
-
-def _room(name: str, needed: float, there: float, remedy: str, use: Use) -> Check:
-    problem = None
-    if needed > there:
-        left = f"there are {gigabytes(there)}" if there > 0 else "nothing is left beside the weights"
-        problem = f"{name}: {gigabytes(needed)} are needed by the estimate, and {left}; {remedy}"
-    return Check(name, gigabytes(max(there, 0.0)), gigabytes(needed), problem, frozenset({use}))
-
-
-def _disk(room: Check, root: Path, memory: MemoryNeed | None, use: Use) -> Check:
-    """Room for the run's checkpoints."""
-    if memory is None:
-        return room
-    free = shutil.disk_usage(existing(root)).free
-    if free >= memory.disk:
-        return replace(room, wanted=gigabytes(memory.disk))
-    problem = (
-        f"{existing(root)} has {gigabytes(free)} free, and the checkpoints take {gigabytes(memory.disk)}; make room, or"
-        " name another disk with --run-dir"
-    )
-    return replace(room, wanted=gigabytes(memory.disk), problem=problem, breaks=frozenset({use}))
+    one_response = min(tokens, shape.context or tokens) * shape.cache / engine.tensor_parallel
+    offload = f"{smaller}or set engine.flags.ds.adam_offload to true"
+    more_cache = "raise engine.vllm_memory or engine.tensor_parallel"
+    other_node = "take a node with more, or fewer of its GPUs (engine.gpus_per_node)"
+    for name, needed, there, remedy in (
+        ("GPU, update", sum(need.update.values()), card, offload),
+        ("GPU, generation", sum(need.generation.values()), card, "lower engine.vllm_memory"),
+        ("GPU, vLLM's cache", one_response, need.cache, more_cache),
+        ("host memory of a node", need.host, host, other_node),
+    ):
+        problem = None
+        if there is not None and needed > there:
+            left = f"there are {gigabytes(there)}" if there > 0 else "nothing is left beside the weights"
+            problem = f"{name}: {gigabytes(needed)} are needed by the estimate, and {left}; {remedy}"
+        here = "the cluster's" if there is None else gigabytes(max(there, 0.0))
+        yield Check(name, here, gigabytes(needed), problem, frozenset({use}))

@@ -173,7 +173,7 @@ def launch(
         begin_attempt(path, from_step=done, data=data.facts, facts=engine.facts)
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
-            found = engine.train(run)
+            found = engine.complete(run)
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.

@@ -1,4 +1,4 @@
-"""Models that others have made: what is wrong with their files is told in a sentence, and none of it is run as code."""
+"""Models that others have made: a broken file is reported in one sentence, and nothing in it is run as code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError
+from olr_cli.runs.throughput import ModelShape
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 @contextmanager
 def loading(model: str | Path, what: str = "a causal language model") -> Iterator[None]:
-    """Turn what transformers says of files that are not as it expects into a sentence; it raises nearly every type.
+    """Turn whatever transformers raises about unexpected files into one sentence; it raises nearly every type.
 
     Args:
-        model: folder or hub id, to be named.
-        what: is read from it.
+        model: folder or hub id.
+        what: is read from it, for the message.
 
     Raises:
         UserError: it cannot be read (`NotHere` if it is no folder).
@@ -48,11 +49,7 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
 
 
 def without_weights(config: Any, *, trust_remote_code: bool) -> Any:
-    """A causal language model of a configuration on torch's meta device: all its shapes, and no memory.
-
-    Raises:
-        ValueError: transformers knows no causal language model of this configuration.
-    """
+    """A causal language model of a configuration on torch's meta device: all its shapes, and no memory."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -60,6 +57,22 @@ def without_weights(config: Any, *, trust_remote_code: bool) -> Any:
         return AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             config, trust_remote_code=trust_remote_code
         )
+
+
+def model_shape(path: str, *, trust_remote_code: bool) -> ModelShape:
+    """The shape of a model from its configuration alone.
+
+    Raises:
+        UserError: it cannot be read, or is not that of a causal language model with attention.
+    """
+    from transformers import AutoConfig
+
+    with loading(path, "a model's configuration"):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+        shape = ModelShape.of(without_weights(config, trust_remote_code=trust_remote_code))
+        if shape is None:
+            raise ValueError("it names no attention layers")
+        return shape
 
 
 def require_safetensors(folder: str | Path) -> None:

@@ -1,23 +1,30 @@
-"""What an engine gets, and what it is: the two sides of `olr_cli.engines.launch`."""
+"""An engine and the run it works on: the two sides of `olr_cli.engines.launch`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import Message
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision import Supervisor
 
+DUAL_CLIP = 3.0
+GRADIENT_CLIP = 1.0
+ADAM_BETAS = (0.9, 0.999)
+WEIGHT_DECAY = 0.01
+"""The settings of R17 that are no keys of a recipe."""
+
 
 @dataclass(frozen=True)
 class DataSets:
-    """What a run reads: prompts that train, and prompts that never do."""
+    """The prompts of a run: those that train, and those that never do."""
 
     train: PromptSet
     validation: PromptSet | None
@@ -42,16 +49,12 @@ class DataSets:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to go on, as an engine gets it.
+    """A run that is ready to go on.
 
     Attributes:
-        recipe: what to do.
         path: the run directory, held by this process.
-        data: the prompts.
-        supervisor: decides labels; its history holds every visit up to `done`.
-        store: takes the records.
+        supervisor: its history holds every visit up to `done`.
         done: complete steps; in training, a checkpoint after this step exists unless it is 0.
-        progress: told what happens.
     """
 
     recipe: Recipe
@@ -64,14 +67,11 @@ class Run:
 
 
 class EngineFailed(Exception):
-    """An engine's own process ended by a bug; its traceback is in a log, which the message names."""
+    """A bug ended one of the engine's processes; the message names the log that has its traceback."""
 
 
 class Engine(Protocol):
-    """Generates and optimises; made for a recipe and its data before anything is written.
-
-    What it can't work with, it refuses when it is made.
-    """
+    """Generates and optimises; made for a recipe and its data before anything is written."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
         """Load the policy and check that the prompts fit it.
@@ -89,18 +89,49 @@ class Engine(Protocol):
 
     @property
     def warnings(self) -> list[str]:
-        """What is likely a mistake, a sentence each."""
+        """Likely mistakes, a sentence each."""
         ...
 
     @property
     def plan(self) -> list[str]:
-        """What a dry run tells of how it would train, a line each."""
+        """Lines of a dry run: where and how it would compute."""
         ...
 
     def render(self, messages: Sequence[Message]) -> str:
         """A prompt exactly as the policy sees it."""
         ...
 
-    def train(self, run: Run) -> dict[str, Any]:
-        """Train from step `run.done` to the end; returns what the manifest should say of the finished run."""
+    def complete(self, run: Run) -> dict[str, Any]:
+        """Make all steps after `run.done`; returns facts about the finished run for the manifest."""
         ...
+
+
+def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
+    """The class of the recipe's engine; only the packages of that engine are imported.
+
+    Args:
+        recipe: names the engine.
+        lacking: in a dry run, receives a sentence for everything that is missing on this machine.
+    """
+    if isinstance(recipe.engine, OpenRlhfEngine):
+        from olr_cli.engines.openrlhf import engine
+
+        return partial(engine.OpenRlhfEngine, lacking=lacking)
+    from olr_cli.engines.local.loop import LocalEngine
+
+    return LocalEngine
+
+
+def loss_average_departure(recipe: Recipe) -> str:
+    """A sentence for the manifest: how the loss is averaged here, and how the authors averaged it (R17).
+
+    Their `balance_batch` sorts samples by length, mini-batches are cut without shuffling, and the loss is the mean of
+    the token means of micro-batches of 4: `benchmarks/step_order.py` shows what each response then weighs.
+    """
+    authors = "the authors' mean of token means over micro-batches of 4 responses of like length"
+    if recipe.train.loss_average == "token":
+        return (
+            f"the loss is one mean over a mini-batch's response tokens, and long responses weigh more; {authors} is in"
+            " effect a mean over responses (train.loss_average sequence)"
+        )
+    return f"the loss is exactly a mean over a mini-batch's responses; {authors} comes close to it"

@@ -1,10 +1,11 @@
-"""What every engine does around a step: measure it, record it, and notice when something is plainly wrong."""
+"""The parts of a step that all engines share: its order, its records, its metrics and where they are logged."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ import pyarrow as pa
 from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.prompts import Prompt
+from olr_cli.errors import NotHere
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
+from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision import SupervisedGroup
 from olr_cli.supervision.metrics import label_metrics, rollout_metrics
 
 StepTables = tuple[pa.Table, pa.Table]
-"""The labels and the rollouts of one step, as they are stored."""
+"""Labels and rollouts of one step, as they are stored."""
 
 
 def steps_per_epoch(recipe: Recipe, prompts: int) -> int:
@@ -56,7 +59,7 @@ def step_batches(recipe: Recipe, prompts: int, done: int = 0) -> Iterator[tuple[
 
 
 def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
-    """Keys of shape (prompts, rollouts): each rollout's randomness depends on what it is, not on its batch."""
+    """Keys (prompts, rollouts): the randomness of a rollout does not depend on its batch (R18)."""
     keys = [
         [seeding.key(purpose, seed, epoch, prompt.prompt_id, g) for g in range(rollouts)]
         for prompt in prompts
@@ -77,12 +80,7 @@ def is_due(step: int, every: int | None, last: int) -> bool:
 def wants_checkpoint(recipe: Recipe, run: Path, step: int, last: int, metrics: Metrics) -> bool:
     """Whether a checkpoint is written after this step: it is due, or the best so far on the validation set (R22).
 
-    Args:
-        recipe: says how often.
-        run: the run directory; its metrics.jsonl has this step's line already.
-        step: complete steps.
-        last: steps of the whole run.
-        metrics: of this step.
+    The run's metrics.jsonl has this step's line already; `last` is the last step of the whole run.
     """
     return is_due(step, recipe.train.checkpoint_every, last) or (
         VALIDATION in metrics and best_step(run) == step
@@ -100,7 +98,7 @@ def store_step(store: RunStore, step: int, decided: Sequence[SupervisedGroup]) -
 
 
 def step_metrics(tables: StepTables, timeouts: int) -> Metrics:
-    """The metrics of one step's records, and how many of its answers and pairs verification gave up on."""
+    """Metrics of one step's records; `timeouts`: answers and pairs that verification gave up on."""
     labels, rollouts = (pl.DataFrame(pl.from_arrow(table)) for table in tables)
     return {
         **label_metrics(labels),
@@ -111,7 +109,7 @@ def step_metrics(tables: StepTables, timeouts: int) -> Metrics:
 
 
 def signs_of_a_wrong_template(metrics: Metrics) -> list[str]:
-    """The two signs of a wrong chat template or answer extractor, a sentence each, while there is still time."""
+    """The two signs of a wrong chat template or answer extractor, a sentence each."""
     return [
         f"Warning: {metrics[name]:.0%} {what}; the chat template or data.extractor"
         f" ({', '.join(EXTRACTORS)}) may be wrong; `olr train --dry-run` shows a prompt as the policy sees it"
@@ -142,3 +140,71 @@ class Stopwatch:
         return {f"time/{part}": seconds for part, seconds in self._parts.items()} | {
             "time/step": time.perf_counter() - self._began
         }
+
+
+MetricLog = Callable[[int, Metrics], None]
+"""Takes a step and its metrics."""
+
+
+def require_log_packages(recipe: Recipe) -> None:
+    """Make sure that the loggers of the recipe are installed.
+
+    Raises:
+        NotHere: a package is missing.
+    """
+    for wanted, package in ((recipe.logging.tensorboard, "tensorboard"), (recipe.logging.wandb, "wandb")):
+        if wanted and find_spec(package) is None:
+            raise NotHere(
+                f"logging.{package} is set, but the package {package} is not installed; "
+                f"pip install 'olr-cli[{package}]', or remove the key"
+            )
+
+
+@contextmanager
+def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
+    """The logs that the recipe asks for besides metrics.jsonl, open within the block.
+
+    Steps after `done` that an earlier attempt has logged are logged again.
+    """
+    with ExitStack() as stack:
+        logs: list[MetricLog] = []
+        if recipe.logging.tensorboard:
+            logs.append(stack.enter_context(_tensorboard(run, done)))
+        if recipe.logging.wandb:
+            logs.append(stack.enter_context(_wandb(recipe, run)))
+        yield logs
+
+
+@contextmanager
+def _tensorboard(run: Path, done: int) -> Iterator[MetricLog]:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(run / "tensorboard"), purge_step=done + 1 if done else 0) as writer:
+
+        def log(step: int, metrics: Metrics) -> None:
+            for name, value in metrics.items():
+                writer.add_scalar(name, value, step)
+
+        yield log
+
+
+@contextmanager
+def _wandb(recipe: Recipe, run: Path) -> Iterator[MetricLog]:
+    import wandb
+
+    session = wandb.init(
+        project=recipe.logging.wandb,
+        name=recipe.name,
+        dir=str(run),
+        config=recipe.plain(),
+        id=read_manifest(run)["id"],
+        resume="allow",
+    )
+
+    def log(step: int, metrics: Metrics) -> None:
+        session.log(metrics, step=step)
+
+    try:
+        yield log
+    finally:
+        session.finish()

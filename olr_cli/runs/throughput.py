@@ -17,12 +17,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Quantity:
-    """A metric of this module.
+    """Name and unit of a metric of this module; the unit of a share is empty.
 
-    Attributes:
-        label: how tables and reports call it.
-        unit: what it is counted in; empty for a share.
-        head: of a column in a terminal, in two lines.
+    `head` is that of a column in a terminal, in two lines.
     """
 
     label: str
@@ -100,28 +97,47 @@ def peak_flops(card: str | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class ModelSize:
-    """What the operations of a forward pass depend on.
+class ModelShape:
+    """Sizes of a causal language model, on which operations and memory depend.
 
     Attributes:
         parameters: P; weights that two layers share count once.
         layers: with attention.
         attention_width: heads x size of a head.
+        hidden: width of the residual stream.
+        mlp: width of each layer's MLP.
+        vocabulary: logits of a token.
+        cache: bytes that a token's keys and values take in bfloat16, in all layers.
+        context: the most tokens it is made for; None if it does not say.
     """
 
     parameters: int
     layers: int
     attention_width: int
+    hidden: int = 0
+    mlp: int = 0
+    vocabulary: int = 0
+    cache: int = 0
+    context: int | None = None
 
     @classmethod
-    def of(cls, model: Any) -> ModelSize | None:
-        """The size of a Hugging Face model, on whichever device; None if its configuration does not tell."""
+    def of(cls, model: Any) -> ModelShape | None:
+        """The shape of a Hugging Face model, on whichever device; None if its configuration does not tell."""
         config = model.config.get_text_config()
         layers, heads = (getattr(config, name, None) for name in ("num_hidden_layers", "num_attention_heads"))
         if not layers or not heads:
             return None
         head = getattr(config, "head_dim", None) or config.hidden_size // heads
-        return cls(sum(weight.numel() for weight in model.parameters()), layers, heads * head)
+        return cls(
+            parameters=sum(weight.numel() for weight in model.parameters()),
+            layers=layers,
+            attention_width=heads * head,
+            hidden=config.hidden_size,
+            mlp=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+            vocabulary=config.vocab_size,
+            cache=2 * layers * (getattr(config, "num_key_value_heads", None) or heads) * head * 2,
+            context=getattr(config, "max_position_embeddings", None),
+        )
 
     def forward_flops(self, tokens: int) -> float:
         """C(L): operations of one forward pass over a sequence of L tokens."""
@@ -130,32 +146,20 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class StepWork:
-    """What a step worked on.
-
-    Attributes:
-        prompt_tokens: of each rollout's prompt.
-        response_tokens: of each rollout's response.
-        trains: whether each rollout takes part in the update.
-    """
+    """The rollouts of a step: tokens of each one's prompt and response, and whether it takes part in the update."""
 
     prompt_tokens: Sequence[int]
     response_tokens: Sequence[int]
     trains: Sequence[bool]
 
-    def flops(self, size: ModelSize, *, passes_before: int) -> float:
-        """Operations that the model needs in this step.
+    def flops(self, shape: ModelShape, *, passes_before: int) -> float:
+        """Operations that the policy's model needs in this step.
 
-        Args:
-            size: of the policy.
-            passes_before: forward passes over every rollout between sampling and update: of the policy that
-                sampled, and of the reference.
-
-        Returns:
-            Sampling is one C(L), each pass before the update another, and the update three: a forward pass, and a
-            backward pass of twice its operations.
+        Sampling is one C(L), each of `passes_before` another, and the update three: a forward pass, and a backward
+        pass of twice its operations.
         """
         return sum(
-            size.forward_flops(prompt + response) * (1 + passes_before + 3 * trains)
+            shape.forward_flops(prompt + response) * (1 + passes_before + 3 * trains)
             for prompt, response, trains in zip(
                 self.prompt_tokens, self.response_tokens, self.trains, strict=True
             )
@@ -163,40 +167,41 @@ class StepWork:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What a run computes on.
+class Hardware:
+    """The hardware and the model with which the throughput of a run is measured.
 
     Attributes:
-        gpus: how many; 0 on a CPU.
-        card: their name; None on a CPU.
-        size: of the policy; None if it is not known.
-        passes_before: see `StepWork.flops`.
+        gpus: number of all GPUs, 0 on a CPU.
+        card: the GPUs' name; None on a CPU.
+        shape: of the policy; None if it is not known.
+        passes_before: forward passes over every rollout between sampling and update: of the policy that sampled, and
+            of the reference.
     """
 
     gpus: int
     card: str | None
-    size: ModelSize | None
+    shape: ModelShape | None
     passes_before: int
 
 
 def throughput(
-    work: StepWork, times: Mapping[str, float], machine: Machine, peak_bytes: int | None
+    work: StepWork, times: Mapping[str, float], hardware: Hardware, peak_bytes: int | None
 ) -> dict[str, float | None]:
     """The metrics of `QUANTITIES` for one step, but for those that are times; None where unknown.
 
     Args:
-        work: what it worked on.
+        work: the rollouts of the step.
         times: its seconds, ``time/rollouts``, ``time/update`` and ``time/step``.
-        machine: what it ran on.
+        hardware: what it ran on.
         peak_bytes: the most memory that torch held on one GPU; None on a CPU.
     """
     seconds = times["time/step"] - times.get("time/evaluation", 0.0)
     rollouts = list(zip(work.prompt_tokens, work.response_tokens, work.trains, strict=True))
     trained = sum(prompt + response for prompt, response, trains in rollouts if trains)
-    peak, utilisation = peak_flops(machine.card), None
-    if peak is not None and machine.gpus and machine.size is not None:
-        flops = work.flops(machine.size, passes_before=machine.passes_before)
-        utilisation = flops / (seconds * machine.gpus * peak)
+    peak, utilisation = peak_flops(hardware.card), None
+    if peak is not None and hardware.gpus and hardware.shape is not None:
+        flops = work.flops(hardware.shape, passes_before=hardware.passes_before)
+        utilisation = flops / (seconds * hardware.gpus * peak)
     return {
         GENERATED: sum(work.response_tokens) / times["time/rollouts"],
         TRAINED: trained / times["time/update"],

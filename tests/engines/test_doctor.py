@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.engines import doctor, machine
+from olr_cli.engines import computer, doctor
 from olr_cli.engines.doctor import diagnose
 from olr_cli.engines.openrlhf import WRITTEN_FOR, flags
 from olr_cli.errors import UserError
@@ -67,10 +67,10 @@ class Pretended:
 @pytest.fixture
 def whole(monkeypatch, tmp_path):
     pretended = Pretended()
-    for module in (machine, doctor, flags):
+    for module in (computer, doctor, flags):
         monkeypatch.setattr(module, "installed_version", lambda package: pretended.versions.get(package))
-    monkeypatch.setattr(machine, "output_of", pretended.output_of)
-    monkeypatch.setattr(machine, "host_memory", lambda: 1e12)
+    monkeypatch.setattr(computer, "output_of", pretended.output_of)
+    monkeypatch.setattr(computer, "host_memory", lambda: 1e12)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(2e12, 1e12, pretended.free))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)))
     monkeypatch.setattr(doctor, "_check_flags", lambda *_: None)  # OpenRLHF's parser is not here
@@ -192,7 +192,7 @@ def test_a_lock_that_a_killed_process_left_is_found_and_a_young_one_is_not(whole
 
 
 def test_too_little_of_anything_is_an_error(whole, model, monkeypatch):
-    monkeypatch.setattr(machine, "host_memory", lambda: 128e9)
+    monkeypatch.setattr(computer, "host_memory", lambda: 128e9)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
     whole.free = 64e6
     found = problems(diagnose(paper(model)), "error")
@@ -222,7 +222,7 @@ def test_a_model_that_cannot_be_looked_at_leaves_the_memory_unknown(whole, tmp_p
     def no_network(*_args, **_options):
         raise UserError("no network")
 
-    monkeypatch.setattr(doctor.ModelShape, "look_at", no_network)
+    monkeypatch.setattr(doctor, "model_shape", no_network)
     found = diagnose(paper("Qwen/Qwen3-4B-Base"))
     assert found.can_run is True
     assert "hf download Qwen/Qwen3-4B-Base" in problems(found, "warning")["memory"]
@@ -261,7 +261,7 @@ def test_nothing_that_is_broken_makes_a_traceback(whole, monkeypatch):
 
     for name in ("disk_usage", "which"):
         monkeypatch.setattr(shutil, name, broken)
-    found = machine.look_at_machine()
+    found = computer.look_at_computer()
     told = {check.name: check.problem for check in found.checks}
     assert "PermissionError: not yours" in told["shared memory"]
     assert "PermissionError: not yours" in told["Chromium"]
@@ -269,9 +269,9 @@ def test_nothing_that_is_broken_makes_a_traceback(whole, monkeypatch):
 
 
 def test_programs_that_are_not_there_or_hang_are_answers_too(monkeypatch):
-    assert machine.output_of(["/no/such/program"])[0] == 127
-    monkeypatch.setattr(machine, "_PATIENCE_SECONDS", 0.05)
-    assert machine.output_of(["sleep", "30"])[0] == 124
+    assert computer.output_of(["/no/such/program"])[0] == 127
+    monkeypatch.setattr(computer, "_PATIENCE_SECONDS", 0.05)
+    assert computer.output_of(["sleep", "30"])[0] == 124
 
 
 @pytest.mark.parametrize("settings", [[], ["--set", "engine.nodes=3"]])

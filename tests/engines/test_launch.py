@@ -40,7 +40,7 @@ class Engine:
         self.stop = stop
         self.facts = {"device": "cpu", "dtype": "float32", "threads": 1, "policy_digest": "one", **facts}
 
-    def train(self, run):
+    def complete(self, run):
         rollouts = tuple(Rollout(text) for text in "12")
         for step in range(run.done + 1, run.recipe.train.epochs + 1):
             groups = [RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from olr_cli.engines.metric_logs import metric_logs, require_log_packages
+from olr_cli.engines.steps import metric_logs, require_log_packages
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LoggingSection, Recipe
 from olr_cli.runs.directory import create_run, read_manifest
@@ -57,6 +57,6 @@ def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
-    monkeypatch.setattr("olr_cli.engines.metric_logs.find_spec", lambda name: None)
+    monkeypatch.setattr("olr_cli.engines.steps.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'olr-cli\[wandb\]'"):
         require_log_packages(Recipe(logging=LoggingSection(wandb="project")))

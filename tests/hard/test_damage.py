@@ -73,7 +73,7 @@ def test_a_shard_cut_off_anywhere_in_its_footer_is_named(run, is_long):
 
 def test_generations_cut_off_anywhere_in_their_footer_are_named(evaluation, is_long):
     file, cuts = evaluation / "generations" / "arithmetic.parquet", 0
-    store, whole = GenerationStore(file.parent, "arithmetic"), file.read_bytes()
+    store, whole = GenerationStore(file.parents[1], "arithmetic"), file.read_bytes()
     for kept in range(0 if is_long else len(whole) - footer_of(whole), len(whole), 1 if is_long else 37):
         file.write_bytes(whole[:kept])
         with pytest.raises(UserError, match=r"arithmetic\.parquet is torn or not Parquet"):

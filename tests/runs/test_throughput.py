@@ -1,14 +1,15 @@
 """Tokens a second, model FLOP utilisation and memory: formulas, cards, and metrics that are not known."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from olr_cli.runs.metrics import MetricsTail, append_metrics, drop_metrics_after, read_metrics
-from olr_cli.runs.throughput import Machine, ModelSize, StepWork, medians, peak_flops, throughput
+from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, medians, peak_flops, throughput
 
-QWEN3_4B = ModelSize(parameters=4_022_468_096, layers=36, attention_width=32 * 128)
+QWEN3_4B = ModelShape(parameters=4_022_468_096, layers=36, attention_width=32 * 128)
 TIMES = {"time/rollouts": 2.0, "time/update": 4.0, "time/step": 13.0, "time/evaluation": 3.0}
 WORK = StepWork(prompt_tokens=[10, 10, 20], response_tokens=[5, 7, 8], trains=[True, True, False])
 
@@ -22,14 +23,14 @@ def test_a_forward_pass_is_the_formula_of_the_papers_recipes():
 
 
 def test_what_does_not_train_is_sampled_and_read_but_not_updated():
-    size = ModelSize(parameters=1000, layers=2, attention_width=8)
+    size = ModelShape(parameters=1000, layers=2, attention_width=8)
     passes = [(15, 1 + 2 + 3), (17, 1 + 2 + 3), (28, 1 + 2)]
     by_hand = sum(count * (2 * 1000 * n + 2 * 2 * 8 * n * n) for n, count in passes)
     assert WORK.flops(size, passes_before=2) == by_hand
 
 
 def test_rates_are_over_their_own_part_of_the_step_and_leave_evaluation_out():
-    found = throughput(WORK, TIMES, Machine(8, "NVIDIA A100-SXM4-80GB", QWEN3_4B, 2), 62_500_000_000)
+    found = throughput(WORK, TIMES, Hardware(8, "NVIDIA A100-SXM4-80GB", QWEN3_4B, 2), 62_500_000_000)
     assert found["speed/generated_tokens"] == 20 / 2
     assert found["speed/trained_tokens"] == (15 + 17) / 4
     assert found["speed/samples"] == 3 / 10
@@ -38,15 +39,15 @@ def test_rates_are_over_their_own_part_of_the_step_and_leave_evaluation_out():
 
 
 @pytest.mark.parametrize(
-    "machine",
+    "hardware",
     [
-        Machine(0, None, QWEN3_4B, 1),
-        Machine(1, "NVIDIA GeForce GTX 1080", QWEN3_4B, 1),
-        Machine(1, "NVIDIA H200", None, 1),
+        Hardware(0, None, QWEN3_4B, 1),
+        Hardware(1, "NVIDIA GeForce GTX 1080", QWEN3_4B, 1),
+        Hardware(1, "NVIDIA H200", None, 1),
     ],
 )
-def test_utilisation_is_null_where_the_peak_or_the_model_is_unknown(machine):
-    found = throughput(WORK, TIMES, machine, None)
+def test_utilisation_is_null_where_the_peak_or_the_model_is_unknown(hardware):
+    found = throughput(WORK, TIMES, hardware, None)
     assert (found["speed/mfu"], found["memory/gpu_peak"]) == (None, None)
     assert found["speed/samples"] == 0.3
 
@@ -74,16 +75,20 @@ def test_a_cards_peak_is_that_of_its_whole_name_or_unknown(card, teraflops):
     assert peak_flops(card) == (None if teraflops is None else teraflops * 1e12)
 
 
-def test_a_models_size_is_read_from_the_model():
-    config = SimpleNamespace(num_hidden_layers=3, num_attention_heads=4, hidden_size=64)
+def test_a_models_shape_is_read_from_the_model():
+    config = SimpleNamespace(num_hidden_layers=3, num_attention_heads=4, hidden_size=64, vocab_size=10)
     config.get_text_config = lambda: config
     weights = [SimpleNamespace(numel=lambda: 10), SimpleNamespace(numel=lambda: 32)]
     model = SimpleNamespace(config=config, parameters=lambda: weights)
-    assert ModelSize.of(model) == ModelSize(42, 3, 64)
+    shape = ModelShape(42, 3, attention_width=64, hidden=64, mlp=256, vocabulary=10, cache=3 * 2 * 64 * 2)
+    assert ModelShape.of(model) == shape
     config.head_dim = 32  # Qwen3: not hidden size over heads
-    assert ModelSize.of(model) == ModelSize(42, 3, 128)
+    assert ModelShape.of(model) == replace(shape, attention_width=128, cache=2 * shape.cache)
+    config.num_key_value_heads, config.intermediate_size, config.max_position_embeddings = 1, 99, 512
+    shape = replace(shape, attention_width=128, mlp=99, cache=shape.cache // 2, context=512)
+    assert ModelShape.of(model) == shape
     del config.num_attention_heads
-    assert ModelSize.of(model) is None
+    assert ModelShape.of(model) is None
 
 
 def test_an_unknown_metric_is_null_in_the_file_and_absent_where_it_is_read(tmp_path):

@@ -22,19 +22,19 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message, Prompt, View
-from olr_cli.engines.departures import loss_average_departure
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.memory import keep_freed_memory
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, sample
-from olr_cli.engines.metric_logs import metric_logs, require_log_packages
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
-from olr_cli.engines.run import DataSets, Run
+from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.steps import (
     Stopwatch,
     epoch_so_far,
     is_due,
+    metric_logs,
+    require_log_packages,
     rollout_keys,
     signs_of_a_wrong_template,
     step_batches,
@@ -50,7 +50,7 @@ from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, known, read_metrics, sync_metrics
-from olr_cli.runs.throughput import Machine, ModelSize, StepWork, throughput
+from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
@@ -87,7 +87,7 @@ class LocalEngine:
         """A prompt exactly as the policy sees it."""
         return self.policy.render(messages)
 
-    def train(self, run: Run) -> dict[str, Any]:
+    def complete(self, run: Run) -> dict[str, Any]:
         """Train from step `run.done` to the end.
 
         Raises:
@@ -102,7 +102,7 @@ class LocalEngine:
         grpo = make_grpo(recipe, self.policy, reference)
         if run.done:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
-        machine = _machine(self.policy, has_reference=reference is not None)
+        hardware = _hardware(self.policy, has_reference=reference is not None)
         last = total_steps(recipe, len(prompts))
         per_epoch = steps_per_epoch(recipe, len(prompts))
         watch = CollapseWatch(recipe, len(prompts), read_metrics(run.path))
@@ -138,7 +138,7 @@ class LocalEngine:
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
-                speed = throughput(step_work(sampled, trains), times, machine, _peak_memory(self.policy))
+                speed = throughput(step_work(sampled, trains), times, hardware, _peak_memory(self.policy))
                 _record(run, watch, logs, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
@@ -285,12 +285,12 @@ def step_work(sampled: SampledRollouts, trains: Sequence[bool]) -> StepWork:
     )
 
 
-def _machine(policy: Policy, *, has_reference: bool) -> Machine:
+def _hardware(policy: Policy, *, has_reference: bool) -> Hardware:
     on_gpu = policy.device.type == "cuda"
-    return Machine(
+    return Hardware(
         gpus=int(on_gpu),
         card=torch.cuda.get_device_name(policy.device) if on_gpu else None,
-        size=ModelSize.of(policy.model),
+        shape=ModelShape.of(policy.model),
         # In float32 the sampler's own log-probabilities serve the update (see `Grpo`).
         passes_before=int(has_reference) + int(policy.dtype != torch.float32),
     )

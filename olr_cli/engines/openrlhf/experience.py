@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,13 @@ import torch
 from torch import Tensor
 
 from olr_cli.data.prompts import Prompt, View
+from olr_cli.engines.model_files import model_shape
+from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
-from olr_cli.runs.throughput import StepWork
+from olr_cli.engines.openrlhf.flags import section
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.throughput import Hardware, StepWork
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
 
 Members = dict[str, list[int]]
@@ -173,6 +179,25 @@ def step_work(experiences: Sequence[Any], decided: Sequence[SupervisedGroup], me
         responses += responses_B.tolist()
         prompts += (batch.attention_mask.sum(dim=1) - responses_B).tolist()
     return StepWork(prompts, responses, [trains[sample] for batch in experiences for sample in batch.index])
+
+
+def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
+    """All GPUs of a run, those of vLLM and the reference too.
+
+    Args:
+        recipe: says how many.
+        model: folder or hub id of the starting policy.
+        card: the name of the policy's GPUs; None on a CPU.
+    """
+    engine, shape = section(recipe), None
+    with suppress(UserError):  # a model of another kind
+        shape = model_shape(model, trust_remote_code=recipe.model.trust_remote_code)
+    return Hardware(
+        gpus=gpus_needed(engine, recipe.train.kl_weight) if engine.device == "cuda" else 0,
+        card=card,
+        shape=shape,
+        passes_before=1 + int(recipe.train.kl_weight > 0),
+    )
 
 
 def give_rewards(

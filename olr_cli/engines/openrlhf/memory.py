@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from olr_cli.engines.model_files import loading, without_weights
 from olr_cli.engines.openrlhf.flags import section
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
+from olr_cli.runs.throughput import ModelShape
 
 GB = 10**9
 
@@ -21,54 +20,6 @@ _UPDATE_CONTEXTS, _GENERATION_CONTEXTS, _VLLM_ACTIVATIONS = 4 * GB, 2 * GB, 3 * 
 
 _BUCKET, _GATHERED = 1 * GB, 2 * GB
 """DeepSpeed's bucket of 5e8 gradients, and with ZeRO 3 up to 1e9 gathered weights, in bfloat16."""
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """Sizes of a causal language model.
-
-    Attributes:
-        parameters: P.
-        layers: decoder layers.
-        hidden: width of the residual stream.
-        mlp: width of each layer's MLP.
-        vocabulary: logits of a token.
-        cache: bytes that a token's keys and values take in bfloat16, in all layers.
-        context: the most tokens it is made for; None if it does not say.
-    """
-
-    parameters: int
-    layers: int
-    hidden: int
-    mlp: int
-    vocabulary: int
-    cache: int
-    context: int | None
-
-    @classmethod
-    def look_at(cls, path: str, *, trust_remote_code: bool) -> ModelShape:
-        """Read a model's configuration, and count the parameters of a model without weights.
-
-        Raises:
-            UserError: there is no such model, or the network that would fetch its configuration.
-        """
-        from transformers import AutoConfig
-
-        with loading(path, "a model's configuration"):
-            config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-            model = without_weights(config, trust_remote_code=trust_remote_code)
-        heads = config.num_attention_heads
-        head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        return cls(
-            parameters=sum(weight.numel() for weight in model.parameters()),
-            layers=config.num_hidden_layers,
-            hidden=config.hidden_size,
-            mlp=config.intermediate_size,
-            vocabulary=config.vocab_size,
-            cache=2 * config.num_hidden_layers * kv_heads * head_size * 2,
-            context=getattr(config, "max_position_embeddings", None),
-        )
 
 
 @dataclass(frozen=True)
@@ -93,13 +44,13 @@ class MemoryNeed:
 
 
 def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attention: bool) -> MemoryNeed:
-    """What a recipe needs.
+    """What a recipe for the engine openrlhf needs.
 
     Args:
-        recipe: on the engine openrlhf.
+        recipe: its settings.
         shape: of its model.
         card: bytes of one GPU.
-        flash_attention: whether flash-attn's cross entropy takes the place of torch's.
+        flash_attention: flash-attn's cross entropy takes the place of torch's.
     """
     engine = section(recipe)
     sleeps = engine.colocate and engine.sleep
@@ -182,5 +133,4 @@ def _gradient_bytes(engine: OpenRlhfEngine) -> int:
 
 
 def _is_offloaded(engine: OpenRlhfEngine) -> bool:
-    offloaded: Any = flatten(engine.flags).get("ds.adam_offload", False)
-    return bool(offloaded)
+    return bool(flatten(engine.flags).get("ds.adam_offload", False))

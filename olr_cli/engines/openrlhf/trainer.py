@@ -31,6 +31,7 @@ from olr_cli.engines.openrlhf.experience import (
     Members,
     give_rewards,
     group_members,
+    hardware,
     response_tokens,
     rollout_groups,
     sampler_gap,
@@ -40,8 +41,7 @@ from olr_cli.engines.openrlhf.experience import (
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
-from olr_cli.engines.openrlhf.machine import machine
-from olr_cli.engines.openrlhf.token_statistics import PolicyForward
+from olr_cli.engines.openrlhf.policy import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.steps import (
     StepTables,
@@ -59,7 +59,7 @@ from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
 from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import RunStore
-from olr_cli.runs.throughput import Machine, throughput
+from olr_cli.runs.throughput import Hardware, throughput
 from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
 
@@ -200,7 +200,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.supervisor.expect(self.data.train.prompts)
         self.store = RunStore(self.run_path)
         self._decided: list[SupervisedGroup] = []
-        self._machine: Machine | None = None
+        self._hardware: Hardware | None = None
         rows = self.samples_generator.prompts_dataloader.dataset
         self.prompts_dataloader = PromptOrder(self.recipe, rows, self._done)
         self.samples_generator.prompts_dataloader = self.prompts_dataloader
@@ -374,10 +374,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _throughput(self, times: Metrics) -> dict[str, float | None]:
         ranks = ray.get(self.actor_model_group.async_run_method(method_name="take_gpu_peak"))
         cards, peaks = zip(*ranks, strict=True)
-        if self._machine is None:
-            self._machine = machine(self.recipe, self.args.actor.model_name_or_path, cards[0])
+        if self._hardware is None:
+            self._hardware = hardware(self.recipe, self.args.actor.model_name_or_path, cards[0])
         peak = max((peak for peak in peaks if peak is not None), default=None)
-        return throughput(self._work, times, self._machine, peak)
+        return throughput(self._work, times, self._hardware, peak)
 
     def _record(self, step: int, metrics: Mapping[str, float | None]) -> None:
         append_metrics(self.run_path, step, self._epoch if step else 0, metrics)

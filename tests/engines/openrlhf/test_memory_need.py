@@ -1,13 +1,16 @@
 """Memory by the formulas of recipes/paper/README.md, against sums made by hand."""
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.openrlhf.memory import ModelShape, memory_need
+from olr_cli.engines.model_files import model_shape
+from olr_cli.engines.openrlhf.memory import memory_need
 from olr_cli.recipe.checks import validate
+from olr_cli.runs.throughput import ModelShape
 
 P = 1_000_000_000
-SHAPE = ModelShape(P, layers=10, hidden=1000, mlp=3000, vocabulary=50_000, cache=2_000, context=None)
+SHAPE = ModelShape(P, 10, attention_width=1000, hidden=1000, mlp=3000, vocabulary=50_000, cache=2_000)
 TOKENS = 2 * 600  # two samples a micro-batch
 
 
@@ -86,7 +89,8 @@ def test_host_memory_holds_what_sleeps_and_what_loads():
     assert need(**one).host == 2 * P + 16 * P
 
 
-def test_a_models_shape_is_read_from_its_configuration():
-    shape = ModelShape.look_at(str(policy_path("addition-easier")), trust_remote_code=False)
-    assert shape.parameters == 131_520
-    assert shape.layers > 0 and shape.cache > 0
+def test_a_model_is_measured_by_its_configuration_alone():
+    path = str(policy_path("addition-easier"))
+    loaded = AutoModelForCausalLM.from_pretrained(path)
+    assert model_shape(path, trust_remote_code=False) == ModelShape.of(loaded)
+    assert ModelShape.of(loaded).parameters == 131_520

