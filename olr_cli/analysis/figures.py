@@ -107,10 +107,10 @@ def count(
         _refuse_baseline(baseline, name, layout.reference_in_words)
         return paper_table(layout, _trained(arms, name), models, with_published=with_published).table()
     if name == "cost":
-        from olr_cli.analysis.tables.cost_table import cost_table
+        from olr_cli.analysis.tables.cost import cost_table
 
         _refuse_baseline(baseline, name, "GRPO under the same settings")
-        return cost_table(arms, with_published=with_published).table()
+        return cost_table(arms, with_published=with_published)
     if name == "theory":
         from olr_cli.analysis.theory.table import theory_table
 
