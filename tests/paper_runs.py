@@ -7,8 +7,8 @@ import json
 from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.tables.baselines import LAYOUT, UNSUPERVISED
-from olr_cli.analysis.tables.paper_table import build
+from olr_cli.analysis.tables.layouts import LAYOUTS, UNSUPERVISED
+from olr_cli.analysis.tables.paper import paper_table
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.folder import AskedRecord, EvaluationRecord, Sampling, write_evaluation, write_scores
 from olr_cli.evaluation.scores import Score
@@ -47,8 +47,8 @@ def write_grid(folder):
     return folder
 
 
-def table_of(*places, models=()):
-    return build(LAYOUT, group(find_runs(places)), models, with_published=True)
+def table_of(*places, name="baselines", models=()):
+    return paper_table(LAYOUTS[name], group(find_runs(places)), models, with_published=True)
 
 
 def row(table, label, block=None):

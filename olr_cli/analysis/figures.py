@@ -188,22 +188,22 @@ def count(
     """
     if name in PAPER_TABLES:
         from olr_cli.analysis.tables.layouts import LAYOUTS
-        from olr_cli.analysis.tables.paper_table import build
+        from olr_cli.analysis.tables.paper import paper_table
 
         layout = LAYOUTS[name]
         _refuse_baseline(baseline, name, layout.reference_in_words)
-        return build(layout, _trained(arms, name), models, with_published=with_published).table()
+        return paper_table(layout, _trained(arms, name), models, with_published=with_published).table()
     if name == "cost":
-        from olr_cli.analysis.tables.cost_table import cost_table
+        from olr_cli.analysis.tables.cost import cost_table
 
         _refuse_baseline(baseline, name, "GRPO under the same settings")
-        return cost_table(arms, with_published=with_published).table()
+        return cost_table(arms, with_published=with_published)
     if name == "theory":
         from olr_cli.analysis.theory.table import theory_table
 
         _refuse_baseline(baseline, name, "what the theory predicts")
         return theory_table(arms)
-    from olr_cli.analysis.tables.arms_table import compare
+    from olr_cli.analysis.tables.arms import compare
 
     return compare(arms, baseline).table()
 

@@ -1,4 +1,4 @@
-"""Arms compared, paired by seed: mean, sd, and the difference to a baseline arm with a 95 % t interval."""
+"""Arms compared, paired by seed: mean, sd, and the difference to a baseline arm with Student's 95 % interval."""
 
 from __future__ import annotations
 
@@ -25,71 +25,68 @@ COUNTED = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arms compared, metric by metric, arms in order.
+    """Arms compared.
 
     Attributes:
         baseline: the arm that the others are compared to.
         titles: metric -> what it is called.
-        rows: a metric without any value is left out.
+        rows: metric by metric, the arms in order; a metric without any value is left out.
     """
 
     baseline: str
     titles: Mapping[str, str]
-    rows: tuple[Summary, ...]
+    rows: Sequence[Summary]
 
     def table(self) -> Table:
         """In a terminal a block a metric; elsewhere a line an arm: mean ± sd and the difference with its interval."""
-        blocks = [self._of_metric(metric, title) for metric, title in self.titles.items()]
         return Table(
-            blocks=[*blocks, self._of_all_metrics()],
+            blocks=[*(self._metric_block(metric) for metric in self.titles), self._document_block()],
             data={"baseline": self.baseline, "rows": [row.plain() for row in self.rows]},
             notes=[
-                f"Mean ± sd; in brackets the paired difference to {self.baseline} and its 95 % t interval."
+                f"Mean ± sd; in brackets the difference to {self.baseline}, paired by seed, with Student's 95 %"
+                " interval."
             ],
             footnotes=[*self._footnotes()],
         )
 
-    def _of_metric(self, metric: str, title: str) -> Block:
+    def _metric_block(self, metric: str) -> Block:
         heads = ("arm", "n", "mean", "sd", "difference", "95 % interval")
-        rows = [
-            Row([row.arm, str(len(row.values)), percent(row.mean), percent(row.sd), *self._difference(row)])
-            for row in self.rows
-            if row.metric == metric
-        ]
-        return Block([*map(Column, heads)], rows, f"{title}, %", only="terminal")
+        rows = []
+        for row in self.rows:
+            if row.metric == metric:
+                change = ["baseline", ""] if row.arm == self.baseline else [NOTHING, NOTHING]
+                if row.difference is not None:
+                    change = [points(row.difference.mean), interval(row.difference.ends) or NOTHING]
+                rows.append(Row([row.arm, str(len(row.values)), percent(row.mean), percent(row.sd), *change]))
+        return Block([*map(Column, heads)], rows, f"{self.titles[metric]}, %", only="terminal")
 
-    def _difference(self, row: Summary) -> tuple[str, str]:
-        if row.arm == self.baseline:
-            return "baseline", ""
-        if row.difference is None:
-            return NOTHING, NOTHING
-        return points(row.difference.mean), interval(row.difference.ends) or NOTHING
-
-    def _of_all_metrics(self) -> Block:
+    def _document_block(self) -> Block:
         heads = ["arm", "n", *(f"{title}, %" for title in self.titles.values())]
         rows = []
         for arm in dict.fromkeys(row.arm for row in self.rows):
-            measured = {row.metric: row for row in self.rows if row.arm == arm}
-            runs = max(len(row.values) for row in measured.values())
-            rows.append(Row([arm, str(runs), *(_in_full(measured[metric]) for metric in self.titles)]))
+            summaries = [row for row in self.rows if row.arm == arm]
+            runs = max(len(row.values) for row in summaries)
+            rows.append(Row([arm, str(runs), *map(_document_cell, summaries)]))
         return Block([*map(Column, heads)], rows, only="document")
 
     def _footnotes(self) -> Iterator[str]:
-        if any(row.difference for row in self.rows):
-            yield f"Differences are to {self.baseline}, in points, paired by seed; intervals are Student's."
-        if any(row.difference and row.difference.pairs == 1 for row in self.rows):
+        changes = [row.difference for row in self.rows if row.difference]
+        if changes:
+            yield (
+                f"Differences are to {self.baseline}, in points, paired by seed, with Student's 95 % interval."
+            )
+        if any(change.pairs == 1 for change in changes):
             yield "One seed gives no sd and no interval: train more seeds."
-        arms = {row.arm for row in self.rows if row.difference}
-        others = {row.arm for row in self.rows} - {self.baseline}
-        for arm in sorted(others - arms):
+        paired = {self.baseline, *(row.arm for row in self.rows if row.difference)}
+        for arm in sorted({row.arm for row in self.rows} - paired):
             yield f"{arm} has no seed in common with {self.baseline}: no paired difference."
 
 
-def _in_full(row: Summary) -> str:
+def _document_cell(row: Summary) -> str:
     if row.mean is None:
         return NOTHING
-    change = row.difference and f"({joined(points(row.difference.mean), interval(row.difference.ends))})"
-    return joined(mean_and_sd(row), change or "")
+    change = difference_cell(row.difference).full
+    return joined(mean_and_sd(row), change and f"({change})")
 
 
 def mean_and_sd(row: Summary) -> str:
@@ -97,8 +94,10 @@ def mean_and_sd(row: Summary) -> str:
     return joined(percent(row.mean, ""), "" if row.sd is None else f"± {percent(row.sd)}")
 
 
-def mean_and_ends(difference: Difference) -> Cell:
+def difference_cell(difference: Difference | None) -> Cell:
     """A difference in points: alone where there is no room, else with its interval."""
+    if difference is None:
+        return Cell("", "")
     mean = points(difference.mean)
     return Cell(mean, joined(mean, interval(difference.ends)))
 
@@ -113,31 +112,23 @@ def compare(arms: Sequence[Arm], baseline: str | None = None) -> Comparison:
     Raises:
         UserError: there is no arm of that name.
     """
-    reference = _baseline(arms, baseline)
+    names = [arm.name for arm in arms]
+    baseline = names[0] if baseline is None else baseline
+    if baseline not in names:
+        raise UserError(
+            f"--baseline {baseline}: no such arm{did_you_mean(baseline, names)} (there are: {', '.join(names)})"
+        )
     values = frame(
         (arm.name, run.seed, metric, None, value)
         for arm in arms
         for run in arm.runs
         for metric, value in _at_the_end(run).items()
     )
-    measured = {(each.metric, each.arm): each for each in summarise(values, reference)}
-    metrics = {metric for metric, _ in measured}
+    summaries = {(row.metric, row.arm): row for row in summarise(values, baseline)}
+    metrics = {metric for metric, _ in summaries}
     titles = {metric: title for metric, title in (LOGGED | COUNTED).items() if metric in metrics}
-    rows = [
-        measured.get((metric, arm.name), Summary(metric, arm.name, {})) for metric in titles for arm in arms
-    ]
-    return Comparison(reference, titles, tuple(rows))
-
-
-def _baseline(arms: Sequence[Arm], wanted: str | None) -> str:
-    names = [arm.name for arm in arms]
-    if wanted is None:
-        return names[0]
-    if wanted not in names:
-        raise UserError(
-            f"--baseline {wanted}: no such arm{did_you_mean(wanted, names)} (there are: {', '.join(names)})"
-        )
-    return wanted
+    rows = [summaries.get((metric, arm), Summary(metric, arm, {})) for metric in titles for arm in names]
+    return Comparison(baseline, titles, rows)
 
 
 def _at_the_end(run: Run) -> dict[str, float | None]:
