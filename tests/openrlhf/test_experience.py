@@ -36,11 +36,11 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
-from olr_cli.engines.openrlhf.executor import AgentExecutor
 from olr_cli.engines.openrlhf.files import prompt_label
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.model import StartingModel
-from olr_cli.engines.openrlhf.token_statistics import PolicyForward
+from olr_cli.engines.openrlhf.policy import PolicyForward
+from olr_cli.engines.openrlhf.rollouts import AgentExecutor
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
 from olr_cli.engines.steps import Stopwatch, epoch_order
 from olr_cli.recipe.checks import validate
