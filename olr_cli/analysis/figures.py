@@ -203,9 +203,9 @@ def count(
 
         _refuse_baseline(baseline, name, "what the theory predicts")
         return theory_table(arms)
-    from olr_cli.analysis.tables.arms import compare
+    from olr_cli.analysis.tables.arms import arms_table
 
-    return compare(arms, baseline).table()
+    return arms_table(arms, baseline)
 
 
 def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:
