@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -139,7 +138,8 @@ def _refinement(run: Run, by_epoch: Sequence[dict[str, Any]], epochs: int) -> Va
     yield "refinement/initial", None, last["label/initial_noise"]
     yield "refinement/predicted", None, predicted
     yield "refinement/counted", None, last["label/effective_noise"]
-    yield "refinement/gap", None, fmean(gaps) if gaps else None
+    gap: Any = pl.Series(gaps, dtype=pl.Float64).mean()
+    yield "refinement/gap", None, gap
 
 
 def _selections(run: Run, epochs: int) -> Values:
