@@ -149,6 +149,15 @@ class Arm:
         return self.recipe.method if isinstance(self.recipe.method, OlrMethod) else None
 
     @property
+    def method(self) -> str:
+        """The method's name, with what is added to it."""
+        return compose(self.recipe.method).name
+
+    def settings(self, *without: str) -> dict[str, Any]:
+        """What makes the arm (`Run.settings`), but for keys or, as ``method.``, sections."""
+        return {key: value for key, value in self.runs[0].settings.items() if not key.startswith(without)}
+
+    @property
     def epochs(self) -> int:
         """The epochs that all runs have gone through."""
         return min(run.epochs for run in self.runs)
@@ -299,6 +308,55 @@ def _unique_names(firsts: Sequence[Run]) -> list[str]:
         name: iter(telling_settings([run.settings for run in runs])) for name, runs in namesakes.items()
     }
     return [" ".join(filter(None, (_name(run), next(details[_name(run)])))) for run in firsts]
+
+
+@dataclass(frozen=True)
+class Variation:
+    """Arms that differ in one key of the recipe, and in nothing else but the seed.
+
+    Attributes:
+        key: dotted, as ``noise.ratio``.
+        arms: value of the key -> the first arm that has it; two at least, ascending.
+    """
+
+    key: str
+    arms: Mapping[Any, Arm]
+
+    @property
+    def first(self) -> Arm:
+        """The arm of the smallest value; what it has in common with the others are its settings without the key."""
+        return next(iter(self.arms.values()))
+
+    def settings(self, *without: str) -> dict[str, Any]:
+        """What the arms have in common, but for keys or, as ``method.``, sections."""
+        return self.first.settings(self.key, *without)
+
+
+def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
+    """The arms that differ in one key alone, in the order in which each variation first appears.
+
+    Arms whose recipe does not have the key, or not a value for it, are left out.
+    """
+    groups: defaultdict[str, dict[Any, Arm]] = defaultdict(dict)
+    for arm in arms:
+        if (value := _value(arm.recipe, key)) is not None:
+            groups[repr(sorted(arm.settings(key).items()))].setdefault(value, arm)
+    return [Variation(key, dict(sorted(group.items()))) for group in groups.values() if len(group) > 1]
+
+
+def _value(recipe: Recipe, key: str) -> Any:
+    part: Any = recipe
+    for name in key.split("."):
+        part = getattr(part, name, None)
+    return part
+
+
+def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
+    """The first arm that differs from one in nothing but the method, and is GRPO; None if there is none."""
+    data = arm.settings("method.")
+    return next(
+        (other for other in arms if other.method == "grpo" and other.settings("method.") == data), None
+    )
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import fmean, stdev
 from typing import TypeAlias
 
-from olr_cli.analysis.arms import Arm, telling_settings
+from olr_cli.analysis.arms import Arm, grpo_beside, telling_settings, vary
 from olr_cli.analysis.tables.sources import HELD_OUT, Source
 from olr_cli.recipe.schema import OlrMethod
-from olr_cli.supervision import compose
 
 Value: TypeAlias = Decimal | int | tuple[str, ...]
 
@@ -47,41 +45,16 @@ def lots(
         setting: key of the recipe's method section.
         applies: whether the setting decides anything in a method.
     """
-    found: defaultdict[str, dict[Value, Arm]] = defaultdict(dict)
-    for arm in arms:
-        if arm.olr is not None and applies(arm.olr):
-            found[repr(sorted(_rest(arm, setting).items()))].setdefault(getattr(arm.olr, setting), arm)
-    several = [values for values in found.values() if len(values) > 1]
-    firsts = [next(iter(values.values())) for values in several]
-    details = telling_settings([_rest(arm, setting, "noise.") for arm in firsts])
+    variations = vary((arm for arm in arms if arm.olr is not None and applies(arm.olr)), f"method.{setting}")
+    details = telling_settings([variation.settings("noise.") for variation in variations])
     return [
         Lot(
-            " ".join(filter(None, (first.runs[0].noise or "clean", detail))),
-            dict(sorted(values.items())),
-            grpo_beside(first, arms),
+            " ".join(filter(None, (variation.first.runs[0].noise or "clean", detail))),
+            variation.arms,
+            grpo_beside(variation.first, arms),
         )
-        for first, values, detail in zip(firsts, several, details, strict=True)
+        for variation, detail in zip(variations, details, strict=True)
     ]
-
-
-def _rest(arm: Arm, setting: str, *sections: str) -> dict[str, object]:
-    """An arm's settings but one, and but those of some sections."""
-    left_out = (f"method.{setting}", *sections)
-    return {key: value for key, value in arm.runs[0].settings.items() if not key.startswith(left_out)}
-
-
-def grpo_beside(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
-    """The first arm that differs from one in nothing but the method, and is GRPO; None if there is none."""
-
-    def data_and_training(other: Arm) -> dict[str, object]:
-        settings = other.runs[0].settings
-        return {key: value for key, value in settings.items() if not key.startswith("method.")}
-
-    own = data_and_training(arm)
-    alike = (
-        each for each in arms if compose(each.recipe.method).name == "grpo" and data_and_training(each) == own
-    )
-    return next(alike, None)
 
 
 def score_titles(source: Source) -> dict[str, str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from olr_cli.cli.printing import show
+
 if TYPE_CHECKING:
     from olr_cli.data.prompt_set import PromptSet
-    from olr_cli.data.prompts import Prompt
+    from olr_cli.data.prompts import NoiseType, Prompt
+    from olr_cli.tables import Answer, Line
 
 _EXAMPLES = 3
 _PROMPT_WIDTH = 68
@@ -68,98 +72,17 @@ def inject_noise(
     frozen = None if rollouts is None else _wrong_answers(rollouts, clean)
     noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
-    written = write_prompts(noisy, target)
-    summary = _summary(noisy, target, written)
-    if json:
-        import json as json_module
-
-        typer.echo(json_module.dumps(summary, ensure_ascii=False))
-    else:
-        _show(summary)
+    is_new = write_prompts(noisy, target)
+    show(_answer(noisy, target, is_new), "json" if json else "terminal")
 
 
 def _wrong_answers(rollouts: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    from olr_cli.answers import Judge, default_extractor, extract
-    from olr_cli.data.stored_rollouts import wrong_answers
-    from olr_cli.supervision.frozen_noise import proved_wrong
+    from olr_cli.answers import Judge
+    from olr_cli.data.rollout_tables import proved_wrong, wrong_answers
 
-    extractor = default_extractor(prompts.prompts[0].data_source)
-    stored = wrong_answers(rollouts, prompts, lambda response: extract(response, extractor))
+    stored = wrong_answers(rollouts, prompts)
     with Judge() as judge:
         return proved_wrong(stored, prompts.prompts, judge)
-
-
-def _summary(noisy: PromptSet, target: Path, written: bool) -> dict[str, Any]:
-    from olr_cli.data.noise import counts, examples
-
-    counted = counts(noisy)
-    recipe = (
-        "laptop/quickstart"
-        if noisy.source in ("arithmetic", "arithmetic:addition")
-        else "own-data --set model.path=MODEL"
-    )
-    return {
-        "source": noisy.source,
-        "revision": noisy.revision,
-        "digest": noisy.digest,
-        "label_column": noisy.label_column,
-        "prompts": len(noisy),
-        "marked": sum(count for kind, count in counted.items() if kind != "clean"),
-        "counts": counted,
-        "facts": dict(noisy.facts),
-        "examples": [_example(prompt) for prompt in examples(noisy, _EXAMPLES)],
-        "file": str(target),
-        "written": written,
-        "next": f"olr train {recipe} --set {quote(f'data.train={target}')} --set noise=null",
-    }
-
-
-def _example(prompt: Prompt) -> dict[str, str | None]:
-    return {
-        "prompt_id": prompt.prompt_id,
-        "prompt": prompt.messages[-1].content,
-        "true_answer": prompt.true_answer,
-        "given_label": prompt.given_label,
-        "noise_type": prompt.noise_type,
-    }
-
-
-def _show(summary: dict[str, Any]) -> None:
-    from fractions import Fraction
-
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-
-    def line(head: str, text: str, style: str = "") -> None:
-        # Text, not markup: prompts and labels are data. Not wrapped: a path must stay in one piece.
-        console.print(Text.assemble((f"{head:<10}", "bold"), (text, style)), soft_wrap=True)
-
-    facts = summary["facts"]
-    labels = f", labels in {summary['label_column']}" if summary["label_column"] else ""
-    line("Read", f"{summary['source']}: {summary['prompts']} prompts{labels}")
-    line(
-        "Marked",
-        f"{summary['marked']} of {summary['prompts']} (ratio {_ratio(summary)}, seed {facts['noise.seed']})",
-    )
-    if not summary["marked"] and Fraction(facts["noise.ratio"]):
-        line("", f"the ratio {facts['noise.ratio']} of {summary['prompts']} prompts rounds to none", "yellow")
-    line("", ", ".join(f"{count} {kind}" for kind, count in summary["counts"].items()))
-    for kind, meaning in _MEANINGS.items():
-        if kind in summary["counts"]:
-            line("", f"{kind}: {meaning}", "dim")
-    without = facts.get("noise.without_wrong_answer", "0")
-    if without != "0":
-        line("", f"{without} prompts without a wrong answer in the rollouts became inactive")
-    for example in summary["examples"]:
-        console.print()
-        line("Prompt", _shortened(example["prompt"], _PROMPT_WIDTH))
-        line("", f"true answer {_shortened(str(example['true_answer']), 40)}")
-        line("", f"file says   {_shortened(str(example['given_label']), 40)} ({example['noise_type']})")
-    console.print()
-    line("Wrote" if summary["written"] else "Unchanged", _outcome(summary))
-    line("Next", summary["next"])
 
 
 _MEANINGS = {
@@ -170,23 +93,75 @@ _MEANINGS = {
 }
 
 
-def _ratio(summary: dict[str, Any]) -> str:
-    """The ratio asked for, and the realised one where a whole number of prompts can't meet it."""
+def _answer(noisy: PromptSet, target: Path, is_new: bool) -> Answer:
+    from olr_cli.data.noise import counts, examples
+    from olr_cli.tables import Answer, File
+
+    counted, shown = counts(noisy), examples(noisy, _EXAMPLES)
+    is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
+    recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
+    command = f"olr train {recipe} --set {quote(f'data.train={target}')} --set noise=null"
+    data = {
+        "source": noisy.source,
+        "revision": noisy.revision,
+        "digest": noisy.digest,
+        "label_column": noisy.label_column,
+        "prompts": len(noisy),
+        "marked": len(noisy) - counted.get("clean", 0),
+        "counts": counted,
+        "facts": dict(noisy.facts),
+        "examples": [
+            {
+                "prompt_id": prompt.prompt_id,
+                "prompt": prompt.messages[-1].content,
+                "true_answer": prompt.true_answer,
+                "given_label": prompt.given_label,
+                "noise_type": prompt.noise_type,
+            }
+            for prompt in shown
+        ],
+        "file": str(target),
+        "written": is_new,
+        "next": command,
+    }
+    remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
+    return Answer(
+        [*_summary(noisy, counted), *(line for prompt in shown for line in _example(prompt)), ""],
+        data,
+        files=[File(target, remark, is_new)],
+        next={command: ""},
+        indent=10,
+    )
+
+
+def _summary(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]:
     from fractions import Fraction
 
-    asked = summary["facts"]["noise.ratio"]
-    realised = Fraction(summary["marked"], summary["prompts"])
-    return asked if realised == Fraction(asked) else f"{asked}, realised {float(realised):.4f}"
+    from olr_cli.tables import Line
+
+    prompts, marked, ratio = len(noisy), len(noisy) - counted.get("clean", 0), noisy.facts["noise.ratio"]
+    realised = Fraction(marked, prompts)
+    exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"
+    labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
+    yield Line("Read", f"{noisy.source}: {prompts} prompts{labels}")
+    yield Line("Marked", f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {noisy.facts['noise.seed']})")
+    if not marked and Fraction(ratio):
+        yield Line("", f"the ratio {ratio} of {prompts} prompts rounds to none", "yellow")
+    yield Line("", ", ".join(f"{count} {kind}" for kind, count in counted.items()))
+    for kind, meaning in _MEANINGS.items():
+        if kind in counted:
+            yield Line("", f"{kind}: {meaning}", "dim")
+    without = noisy.facts.get("noise.without_wrong_answer", "0")
+    if without != "0":
+        yield Line("", f"{without} prompts without a wrong answer in the rollouts became inactive")
 
 
-def _outcome(summary: dict[str, Any]) -> str:
-    if summary["written"]:
-        return f"{summary['file']} (olr train and verl read it)"
-    return f"{summary['file']} is already there with these bytes"
+def _example(prompt: Prompt) -> list[Line | str]:
+    from olr_cli.tables import Line, one_line
 
-
-def _shortened(text: str, width: int) -> str:
-    """`text` on one line of at most `width` characters, without control characters."""
-    line = " ".join(text.split())
-    line = "".join(character if character.isprintable() else "�" for character in line)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return [
+        "",
+        Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
+        Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
+        Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
+    ]

@@ -163,7 +163,7 @@ class RolloutEngine:
             device=section.device,
             trust_remote_code=recipe.model.trust_remote_code,
         )
-        self._backend.require_room([prompt.messages for prompt in data.train.prompts], self._sampling)
+        self._backend.encode([prompt.messages for prompt in data.train.prompts], self._sampling)
         import torch  # not before the backend, which may set what torch reads when it is imported
 
         if section.threads is not None:

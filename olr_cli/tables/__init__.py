@@ -2,24 +2,30 @@
 
     whoever counts ──► Table ──► terminal, Markdown, LaTeX, CSV, JSON, HTML
 
+A command returns an `Answer`: tables, lines, notes, files and next commands, printed once by `olr_cli.cli.printing`.
 Whoever counts decides what the cells say; how they are laid out is decided here, once for each medium.
 """
 
+from olr_cli.tables.answer import Answer, File, Line, one_line
 from olr_cli.tables.numbers import NOTHING, interval, percent, points
 from olr_cli.tables.render import comma_separated, latex, markdown, print_table, terminal
 from olr_cli.tables.table import Block, Cell, Column, Row, Table
 
 __all__ = [
     "NOTHING",
+    "Answer",
     "Block",
     "Cell",
     "Column",
+    "File",
+    "Line",
     "Row",
     "Table",
     "comma_separated",
     "interval",
     "latex",
     "markdown",
+    "one_line",
     "percent",
     "points",
     "print_table",

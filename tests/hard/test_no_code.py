@@ -33,7 +33,7 @@ from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.openrlhf.flags import REFUSED, arguments
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends.vllm_backend import _read_model
+from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.evaluation.targets import load_tokenizer
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import flatten
@@ -214,7 +214,7 @@ WHERE = ("config", "unknown config", "weights", "tokenizer", "processor", "gener
 LOADERS: dict[str, Callable[[Path], object]] = {
     "training": lambda model: Policy.load(model, device="cpu"),
     "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False),
-    "vllm": lambda model: _read_model(str(model), {"trust_remote_code": False}),
+    "vllm": lambda model: read_model(str(model), {"trust_remote_code": False}),
     "show": lambda model: load_tokenizer(str(model), trust_remote_code=False),
 }
 

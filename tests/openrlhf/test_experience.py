@@ -46,7 +46,7 @@ from olr_cli.engines.steps import Stopwatch, epoch_order
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.supervision import compose
-from olr_cli.supervision.advantages import STD_EPSILON
+from olr_cli.supervision.rewards import STD_EPSILON
 
 OPENRLHF_STD_EPSILON = 1e-9
 K, VISITS, PROMPTS, STEP = 8, 5, 7, 4

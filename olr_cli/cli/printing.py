@@ -1,0 +1,62 @@
+"""The one place that prints what a command answers."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from olr_cli.tables import Answer, Line
+
+_WIDEST = 120
+"""Columns at which lines are wrapped in a wider terminal."""
+
+
+def show(answer: Answer, shape: str = "terminal") -> None:
+    """Print an answer.
+
+    Args:
+        answer: any.
+        shape: ``terminal``; ``markdown``, ``latex`` or ``csv``: standard output has the tables and nothing else;
+            ``json``: it has one object with everything.
+    """
+    from olr_cli.tables import Line, Table, print_table
+
+    if shape == "json":
+        typer.echo(json.dumps(answer.plain(), indent=2, ensure_ascii=False))
+        return
+    is_terminal = shape == "terminal"
+    for part in answer.parts if is_terminal else answer.tables:
+        if isinstance(part, Table):
+            print_table(part, shape)
+        elif isinstance(part, Line):
+            _print_line(part, answer.indent)
+        else:
+            typer.echo(part)
+    footnotes = [line for table in answer.tables for line in table.footnotes] if is_terminal else []
+    for note in answer.notes:
+        if note not in footnotes:
+            typer.echo(f"Note: {note}", err=True)
+    for file in answer.files:
+        line = Line("Wrote" if file.is_new else "Unchanged", f"{file.path}{file.text}")
+        _print_line(line, answer.indent, err=not is_terminal)
+    for place, (command, purpose) in enumerate(answer.next.items() if is_terminal else ()):
+        head = ("  or" if place else "Next") + ("" if answer.indent else ":")
+        _print_line(Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent)
+
+
+def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
+    """Text, not markup: prompts and labels are data."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, stderr=err)
+    head = "" if line.head is None else line.head.ljust(max(indent, len(line.head) + bool(line.head)))
+    text = line.text
+    if line.is_wrapped:
+        width = max(min(console.width, _WIDEST) - len(head), 40)
+        text = textwrap.fill(text, width, break_on_hyphens=False).replace("\n", "\n" + " " * len(head))
+    console.print(Text.assemble((head, "bold"), (text, line.style)), soft_wrap=True)
