@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from olr_cli.cli.completion import figures, tables
-from olr_cli.cli.options import shape_of
+from olr_cli.cli.options import figures, shape_of, tables
 
 if TYPE_CHECKING:
     from olr_cli.analysis.request import Findings

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import require_known
-from olr_cli.cli.stopping import shown_until_stopped
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
