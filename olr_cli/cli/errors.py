@@ -49,14 +49,13 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
     """A sentence if the error is a shard that was removed or is damaged; the arguments of the command name the runs."""
     if "olr_cli.runs.store" not in sys.modules:
         return None
-    from olr_cli.runs.damage import told_of_damage
-    from olr_cli.runs.store import told_of_removed_shard
+    from olr_cli.runs.store import explain_damage, explain_removed_shard
 
     if isinstance(error, FileNotFoundError):
-        return told_of_removed_shard(error)
+        return explain_removed_shard(error)
     words = [word for value in values for word in (value if isinstance(value, list) else [value])]
     places = [Path(word) for word in words if isinstance(word, str | Path)]
-    return told_of_damage(error, [place for place in places if place.is_dir()])
+    return explain_damage(error, [place for place in places if place.is_dir()])
 
 
 @contextmanager
