@@ -43,15 +43,16 @@ from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import response_text
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.training import noise_draw, training_prompts
-from olr_cli.engines.local.grpo import ADAM_BETAS, response_statistics
+from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.loop import encode_prompts, load_policy
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.run import ADAM_BETAS
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
-from olr_cli.supervision.advantages import group_advantages
+from olr_cli.supervision.rewards import group_advantages
 
 MOST_DIGITS = 4
 """Of an answer; the recipes leave room for these and the end token. Longer ones, which are rare, are left out."""

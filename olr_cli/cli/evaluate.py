@@ -176,14 +176,14 @@ def _evaluate(
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.evaluation.backends import open_backend
     from olr_cli.evaluation.benchmark import PAPER, choose
+    from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as run_evaluation
-    from olr_cli.evaluation.progress import choose_progress
     from olr_cli.evaluation.targets import check_reference, default_benchmarks, origin, targets
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
     found = targets(model, checkpoints, out)
     check_reference(compare, found)
-    asked = settings.ask(choose(benchmarks or default_benchmarks(model, settings.data)))
+    asked = settings.tasks(choose(benchmarks or default_benchmarks(model, settings.data)))
     names = [each.benchmark.name for each in asked]
     left_out = [] if benchmarks else [name for name in PAPER if name not in names]
     if settings.data is not None and 0 < len(left_out) < len(PAPER):
@@ -191,7 +191,7 @@ def _evaluate(
             f"{settings.data} has no problems of {', '.join(left_out)}; the others are scored", err=True
         )
     evaluated: Evaluated = []
-    progress = choose_progress()
+    progress = Progress()
     for target in found:
         open_model = partial(open_backend, model=target.model, **opening)
         try:
@@ -233,9 +233,10 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: st
     for target in found:
         done = regrade(target.folder, chosen)
         evaluated.append((done.target, done.scores))
+        changed = len(done.now_right) + len(done.now_wrong)
         left_out = f"; not done yet: {', '.join(done.unfinished)}" if done.unfinished else ""
         typer.echo(
-            f"{target.folder}: {done.samples:,} samples graded again, {done.changed:,} grades changed{left_out}",
+            f"{target.folder}: {done.samples:,} samples graded again, {changed:,} grades changed{left_out}",
             err=True,
         )
         for verdict, rows in (("right", done.now_right), ("wrong", done.now_wrong)):

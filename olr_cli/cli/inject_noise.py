@@ -78,12 +78,10 @@ def inject_noise(
 
 
 def _wrong_answers(rollouts: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    from olr_cli.answers import Judge, default_extractor, extract
-    from olr_cli.data.stored_rollouts import wrong_answers
-    from olr_cli.supervision.frozen_noise import proved_wrong
+    from olr_cli.answers import Judge
+    from olr_cli.data.rollout_tables import proved_wrong, wrong_answers
 
-    extractor = default_extractor(prompts.prompts[0].data_source)
-    stored = wrong_answers(rollouts, prompts, lambda response: extract(response, extractor))
+    stored = wrong_answers(rollouts, prompts)
     with Judge() as judge:
         return proved_wrong(stored, prompts.prompts, judge)
 

@@ -1,10 +1,10 @@
-"""An evaluation's folder: what was asked of which model, and the results.
+"""An evaluation's folder: what a model was asked, its graded responses, and the scores.
 
     <folder>/evaluation.json                     `EvaluationRecord`
     <folder>/generations/<benchmark>.parquet     a row a sample (`olr_cli.evaluation.generations`)
-    <folder>/scores.json                         the scores
+    <folder>/scores.json                         the scores (read by `olr_cli.evaluation.scores.stored_scores` alone)
 
-Benchmarks may be added to an evaluation, and problems to a benchmark, if all else is asked as before.
+Benchmarks can be added to an evaluation, and problems to a benchmark, if nothing else changes.
 """
 
 from __future__ import annotations
@@ -44,6 +44,15 @@ _SCORED = ("problem_id", "sample", "answer", "answer_class", "is_correct", "toke
 
 
 @dataclass(frozen=True)
+class Task:
+    """A benchmark, its problems, and how many samples of each are taken (R19)."""
+
+    benchmark: Benchmark
+    problems: Sequence[Prompt]
+    samples: int
+
+
+@dataclass(frozen=True)
 class Target:
     """A model to evaluate, and where its evaluation goes.
 
@@ -64,24 +73,16 @@ class Target:
         """Whether the model is a folder on this machine."""
         return Path(self.model).is_dir()
 
-    def store(self, benchmark: Benchmark) -> GenerationStore:
-        """Where the generations of a benchmark are."""
-        return _store(self.folder, benchmark.name)
+    def store(self, benchmark: str) -> GenerationStore:
+        """The generations of a benchmark."""
+        return GenerationStore(self.folder, benchmark)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A benchmark that is asked: its problems, and how many samples of each (R19)."""
-
-    benchmark: Benchmark
-    problems: Sequence[Prompt]
-    samples: int
-
-
-class AskedRecord(Section):
+class TaskRecord(Section):
     """A benchmark in evaluation.json.
 
     Attributes:
+        definition: the benchmark as it was when the samples were graded.
         samples: n, of each problem.
         problems: how many.
         problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
@@ -102,7 +103,6 @@ class EvaluationRecord(Section):
     Attributes:
         schema_version: `VERSION` of the olr that wrote it.
         name: as in `Target`, like `model` and `origin`.
-        seed: as in `Settings` of `olr_cli.evaluation.evaluate`.
         benchmarks: by name.
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
@@ -113,25 +113,33 @@ class EvaluationRecord(Section):
     origin: dict[str, Any]
     sampling: Sampling
     seed: int
-    benchmarks: dict[str, AskedRecord]
+    benchmarks: dict[str, TaskRecord]
     generated_by: tuple[dict[str, Any], ...] = ()
 
     def target(self, folder: Path) -> Target:
         """The model that was evaluated, whose evaluation is in `folder`."""
         return Target(self.model, folder, self.name, self.origin)
 
-    def with_backend(self, folder: Path, facts: Mapping[str, Any]) -> EvaluationRecord:
-        """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""
-        self.check_backend(folder, facts)
-        now = versions() | dict(facts)
-        if now in self.generated_by:
-            return self
-        return self.model_copy(update={"generated_by": (*self.generated_by, now)})
+    def decisive(self) -> dict[str, object]:
+        """What must not change while an evaluation goes on, but for its problems."""
+        settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
+        for name, task in self.benchmarks.items():
+            definition = task.definition
+            settings |= {f"samples of {name}": task.samples, f"grader of {name}": definition.grader}
+            settings[f"extractor of {name}"] = definition.extractor
+        return settings
 
     @property
     def old_grades(self) -> list[str]:
         """The benchmarks with grades by other rules than today's."""
-        return [name for name, asked in self.benchmarks.items() if asked.answer_rules != RULES]
+        return [name for name, task in self.benchmarks.items() if task.answer_rules != RULES]
+
+    def with_backend(self, folder: Path, facts: Mapping[str, Any]) -> EvaluationRecord:
+        """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""
+        self.check_backend(folder, facts)
+        entry = versions() | dict(facts)
+        entries = self.generated_by if entry in self.generated_by else (*self.generated_by, entry)
+        return self.model_copy(update={"generated_by": entries})
 
     def check_backend(self, folder: Path, facts: Mapping[str, Any]) -> None:
         """Make sure that a backend can add samples to those that are stored.
@@ -140,22 +148,22 @@ class EvaluationRecord(Section):
             UserError: it has other weights, is another backend, or computes in another number format.
         """
         known = self.generated_by[-1] if self.generated_by else facts
-        for key, (what, remedy) in _MADE_WITH.items():
+        for key, (difference, remedy) in _MADE_WITH.items():
             before, now = str(known.get(key)), str(facts.get(key))
             if key in facts and before != now:
                 raise UserError(
-                    f"{folder} holds generations of {what} ({before[:15]} -> {now[:15]}); {remedy.format(before)}"
-                    "choose another --out, or remove it"
+                    f"{folder} holds generations of {difference} ({before[:15]} -> {now[:15]});"
+                    f" {remedy.format(before)}choose another --out, or remove it"
                 )
 
 
-def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int) -> EvaluationRecord:
+def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) -> EvaluationRecord:
     """The record of an evaluation that begins, or goes on; it isn't written yet.
 
     Raises:
-        UserError: the folder holds something else, or an evaluation that was asked otherwise; says what changed.
+        UserError: the folder holds something else, or an evaluation with other settings; says what changed.
     """
-    now = EvaluationRecord(
+    record = EvaluationRecord(
         schema_version=VERSION,
         name=target.name,
         model=target.model,
@@ -163,57 +171,42 @@ def begin(target: Target, asked: Sequence[Asked], sampling: Sampling, seed: int)
         sampling=sampling,
         seed=seed,
         benchmarks={
-            part.benchmark.name: AskedRecord(
-                definition=part.benchmark,
-                samples=part.samples,
-                problems=len(part.problems),
-                problems_digest=digest(part.problems),
+            task.benchmark.name: TaskRecord(
+                definition=task.benchmark,
+                samples=task.samples,
+                problems=len(task.problems),
+                problems_digest=digest(task.problems),
                 answer_rules=RULES,
             )
-            for part in asked
+            for task in tasks
         },
     )
     if not is_evaluation(target.folder):
         if any(not file.name.startswith(".") and file.name != GIVEN_UP for file in target.folder.iterdir()):
             raise UserError(f"{target.folder} holds something else than an evaluation; choose another --out")
-        return now
+        return record
     before = read_evaluation(target.folder)
-    changed = list(_changes(before, now, target, {part.benchmark.name: part.problems for part in asked}))
-    if changed:
+    old, new = before.decisive(), record.decisive()
+    if target.is_local:  # it may move: its weights are compared (`check_backend`), not its path
+        old["model"] = new["model"]
+    changes = [f"{key}: {old[key]} -> {value}" for key, value in new.items() if old.get(key, value) != value]
+    for task in tasks:
+        name = task.benchmark.name
+        if name in before.benchmarks:
+            stored = before.benchmarks[name]
+            if len(task.problems) < stored.problems:
+                changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
+            elif digest(task.problems[: stored.problems]) != stored.problems_digest:
+                changes.append(f"{name} has other problems or golds")
+            rules = {"answer_rules": stored.answer_rules}
+            record.benchmarks[name] = record.benchmarks[name].model_copy(update=rules)
+    if changes:
         raise UserError(
-            f"{target.folder} holds an evaluation that was asked otherwise ({'; '.join(changed)}); ask as before, or"
+            f"{target.folder} holds an evaluation that was asked otherwise ({'; '.join(changes)}); ask as before, or"
             " choose another --out"
         )
-    again = {
-        name: part.model_copy(update={"answer_rules": before.benchmarks[name].answer_rules})
-        for name, part in now.benchmarks.items()
-        if name in before.benchmarks
-    }
-    merged = {"benchmarks": before.benchmarks | now.benchmarks | again, "generated_by": before.generated_by}
-    return now.model_copy(update=merged)
-
-
-def _changes(
-    before: EvaluationRecord, now: EvaluationRecord, target: Target, problems: Mapping[str, Sequence[Prompt]]
-) -> Iterator[str]:
-    """What has changed since the evaluation began. A local model may move: its weights are compared, not its path."""
-    pairs: list[tuple[str, object, object]] = []
-    if not target.is_local:
-        pairs.append(("model", before.model, now.model))
-    pairs += [(key, getattr(before.sampling, key), value) for key, value in asdict(now.sampling).items()]
-    pairs.append(("seed", before.seed, now.seed))
-    for name in before.benchmarks.keys() & now.benchmarks.keys():
-        old, new = before.benchmarks[name], now.benchmarks[name]
-        pairs.append((f"samples of {name}", old.samples, new.samples))
-        pairs += [
-            (f"{key} of {name}", getattr(old.definition, key), getattr(new.definition, key))
-            for key in ("grader", "extractor")
-        ]
-        if new.problems < old.problems:
-            pairs.append((f"problems of {name}", old.problems, new.problems))
-        elif digest(problems[name][: old.problems]) != old.problems_digest:
-            yield f"{name} has other problems or golds"
-    yield from (f"{what}: {old} -> {new}" for what, old, new in pairs if old != new)
+    benchmarks = before.benchmarks | record.benchmarks
+    return record.model_copy(update={"benchmarks": benchmarks, "generated_by": before.generated_by})
 
 
 def read_evaluation(folder: Path) -> EvaluationRecord:
@@ -249,38 +242,41 @@ def write_evaluation(folder: Path, record: EvaluationRecord) -> None:
 
 
 def finished(folder: Path) -> list[str]:
-    """The benchmarks of an evaluation that are done, in the order in which they were first asked."""
-    return [name for name in read_evaluation(folder).benchmarks if _store(folder, name).is_finished]
+    """The benchmarks of an evaluation that are done, in the order in which they were begun."""
+    return [name for name in read_evaluation(folder).benchmarks if GenerationStore(folder, name).is_finished]
 
 
 def read_scores(folder: Path, names: Sequence[str] | None = None) -> list[Score]:
-    """The scores of the finished benchmarks, computed from the generations (`stored_scores`: those of scores.json).
-
-    Args:
-        folder: the evaluation's.
-        names: only of these, in this order.
+    """The scores of the finished benchmarks, or of those `names`, computed from the generations.
 
     Raises:
         UserError: it is no evaluation, its files cannot be read, or samples or problems are missing (R19).
     """
-    record = read_evaluation(folder)
-    asked = {name: record.benchmarks[name] for name in (finished(folder) if names is None else names)}
+    tasks = read_evaluation(folder).benchmarks
     return [
-        score(part.definition, _store(folder, name).read(_SCORED), part.samples, problems=part.problems)
-        for name, part in asked.items()
+        score(
+            tasks[name].definition,
+            GenerationStore(folder, name).read(_SCORED),
+            tasks[name].samples,
+            problems=tasks[name].problems,
+        )
+        for name in (finished(folder) if names is None else names)
     ]
 
 
-def write_scores(folder: Path, scores: Sequence[Score]) -> None:
-    """Replace scores.json, which says of what and how, too."""
-    record = read_evaluation(folder)
-    plain = record.model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
+def rescore(folder: Path) -> dict[str, Score]:
+    """Score the finished benchmarks and replace scores.json; errors as of `read_scores`."""
+    scores = read_scores(folder)
+    plain = read_evaluation(folder).model_dump(
+        mode="json", include={"name", "model", "origin", "sampling", "seed"}
+    )
     plain |= {
         "scores": [score.plain() for score in scores],
         "averages": averages(scores),
         "versions": versions(),
     }
     _write_json(folder / "scores.json", plain)
+    return {score.benchmark: score for score in scores}
 
 
 @contextmanager
@@ -303,16 +299,12 @@ def holding(folder: Path) -> Iterator[None]:
 
 def drop_leftovers(folder: Path) -> None:
     """Remove half-written files of a killed process; the caller holds the folder's lock."""
-    places = [folder / "generations", *(folder / "generations").glob("*.parts")]
-    patterns = [(folder, ".evaluation.json.*.tmp"), (folder, ".scores.json.*.tmp")]
-    patterns += [(place, ".*.parquet.*.tmp") for place in places]
-    for place, pattern in patterns:
-        for leftover in place.glob(pattern):
-            leftover.unlink()
-
-
-def _store(folder: Path, name: str) -> GenerationStore:
-    return GenerationStore(folder / "generations", name)
+    for leftover in (
+        *folder.glob(".evaluation.json.*.tmp"),
+        *folder.glob(".scores.json.*.tmp"),
+        *(folder / "generations").rglob(".*.parquet.*.tmp"),
+    ):
+        leftover.unlink()
 
 
 def _write_json(file: Path, value: Mapping[str, Any]) -> None:

@@ -1,21 +1,21 @@
 """A model's graded responses to the problems of a benchmark: a Parquet row a sample.
 
-    <benchmark>.parts/part-000001.parquet    some problems, all samples of each; while the benchmark is worked on
-    <benchmark>.parquet                      the finished benchmark
+    generations/<benchmark>.parts/part-000001.parquet   some problems, all samples of each, until all are done
+    generations/<benchmark>.parquet                     the finished benchmark
 
-Every file is written under a temporary name and renamed. If several files have a problem, the latest one counts, and a
-part is later than the finished file. So nothing is lost or counted twice if the process is killed while the parts are
-put together, and problems can be added to a finished benchmark.
+If several files have a problem, the latest one counts, and a part is later than the finished file. So nothing is lost
+or counted twice if the process is killed while the parts are put together, and problems can be added later.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import write_whole, writing
 
@@ -39,7 +39,6 @@ class Generation:
         answer: as extracted (R6); None if there is none.
         answer_class: what the answer says, the same for all samples of the problem that say it: the most frequent
             spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
-        gold: the right answer.
         choices: how many options a multiple-choice problem shows (`Prompt.choices`).
         is_correct: the answer matches the gold (R7); False without an answer.
         tokens: response length, end token included.
@@ -62,16 +61,11 @@ class Generation:
 
 
 class GenerationStore:
-    """The generations of one benchmark.
-
-    Args:
-        folder: `generations` of an evaluation.
-        benchmark: its name.
-    """
+    """The generations of one benchmark in an evaluation's folder."""
 
     def __init__(self, folder: Path, benchmark: str) -> None:
-        self._whole = folder / f"{benchmark}.parquet"
-        self._parts = folder / f"{benchmark}.parts"
+        self._whole = folder / "generations" / f"{benchmark}.parquet"
+        self._parts = folder / "generations" / f"{benchmark}.parts"
 
     def append(self, rows: Sequence[Generation]) -> None:
         """Store all samples of some problems, or nothing.
@@ -104,6 +98,14 @@ class GenerationStore:
         """Whether the benchmark is one file."""
         return self._whole.exists() and not self._part_files()
 
+    def missing(self, problems: Sequence[Prompt], samples: int) -> list[Prompt]:
+        """The problems that do not have all their samples yet."""
+        stored: dict[str, list[int]] = {}
+        for problem_id, sample in self.read(["problem_id", "sample"]).iter_rows():
+            stored.setdefault(problem_id, []).append(sample)
+        numbers = list(range(samples))
+        return [problem for problem in problems if sorted(stored.get(problem.prompt_id, [])) != numbers]
+
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """All rows so far, in the order in which problems were worked on.
 
@@ -130,12 +132,22 @@ class GenerationStore:
         return sorted(self._parts.glob("part-*.parquet"))
 
 
+def _arrow_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    kinds = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
+    columns = [
+        pa.field(f.name, kinds[str(f.type).removesuffix(" | None")], nullable="None" in str(f.type))
+        for f in fields(Generation)
+    ]
+    return pa.schema(columns, {_MARK: str(SCHEMA_VERSION)})
+
+
 def _table(rows: Sequence[Generation]) -> pa.Table:
     import pyarrow as pa
 
-    columns = zip(*map(astuple, rows), strict=True)
     schema = _arrow_schema()
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
 
 
 def _write(file: Path, table: pa.Table) -> None:
@@ -164,14 +176,3 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
         what = "was written by a newer olr" if version else "is not a file of generations"
         raise UserError(f"{file} {what}; {'upgrade olr' if version else 'move it away'}")
     return pl.DataFrame(pl.from_arrow(table))
-
-
-def _arrow_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    kinds = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
-    columns = [
-        pa.field(f.name, kinds[str(f.type).removesuffix(" | None")], nullable="None" in str(f.type))
-        for f in fields(Generation)
-    ]
-    return pa.schema(columns, {_MARK: str(SCHEMA_VERSION)})

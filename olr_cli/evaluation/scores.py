@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import comb
 from pathlib import Path
@@ -36,7 +36,6 @@ class Score:
     """What a model scores on one benchmark. Shares lie in 0 .. 1; n is `samples`.
 
     Attributes:
-        title: the benchmark as tables call it.
         distribution: which of the paper's averages it is part of, if any.
         problems: how many were scored.
         whole: how many the benchmark has, where it says so.
@@ -47,8 +46,6 @@ class Score:
         pass_at: k -> pass@k, for k = 1, 2, 4, ... and n.
         majority: maj@n, the share of problems whose most frequent answer class is right; a tie for the top isn't.
         truncated: share of samples that the length limit cut.
-        missing_answers: share of samples without an answer.
-        mean_tokens: of a response.
         by_problem: problem id -> share of its samples that are right; not in scores.json.
     """
 
@@ -77,15 +74,6 @@ class Score:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "by_problem"}
         return values | {"pass_at": {str(k): value for k, value in self.pass_at.items()}}
 
-    @classmethod
-    def read(cls, plain: Any) -> Score:
-        """The score of which `plain` made these JSON values.
-
-        Raises:
-            ValueError: they are of no score.
-        """
-        return TypeAdapter(cls).validate_python(plain)
-
 
 def score(
     benchmark: Benchmark, generations: pl.DataFrame, samples: int, *, problems: int | None = None
@@ -107,7 +95,7 @@ def score(
         right=pl.col("is_correct").sum(), share=pl.col("is_correct").mean()
     )
     shares = by_problem["share"].to_list()
-    right = by_problem["right"].to_list()
+    powers_of_two = {1 << i for i in range(samples.bit_length())}
     overall = generations.select(
         pl.col("truncated").mean(), pl.col("answer").is_null().mean(), pl.col("tokens").mean()
     ).row(0)
@@ -120,7 +108,10 @@ def score(
         samples=samples,
         avg=fmean(shares),
         interval=interval([shares], benchmark.name),
-        pass_at={k: fmean(pass_at(k, samples, c) for c in right) for k in _some_k(samples)},
+        pass_at={
+            k: fmean(pass_at(k, samples, right) for right in by_problem["right"])
+            for k in sorted({samples, *powers_of_two})
+        },
         majority=_majority(generations) / by_problem.height,
         truncated=overall[0],
         missing_answers=overall[1],
@@ -157,10 +148,6 @@ def pass_at(k: int, n: int, right: int) -> float:
         right: how many of them are right.
     """
     return 1 - comb(n - right, k) / comb(n, k)
-
-
-def _some_k(n: int) -> list[int]:
-    return sorted({n, *(1 << i for i in range(n.bit_length()))})
 
 
 def _majority(generations: pl.DataFrame) -> int:
@@ -206,16 +193,15 @@ def interval(strata: Sequence[Sequence[float]], *purpose: str) -> Interval | Non
     return float(result.low), float(result.high)
 
 
-def groups(names: Iterable[str]) -> dict[Group, list[str]]:
+def groups(names: Collection[str]) -> dict[Group, list[str]]:
     """The benchmarks of each of the paper's averages, in its order; none of a group that isn't whole in `names`."""
     from olr_cli.evaluation.benchmark import registry
 
-    present = set(names)
     members: dict[Group, list[str]] = {}
     for name, benchmark in registry().items():
         if benchmark.distribution is not None:
             members.setdefault(benchmark.distribution, []).append(name)
-    return {group: names for group, names in members.items() if present.issuperset(names)}
+    return {group: members[group] for group in members if set(members[group]) <= set(names)}
 
 
 def averages(scores: Iterable[Score]) -> dict[Group, float]:
@@ -224,12 +210,24 @@ def averages(scores: Iterable[Score]) -> dict[Group, float]:
     return {group: fmean(by_name[name].avg for name in names) for group, names in groups(by_name).items()}
 
 
-def average_intervals(scores: Iterable[Score]) -> dict[Group, Interval | None]:
-    """The 95 % bootstrap intervals of `averages`."""
-    by_name = {each.benchmark: each for each in scores}
-    return {
-        group: interval([list(by_name[name].by_problem.values()) for name in names], group)
+@dataclass(frozen=True)
+class Value:
+    """A share, 0 .. 1, and its 95 % interval where one is known."""
+
+    share: float
+    interval: Interval | None = None
+
+
+def values(scores: Iterable[Score]) -> dict[str, Value]:
+    """Scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
+    by_name = {score.benchmark: score for score in scores}
+    strata = {
+        group: [list(by_name[name].by_problem.values()) for name in names]
         for group, names in groups(by_name).items()
+    }
+    means = averages(by_name.values())
+    return {name: Value(score.avg, score.interval) for name, score in by_name.items()} | {
+        group: Value(means[group], interval(shares, group)) for group, shares in strata.items()
     }
 
 
@@ -277,14 +275,12 @@ class StoredScores:
     """The scores.json of one checkpoint or model; its scores lack `Score.by_problem`.
 
     Attributes:
-        folder: the evaluation.
         name: the model's, in tables.
         step: the checkpoint's; None for a model that is no run's.
         benchmarks: name -> score.
         averages: ``in`` and ``out`` -> the mean over its benchmarks, if all are there.
     """
 
-    folder: Path
     name: str
     step: int | None
     benchmarks: Mapping[str, Score]
@@ -308,10 +304,11 @@ def stored_scores(folder: Path) -> StoredScores:
     try:
         plain = json.loads(file.read_text(encoding="utf-8"))
         return StoredScores(
-            folder=folder,
             name=str(plain["name"]),
             step=plain["origin"].get("step"),
-            benchmarks={score.benchmark: score for score in map(Score.read, plain["scores"])},
+            benchmarks={
+                score.benchmark: score for score in TypeAdapter(list[Score]).validate_python(plain["scores"])
+            },
             averages={name: float(mean) for name, mean in plain["averages"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -316,13 +316,18 @@ def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any])
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
 
 
-def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first."""
+def override(
+    tree: Mapping[str, Any], overrides: Iterable[str], *, example: str = "train.epochs=5"
+) -> dict[str, Any]:
+    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first.
+
+    `example` is what an error shows as a setting.
+    """
     changes: dict[str, Any] = {}
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set train.epochs=5")
+            raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set {example}")
         put(changes, key.strip(), _read_value(key.strip(), text), f"--set {shortened(key.strip())}")
     return overlay(tree, changes)
 

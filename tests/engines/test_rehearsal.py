@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from olr_cli.cli import app
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines import model_files
-from olr_cli.engines.openrlhf import flags, model
+from olr_cli.engines.openrlhf import checks, model
 from olr_cli.errors import NotHere, noting
 
 
@@ -18,7 +18,7 @@ from olr_cli.errors import NotHere, noting
 def bare_machine(tmp_path, monkeypatch):
     """An empty folder on a machine without OpenRLHF, GPUs, a Ray cluster and a network."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(flags, "installed_version", lambda _package: None)
+    monkeypatch.setattr(checks, "installed_version", lambda _package: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     asked = []

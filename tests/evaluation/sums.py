@@ -113,7 +113,7 @@ def run(folder, benchmarks, backend=None, *, model="someone/model", progress=Non
     target = Target(str(model), folder, "some model", {})
     return evaluate(
         target,
-        asked.ask(benchmarks),
+        asked.tasks(benchmarks),
         asked,
         no_model if backend is None else lambda: backend,
         progress or Silent(),

@@ -29,7 +29,7 @@ def test_grading_again_with_the_same_grader_changes_nothing(folder):
     files = [folder / "scores.json", folder / "evaluation.json", folder / "generations" / "sums.parquet"]
     before = [file.read_bytes() for file in files]
     done = regrade(folder)
-    assert (done.samples, done.changed, done.unfinished) == (PROBLEMS * SAMPLES, 0, [])
+    assert (done.samples, done.now_right, done.now_wrong, done.unfinished) == (PROBLEMS * SAMPLES, [], [], [])
     assert [file.read_bytes() for file in files] == before
 
 
@@ -42,7 +42,7 @@ def test_grades_follow_the_responses(folder):
         row["response"] = row["response"].replace("boxed", "fbox" if row["is_correct"] else "boxed")
     pq.write_table(type(table).from_pylist(rows, table.schema), file)
     done = regrade(folder)
-    assert done.changed == right
+    assert len(done.now_wrong) == right
     assert done.scores[0].avg == 0
     assert json.loads((folder / "scores.json").read_text())["scores"][0]["avg"] == 0
     assert pl.read_parquet(file)["answer"].null_count() == right
@@ -52,7 +52,9 @@ def test_a_benchmark_is_graded_as_it_is_defined_now_if_it_is_named(folder, bench
     done = regrade(folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})])
     assert done.scores[0].missing_answers == 1
     again = regrade(folder)
-    assert again.changed == 0, "the definition it was graded by is the evaluation's now"
+    assert (again.now_right, again.now_wrong) == ([], []), (
+        "the definition it was graded by is the evaluation's now"
+    )
     assert regrade(folder, [benchmark]).scores[0].missing_answers == 0
 
 

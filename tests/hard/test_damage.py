@@ -73,7 +73,7 @@ def test_a_shard_cut_off_anywhere_in_its_footer_is_named(run, is_long):
 
 def test_generations_cut_off_anywhere_in_their_footer_are_named(evaluation, is_long):
     file, cuts = evaluation / "generations" / "arithmetic.parquet", 0
-    store, whole = GenerationStore(file.parent, "arithmetic"), file.read_bytes()
+    store, whole = GenerationStore(file.parents[1], "arithmetic"), file.read_bytes()
     for kept in range(0 if is_long else len(whole) - footer_of(whole), len(whole), 1 if is_long else 37):
         file.write_bytes(whole[:kept])
         with pytest.raises(UserError, match=r"arithmetic\.parquet is torn or not Parquet"):
@@ -131,7 +131,7 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
         pq.write_table(arrow.replace_schema_metadata(marks), file)
 
     def says(*words):
-        status, ended = workshop.forks.olr(*words)
+        status, ended = workshop.olr(*words)
         last = ended.err.splitlines()[-1]
         assert (status, last.startswith("Error: "), "was written by a newer olr" in last) == (
             2,
@@ -167,7 +167,7 @@ def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_remove
     for size in (0, (run / name).stat().st_size // 2):
         os.truncate(run / name, size)
         before = contents(run)
-        status, ended = workshop.forks.olr(*workshop.words("train", run), "--resume")
+        status, ended = workshop.olr(*workshop.words("train", run), "--resume")
         last = ended.err.splitlines()[-1]
         assert (status, last.startswith("Error: "), name in last) == (2, True, True), ended.err
         assert contents(run) == before
@@ -247,6 +247,6 @@ def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(works
         content[:4] + bytes(rows) + content[4 + rows :]
     )  # as a disk leaves it that lost its blocks
     for words in [["replay", run, "--json"], ["audit", run, "--json"]][: 2 if is_long else 1]:
-        status, ended = workshop.forks.olr(*words)
+        status, ended = workshop.olr(*words)
         last = ended.err.splitlines()[-1]
         assert (status, f"{shard} is damaged" in last) == (2, True), ended.err

@@ -30,7 +30,7 @@ from olr_cli.data.noise import inject
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL
 from olr_cli.data.readers import read_prompts
-from olr_cli.data.stored_rollouts import wrong_answers
+from olr_cli.data.rollout_tables import wrong_answers
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, HubSource, choose, read_benchmark
@@ -214,7 +214,7 @@ def test_stored_rollouts_with_a_column_of_any_type_are_understood_or_refused(
     for name in TYPES if is_long else BRIEFLY:
         path = parquet(tmp_path, **{**plain, field: TYPES[name]})
         try:
-            found = wrong_answers(path, prompts, lambda response: response)
+            found = wrong_answers(path, prompts)
         except UserError as error:
             assert "x.parquet" in sentence(error)
             continue
@@ -233,7 +233,7 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     history = read_history(path)
     known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
     assert known == {"14": ("7", "7"), "15": (None, None)}
-    assert wrong_answers(path, prompts, lambda response: response) == {"14": ["3"], "15": ["2.5"]}
+    assert wrong_answers(path, prompts) == {"14": ["3"], "15": ["2.5"]}
     assert trusted_answers(path) == {"14": "7"}
 
 

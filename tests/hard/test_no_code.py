@@ -59,7 +59,7 @@ ALLOWED = {
     ): "statements of the installed OpenRLHF that make its parser; no user's text",
     ("engines/openrlhf/flags.py", "compile"): "the same statements",
     ("engines/openrlhf/job.py", "runpy.run_module"): "OpenRLHF's own command line",
-    ("engines/openrlhf/importing.py", "exec_module"): "the import of an installed module, which it wraps",
+    ("engines/openrlhf/set_up.py", "exec_module"): "the import of an installed module, which it wraps",
     (
         "analysis/figures.py",
         "import_module",

@@ -32,11 +32,11 @@ def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, 
         (["--resume"], f"is in use by process {first.pid}; wait for it, or choose another --run-dir"),
         ([], "holds a run already (in use by a live process)"),
     ):
-        status, second = workshop.forks.olr(*workshop.words("train", out), *options)
+        status, second = workshop.olr(*workshop.words("train", out), *options)
         assert (status, told in second.err) == (2, True), second.err
     assert not faults_for_readers("train", out)
     if is_long:
-        status, reader = workshop.forks.olr("analyze", out, "--table", "arms")
+        status, reader = workshop.olr("analyze", out, "--table", "arms")
         assert (status, "arm" in reader.out) == (0, True), reader.err
     first.signal(signal.SIGCONT)
     assert first.wait() == 0, first.err
@@ -47,7 +47,7 @@ def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, 
 def test_a_second_evaluation_leaves_the_first_alone(workshop):
     out = workshop.place("shared-evaluation")
     first = started(workshop, "evaluate", out)
-    status, second = workshop.forks.olr(*workshop.words("evaluate", out))
+    status, second = workshop.olr(*workshop.words("evaluate", out))
     told = f"{out} is in use by process {first.pid}; wait for it, or choose another --out"
     assert (status, told in second.err) == (2, True), second.err
     first.signal(signal.SIGCONT)

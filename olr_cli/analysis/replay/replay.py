@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Prompt
+from olr_cli.data.rollout_tables import STATISTICS
 from olr_cli.data.training import noise_draw
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
@@ -22,28 +23,10 @@ from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
-from olr_cli.supervision.rewards import (
-    log_likelihood_reward,
-    mean_log_likelihood_reward,
-    mean_token_entropy_reward,
-    self_certainty_reward,
-    token_entropy_reward,
-)
-from olr_cli.supervision.selection import keep_fraction, small_loss
+from olr_cli.supervision.selection import keep_fraction
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-_NEEDED: Mapping[object, tuple[str, ...]] = {
-    self_certainty_reward: ("self_certainty",),
-    mean_token_entropy_reward: ("entropy",),
-    token_entropy_reward: ("entropy", "tokens"),
-    mean_log_likelihood_reward: ("mean_logprob",),
-    log_likelihood_reward: ("mean_logprob", "tokens"),
-    small_loss: ("mean_logprob", "tokens"),
-}
-"""Rule of a reward or of the choice of prompts -> the columns of the rollouts that it needs."""
 
 
 def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]:
@@ -62,7 +45,6 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         judge,
         seed=recipe.seed,
         draw=noise_draw(recipe),
-        extractor="text",
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
     )
     for rows in history.steps:
@@ -88,7 +70,7 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
                 f"{source}: prompt {prompt} has no responses of the view {view} at visit {visit}, which method"
                 f" {method.name} needs; choose another with --set method.name=…"
             )
-    for name in (*_NEEDED.get(method.reward, ()), *_NEEDED.get(method.rank, ())):
+    for name in method.statistics:
         if taken[name].null_count():
             raise UserError(
                 f"{source}: method {method.name} needs {name} of every rollout, and some have none; choose another"
@@ -101,25 +83,16 @@ def _groups(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> list[RolloutGr
     """The rollout groups of a step, in the order in which their prompts first come."""
     visits = rows.select("prompt_id", "visit", "step").unique("prompt_id", keep="first", maintain_order=True)
     rollouts: dict[str, list[Rollout]] = {prompt_id: [] for prompt_id in visits["prompt_id"]}
+    answers: dict[str, list[str | None]] = {prompt_id: [] for prompt_id in rollouts}
     # One sort and one pass: a table a prompt would cost more than its decision.
     for row in rows.sort("view", "sample", maintain_order=True).iter_rows(named=True):
-        rollouts[row["prompt_id"]].append(_rollout(row))
+        statistics = {name: row[name] for name in STATISTICS}
+        rollouts[row["prompt_id"]].append(Rollout(row.get("response") or "", view=row["view"], **statistics))
+        answers[row["prompt_id"]].append(row["answer"])
     return [
-        RolloutGroup(prompts[prompt_id], visit, step, tuple(rollouts[prompt_id]))
+        RolloutGroup(prompts[prompt_id], visit, step, tuple(rollouts[prompt_id]), tuple(answers[prompt_id]))
         for prompt_id, visit, step in visits.iter_rows()
     ]
-
-
-def _rollout(row: Mapping[str, Any]) -> Rollout:
-    return Rollout(
-        # The extractor drops the spaces, which keep responses with one answer apart: equal ones share a reward.
-        (row["answer"] or "") + " " * row["wording"],
-        tokens=row["tokens"],
-        view=row["view"],
-        mean_logprob=row["mean_logprob"],
-        entropy=row["entropy"],
-        self_certainty=row["self_certainty"],
-    )
 
 
 def write_json_lines(steps: Iterable[list[LabelRecord]], stream: TextIO) -> None:

@@ -25,13 +25,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
+from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage
-
-DUAL_CLIP = 3.0
-GRADIENT_CLIP = 1.0
-ADAM_BETAS = (0.9, 0.999)
-WEIGHT_DECAY = 0.01
 
 MOST_SCORES = 2**28
 """Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it

@@ -1,10 +1,11 @@
-"""What an answer says, apart from how it is spelled, and the key of its class (R7)."""
+"""Classes of answers: what an answer says, however it is spelled, the key of its class (R7), votes for classes (R9)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NewType
@@ -17,8 +18,13 @@ Kind = Literal[
     "tuple", "set", "interval", "union", "matrix", "assignment", "system", "equation", "other", "text",
 ]  # fmt: skip
 
+UNITS_LEFT_OUT = frozenset({"degree", "dollar"})
+"""Units that people write or leave out without meaning anything else: the key of `90^\\circ` is that of `90`."""
+
+COUNTED = "#"
+"""Begins the unit of things that are counted, such as `5 apples`: the number says it all."""
+
 _LONGEST_LABEL = 120
-_UNREAD: Kind = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +68,8 @@ class Form:
             case "quantity" if self.label in UNITS_LEFT_OUT or self.label.startswith(COUNTED):
                 return self.parts[0].key
             case "system":
-                return _key(
-                    self.kind, "", sorted(_key("name", part.label, [part.key]) for part in self.parts)
-                )
+                names = [_key("name", part.label, [part.key]) for part in self.parts]
+                return _key("system", "", sorted(names))
             case "based" if self.label.startswith("10:"):
                 return _key("number", str(int(self.label[3:])))
             case "choice":
@@ -76,13 +81,6 @@ class Form:
         return _key(self.kind, self.label, [part.key for part in self.parts])
 
 
-UNITS_LEFT_OUT = frozenset({"degree", "dollar"})
-"""Units that people write or leave out without meaning anything else: the key of `90^\\circ` is that of `90`."""
-
-COUNTED = "#"
-"""Begins the unit of things that are counted, such as `5 apples`: the number says it all."""
-
-
 def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
     text = label if label.isalnum() else json.dumps(label)  # quoted: no label reads like a label with parts
     if parts:
@@ -92,12 +90,12 @@ def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
 
 def is_read(key: Key) -> bool:
     """Whether the answers of a class could be read within their limits; otherwise they share their text (R8)."""
-    return not key.startswith(f"{_UNREAD} ")
+    return not key.startswith("text ")
 
 
 def unread(text: str) -> Form:
     """The form of an answer that can't be read, by its normalised text."""
-    return Form(_UNREAD, short(text))
+    return Form("text", short(text))
 
 
 def short(label: str) -> str:
@@ -127,3 +125,78 @@ def unordered(parts: Iterable[Form]) -> Form:
     distinct = {part.key: part for part in parts}
     elements = [distinct[key] for key in sorted(distinct)]
     return elements[0] if len(elements) == 1 else Form("set", parts=tuple(elements))
+
+
+# Votes
+
+
+@dataclass(frozen=True)
+class Vote:
+    """How the K rollouts of a group voted.
+
+    Attributes:
+        majority: key of the one class with the most rollouts; None if classes tie for the top or nobody answered.
+        majority_count: 0 without a majority.
+        rollouts: K, missing answers included.
+        counts: rollouts in each class.
+        spelling: most frequent spelling of each class, ties in lexicographic order.
+    """
+
+    majority: Key | None
+    majority_count: int
+    rollouts: int
+    answered: int
+    counts: Mapping[Key, int]
+    spelling: Mapping[Key, str]
+
+    @property
+    def majority_answer(self) -> str | None:
+        """The majority as it is spelled; None without one."""
+        return None if self.majority is None else self.spelling[self.majority]
+
+
+def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
+    """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9).
+
+    Raises:
+        KeyError: an answer has no key.
+    """
+    spellings = Counter(answer for answer in answers if answer is not None)
+    counts: Counter[Key] = Counter()
+    spelling: dict[Key, str] = {}
+    for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
+        key = keys[answer]
+        counts[key] += count
+        spelling.setdefault(key, answer)
+    most = max(counts.values(), default=0)
+    top = [key for key, count in counts.items() if count == most]
+    majority = top[0] if len(top) == 1 else None
+    return Vote(
+        majority=majority,
+        majority_count=0 if majority is None else counts[majority],
+        rollouts=len(answers),
+        answered=spellings.total(),
+        counts=dict(counts),
+        spelling=spelling,
+    )
+
+
+def first_majority(answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]) -> Key | None:
+    """The majority class; in a tie, that of the classes at the top which had all its rollouts first.
+
+    Args:
+        answers: in the order in which the rollouts were sampled.
+        tally: their `vote`.
+        keys: as for `vote`.
+
+    Returns:
+        None if nobody answered.
+    """
+    most, reached = max(tally.counts.values(), default=0), Counter[Key]()
+    for answer in answers:
+        if answer is not None:
+            key = keys[answer]
+            reached[key] += 1
+            if reached[key] == most:
+                return key
+    return None
