@@ -12,7 +12,7 @@ from olr_cli.answers import default_extractor, extract
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
 from olr_cli.data.rollout_tables import STATISTICS, read_rollouts
 from olr_cli.data.training import sentinel_type, training_prompts
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
@@ -150,8 +150,8 @@ def _require_gapless(run: Path, steps: Sequence[int]) -> None:
     tables = ("labels", "rollouts")
     lacking = [t for t in tables if not any(missing in shard.steps for shard in table_shards(run / t))]
     raise UserError(
-        f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the file from"
-        " a copy, for every decision depends on the earlier ones"
+        f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the file"
+        " from a copy, for every decision depends on the earlier ones"
     )
 
 
@@ -206,9 +206,7 @@ def _read_table(file: Path) -> pl.DataFrame:
     import polars as pl
 
     if not file.exists():
-        raise UserError(
-            f"{file} does not exist; name a run directory, or a Parquet or JSON table of rollouts"
-        )
+        raise no_path(file, "name a run directory, or a Parquet or JSON table of rollouts")
     columns = ("prompt_id", "visit", "response", "answer", "view", "data_source", *STATISTICS, *_LABELS)
     table = read_rollouts([file], columns, file)
     missing = [name for name in ("prompt_id", "visit") if name not in table.columns]

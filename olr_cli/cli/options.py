@@ -29,12 +29,12 @@ def require_new(out: Path | None, what: str, *, as_json: bool) -> None:
     Raises:
         UserError: it is there already, or nothing would go to it.
     """
-    from olr_cli.errors import UserError
+    from olr_cli.errors import UserError, taken
 
     if out is not None and as_json:
         raise UserError(f"--out is for {what}, and --json writes to standard output; choose one of them")
     if out is not None and out.exists():
-        raise UserError(f"{out} exists already; choose another name with --out")
+        raise taken(out, "--out")
 
 
 def shape_of(format_: str, *, as_json: bool) -> str:

@@ -89,15 +89,15 @@ def cp(
     target: Annotated[Path, typer.Argument(help="New file; must not exist.")],
 ) -> None:
     """Copy a recipe to a file of your own, with any base recipe merged into it."""
-    from olr_cli.errors import UserError
+    from olr_cli.errors import no_path, taken
     from olr_cli.files import write_text
     from olr_cli.recipe.files import find_recipe, load_recipe, merged_text
 
     source = find_recipe(recipe)
     if target.exists():
-        raise UserError(f"{target} exists already; choose another name")
+        raise taken(target, "name")
     if not target.parent.is_dir():
-        raise UserError(f"the folder {target.parent} does not exist; make it first")
+        raise no_path(target.parent, "make this folder first")
     sweep = " --sweep" if load_recipe(source).sweep else ""
     write_text(target, merged_text(source))
     typer.echo(f"Wrote {target}. Next: edit it, then olr train {target}{sweep}")

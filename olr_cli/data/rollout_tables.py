@@ -11,7 +11,7 @@ from olr_cli.data.columns import numbers, text_column
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import Prompt
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_rows
 from olr_cli.shards import complete_steps, table_shards
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) 
 
     table = read_table(files, columns)
     if table.num_rows == 0:
-        raise UserError(f"{place} has no rows; a history needs at least one rollout")
+        raise no_rows(place, "rollout")
     names = [name for name in table.column_names if name in columns]
     return pl.DataFrame([_column(table.column(name), name, place) for name in names])
 

@@ -306,7 +306,9 @@ def stored_scores(folder: Path) -> StoredScores:
         return StoredScores(
             name=str(plain["name"]),
             step=plain["origin"].get("step"),
-            benchmarks={score.benchmark: score for score in TypeAdapter(list[Score]).validate_python(plain["scores"])},
+            benchmarks={
+                score.benchmark: score for score in TypeAdapter(list[Score]).validate_python(plain["scores"])
+            },
             averages={name: float(mean) for name, mean in plain["averages"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError):

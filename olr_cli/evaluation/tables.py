@@ -136,7 +136,11 @@ def _reference(evaluations: Sequence[Evaluation], reference: Evaluation | Publis
         " differences are in points."
     )
     by = tuple(
-        {name: Difference(value.share - shares[name]) for name, value in ours.values.items() if name in shares}
+        {
+            name: Difference(value.share - shares[name])
+            for name, value in ours.values.items()
+            if name in shares
+        }
         for ours in evaluations
     )
     return Reference("paper", note, {name: Value(share) for name, share in shares.items()}, by)

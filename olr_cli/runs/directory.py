@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from olr_cli import __version__
 from olr_cli.answers import RULES
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_path, taken
 from olr_cli.files import write_text, writing
 from olr_cli.recipe.files import dump_yaml, load_recipe
 from olr_cli.recipe.schema import Recipe
@@ -91,7 +91,7 @@ def require_free(path: Path) -> None:
             resume = "" if status == "finished" else "continue it with --resume, or "
             raise UserError(f"{path} holds a run already ({status}); {resume}choose another --run-dir")
         if path.exists() and not (path.is_dir() and _is_empty(path)):
-            raise UserError(f"{path} exists and is not an empty folder; choose another --run-dir")
+            raise taken(path, "--run-dir", " and is not an empty folder")
 
 
 def _is_empty(folder: Path) -> bool:
@@ -146,8 +146,11 @@ def require_run(path: Path) -> None:
     """
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
     if not os.path.isfile(path / "manifest.json") or not os.path.isfile(path / "recipe.yaml"):
-        what = "is not a run directory (no manifest.json)" if os.path.exists(path) else "does not exist"
-        raise UserError(f"{path} {what}; `olr train` makes one, by default under runs/")
+        if not os.path.exists(path):
+            raise no_path(path, "`olr train` makes run directories, by default under runs/")
+        raise UserError(
+            f"{path} is not a run directory (no manifest.json); `olr train` makes one, by default under runs/"
+        )
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

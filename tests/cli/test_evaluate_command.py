@@ -237,7 +237,7 @@ def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere):
     before = sorted(somewhere.iterdir())
     sentences = {
         (): "name a model or a run",
-        ("./nowhere",): "there is no model folder ./nowhere",
+        ("./nowhere",): "./nowhere does not exist",
         (
             "org/nowhere",
             "--benchmarks",
@@ -245,7 +245,7 @@ def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere):
         ): "cannot load a causal language model from 'org/nowhere'",
         (".",): "neither a model (it has no config.json) nor a run",
         (MODEL, "--benchmarks", "math50"): "no benchmark is called 'math50' (did you mean 'math500'?)",
-        (MODEL, "--benchmarks", "mine.yaml"): "no benchmark file mine.yaml",
+        (MODEL, "--benchmarks", "mine.yaml"): "mine.yaml does not exist",
         (MODEL, "--benchmarks", "math500"): "math500: ",
         (MODEL, "--benchmarks", "math", "--data", "golds.jsonl"): "2 of 2 problems have no true answer",
         (
@@ -255,14 +255,14 @@ def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere):
             "--data",
             "golds.jsonl",
         ): "no rows whose data_source is amc (it has math)",
-        (MODEL, "--data", "nowhere.parquet"): "no file nowhere.parquet",
+        (MODEL, "--data", "nowhere.parquet"): "nowhere.parquet does not exist",
         (MODEL, "--format", "cvs"): "--format cvs; known: terminal",
         (MODEL, "--backend", "vlm"): "--backend vlm (did you mean 'vllm'?)",
         (MODEL, "--device", "cud"): "--device cud (did you mean 'cuda'?)",
         (MODEL, "--checkpoint", "best"): "--checkpoint is for runs",
         (MODEL, "--compare", "paper"): "the paper has no scores of 'addition-easier'",
-        (MODEL, "--compare", "nowhere"): "there is no evaluation at nowhere",
-        ("--regrade", "nowhere"): "there is no evaluation at nowhere",
+        (MODEL, "--compare", "nowhere"): "nowhere does not exist",
+        ("--regrade", "nowhere"): "nowhere does not exist",
         ("--regrade", "nowhere", "--samples", "3"): "--regrade takes no --samples",
         ("--list", MODEL): "--list takes no model",
     }

@@ -146,7 +146,7 @@ def test_the_manifest_and_metrics_tell_the_run(run):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["data.train=nowhere.jsonl"], "no file nowhere.jsonl"),
+        (["data.train=nowhere.jsonl"], "nowhere.jsonl does not exist"),
         (["data.train=columns.jsonl"], "columns.jsonl has no column of prompts"),
         (["data.train=unlabelled.jsonl", "noise=null"], "needs the label of every prompt"),
         (["noise.ratio=1.5"], "noise.ratio is 1.5"),

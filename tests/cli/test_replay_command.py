@@ -33,7 +33,7 @@ def test_what_is_there_is_never_overwritten(tmp_path, table):
     for out in (table, tmp_path):
         refused = replay(table, "--out", out)
         assert refused.exit_code == 2
-        assert f"{out} exists already; choose another name with --out" in refused.stderr
+        assert f"{out} exists already; choose another --out" in refused.stderr
     assert table.read_bytes() == before
 
 

@@ -105,7 +105,7 @@ def test_a_table_that_cannot_serve_says_why(tmp_path, prompts, rows, message) ->
 def test_what_is_no_run_and_a_torn_shard_are_named(tmp_path: Path, prompts: PromptSet) -> None:
     with pytest.raises(UserError, match="is not a run directory: it has no folder rollouts"):
         wrong_answers(tmp_path, prompts)
-    with pytest.raises(UserError, match="no file"):
+    with pytest.raises(UserError, match="does not exist"):
         wrong_answers(tmp_path / "nowhere.parquet", prompts)
     shard(tmp_path, 1, ("16", "11", False))
     shard(tmp_path, 2)

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from olr_cli.data.arithmetic import BUILTIN_PREFIX, Mixture
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, did_you_mean, no_path, taken
 
 RECORD_NAME = "weights.json"
 
@@ -99,6 +99,6 @@ def check_new_folder(out: Path) -> None:
         UserError: it is so.
     """
     if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already; choose another folder")
+        raise taken(out, "--out")
     if not out.absolute().parent.is_dir():
-        raise UserError(f"the folder {out.absolute().parent} does not exist; make it first")
+        raise no_path(out.absolute().parent, "make this folder first")

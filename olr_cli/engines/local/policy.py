@@ -32,7 +32,7 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import share_keys_and_values
 from olr_cli.engines.local.cache import RoomyLayer
 from olr_cli.engines.model_files import loading, require_safetensors
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_path
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -129,9 +129,7 @@ class Policy:
             UserError: no such model, not a causal language model with attention layers, or no such device.
         """
         if means_a_folder(path) and not Path(path).is_dir():
-            raise UserError(
-                f"there is no model folder {path}; name a folder in Hugging Face layout, or a hub id"
-            )
+            raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
         chosen_device = _device(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()

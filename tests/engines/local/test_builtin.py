@@ -138,7 +138,7 @@ def test_make_policy_writes_a_policy_that_loads_and_compares_it_with_the_shipped
 def test_make_policy_refuses_a_folder_that_exists_before_it_trains(tmp_path):
     with pytest.raises(UserError, match="exists already"):
         make_policy_command("subtraction", tmp_path)
-    with pytest.raises(UserError, match="make it first"):
+    with pytest.raises(UserError, match="make this folder first"):
         make_policy_command("subtraction", tmp_path / "no" / "folder")
     assert list(tmp_path.iterdir()) == []
 
