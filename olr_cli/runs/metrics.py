@@ -58,26 +58,27 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 
     Args:
         run: the run directory.
-        having: only lines that have this metric; the others, most of a long run's, are not parsed.
+        having: only lines that have this metric; the others, most of a long run's, are not parsed if they look whole.
 
     Raises:
         UserError: a line is not a step's metrics; it is named.
     """
     file, key = run / "metrics.jsonl", json.dumps(having).encode() if having else b""
-    return [known(line) for line in _whole_lines(file, key)]
+    lines = map(known, _whole_lines(file, key))
+    return [line for line in lines if not having or having in line]
 
 
 def _whole_lines(file: Path, key: bytes = b"") -> list[dict[str, Any]]:
-    """The lines that have `key`, nulls among their values, but for a last one that is cut off."""
+    """The lines, nulls among their values, but for a last one that is cut off; some of those without `key`."""
     if not file.exists():
         return []
+    metrics = []
     with file.open("rb") as lines:
-        numbered = ((number, line) for number, line in enumerate(lines, start=1) if key in line)
-        return [
-            _read_line(file, number, line)
-            for number, line in numbered
-            if line.endswith(b"\n") and line != b"\n"
-        ]
+        for number, line in enumerate(lines, start=1):
+            looks_whole = line.startswith(b'{"step": ') and line.endswith(b"}\n")
+            if line.endswith(b"\n") and line != b"\n" and (key in line or not looks_whole):
+                metrics.append(_read_line(file, number, line))
+    return metrics
 
 
 def _read_line(file: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -15,8 +15,13 @@ from olr_cli.data.arithmetic import MIXTURE_NOTE
 from olr_cli.data.prompts import Message
 from olr_cli.engines.local import builtin_warmup
 from olr_cli.engines.local.builtin import MIXTURES, WeightsRecord, is_builtin, policy_path
-from olr_cli.engines.local.builtin_tokenizer import CHARACTERS, build_tokenizer
-from olr_cli.engines.local.builtin_warmup import digest, held_out_accuracy, warm_up
+from olr_cli.engines.local.builtin_warmup import (
+    CHARACTERS,
+    build_tokenizer,
+    digest,
+    held_out_accuracy,
+    warm_up,
+)
 from olr_cli.engines.local.policy import Policy
 from olr_cli.errors import UserError
 
