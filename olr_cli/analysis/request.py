@@ -162,7 +162,7 @@ def _next_of_table(request: Request, table: str) -> tuple[str, str]:
         options, purpose = "--compare paper", "the published numbers beside"
     elif table in PUBLISHED_TABLES:
         options = f"--compare paper {options}"
-    if len(request.places) > _MOST_PLACES:
+    if len(request.places) > _MOST_PLACES and request.shape != "json":
         return f"the same command with {options}", purpose
     named = "" if table == "arms" else f" --table {table}"
     return f"olr analyze {shlex.join(map(str, request.places))}{named} {options}", purpose
