@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from olr_cli.analysis import OF_NO_RUN, PUBLISHED_TABLES, TABLES, figures
+from olr_cli.analysis import PUBLISHED_TABLES, TABLES, figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
@@ -95,10 +95,10 @@ def carry_out(request: Request) -> Answer:
 def _without_runs(request: Request, named: Sequence[str]) -> Answer:
     """Figures of the theory alone."""
     figures.wants_published(request.compare, [])
-    if request.report or not named or not set(named) <= set(OF_NO_RUN):
+    if request.report or not named or not set(named) <= set(figures.WITHOUT_RUNS):
         raise UserError(
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
-            f" {', '.join(OF_NO_RUN)})"
+            f" {', '.join(figures.WITHOUT_RUNS)})"
         )
     return _answer({}, figures.draw(named, [], request.out or Path("figures")))
 

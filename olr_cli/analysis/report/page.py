@@ -7,7 +7,7 @@ import hashlib
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module, resources
+from importlib import resources
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 import matplotlib
 
 from olr_cli import __version__
-from olr_cli.analysis import FIGURES, figures, style
+from olr_cli.analysis import figures, style
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.report.prompts import prompt_list
 from olr_cli.analysis.report.summary import epochs, recipes, summary
@@ -106,12 +106,11 @@ def drawings(arms: Sequence[Arm]) -> Iterator[Element]:
         UserError: a run has no labels, or a file is damaged.
     """
     for name in figures.asked_for(["all"], arms):
-        module = import_module(FIGURES[name])
-        about = (module.__doc__ or name).partition("\n")[0].replace("`", "")
-        for chart in module.charts(arms):
+        figure = figures.FIGURES[name]
+        for chart in figure.drawn(arms):
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
-            image = element("img", src=_svg_address(chart), alt=about, width=width)
-            caption = element("figcaption", element("b", isolated(chart.name)), f": {about}")
+            image = element("img", src=_svg_address(chart), alt=figure.caption, width=width)
+            caption = element("figcaption", element("b", isolated(chart.name)), f": {figure.caption}")
             yield element("figure", element("div", image, class_="sheet"), caption)
 
 
