@@ -364,9 +364,7 @@ def _notes(layout: Layout, rows: Sequence[PaperRow], source: Source) -> Iterator
         named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
         yield f"No runs of {named}."
     for row in rows:
-        empty = [
-            score for score in source.columns if row.arm is not None and not row.cells[score.name].values
-        ]
+        empty = [score for score in source.columns if row.arm is not None and not row.values(score)]
         if empty:
             titles = [f"the {score.title} mean" if score.is_average else score.title for score in empty]
             place = f", {row.block.lower()}" if row.noise and row.block != OTHERS else ""
