@@ -20,14 +20,12 @@ settings.load_profile("olr")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--long", action="store_true", help="the long version of the tests in tests/hard and tests/openrlhf"
-    )
+    parser.addoption("--long", action="store_true", help="the long version of the tests that have one")
 
 
 @pytest.fixture(scope="session")
 def is_long(request: pytest.FixtureRequest) -> bool:
-    """Whether the tests of hard use run at length (`make hard`) or briefly, as in every test run."""
+    """Whether tests run at length (`make hard`) or briefly, as in every test run."""
     return bool(request.config.getoption("--long"))
 
 
