@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from olr_cli.analysis.audit.trusted import _answers as trusted_answers
+from olr_cli.analysis.audit.confidence import trusted_answers
 from olr_cli.analysis.histories import read_history
 from olr_cli.cli import app
 from olr_cli.data.files import matching_files, read_table
