@@ -37,21 +37,22 @@ from torch import Tensor
 from olr_cli import seeding
 from olr_cli.analysis.arms import Run, find_runs
 from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.critical import crossing
 from olr_cli.analysis.theory.simulation import Setting, simulate
+from olr_cli.analysis.theory.table import crossing
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import response_text
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.training import noise_draw, training_prompts
-from olr_cli.engines.local.grpo import ADAM_BETAS, response_statistics
+from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.loop import encode_prompts, load_policy
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.run import ADAM_BETAS
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
-from olr_cli.supervision.advantages import group_advantages
+from olr_cli.supervision.rewards import group_advantages
 
 MOST_DIGITS = 4
 """Of an answer; the recipes leave room for these and the end token. Longer ones, which are rare, are left out."""
@@ -208,7 +209,7 @@ def _gradient(subject: Subject, row: int) -> Tensor:
 
 
 def magnitudes(subject: Subject, measured: dict[str, float]) -> dict[str, float]:
-    """G_c and G_n by `theory.advantage_magnitude` at the mean probabilities, and the rho_c that they give."""
+    """G_c and G_n by `formulas.advantage_magnitude` at the mean probabilities, and the rho_c that they give."""
     k = subject.run.recipe.train.rollouts_per_prompt
     p, q = measured["p_true"], measured["p_label"]
     found: dict[str, float] = {}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 _LONGEST = 3000
 """Characters of a message: some list what there is to choose from, but none quotes a whole file."""
@@ -45,16 +47,42 @@ def noting(lacking: list[str] | None) -> Iterator[None]:
         lacking.append(str(error))
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string.
+def no_path(path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()) -> NotHere:
+    """The error for a path where there is nothing; it suggests a name of `known`, or of a neighbour in its folder."""
+    folder, name = Path(path).parent, Path(path).name
+    neighbours: list[str] = []
+    with suppress(OSError):
+        neighbours = os.listdir(folder)
+    close = closest(str(path), known) or closest(name, neighbours)
+    hint = f" (did you mean '{close if close in known else folder / close}'?)" if close else ""
+    if not hint and not os.path.isdir(folder):
+        hint = f", nor does the folder {folder}"
+    return NotHere(f"{path} does not exist{hint}; {remedy}")
 
-    First comes one that is nearly the same, then one that `name` is the beginning of, then one that is alike.
-    """
+
+def taken(path: Path, option: str, detail: str = "") -> UserError:
+    """The error for an output path where something is already; `option` names another one."""
+    return UserError(f"{path} exists already{detail}; choose another {option}")
+
+
+def no_rows(path: Path | str, item: str) -> UserError:
+    """The error for a table without rows, where at least one `item` is needed."""
+    return UserError(f"{path} has no rows; name a file with at least one {item}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
+    close = closest(name, known)
+    return f" (did you mean '{close}'?)" if close else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is nearly `name`, else one that `name` is the beginning of, else one that is alike."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.85)
     close += sorted((longer for longer in names if name and longer.startswith(name)), key=len)
     close += difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    return close[0] if close else None
 
 
 def shown(value: object) -> str:

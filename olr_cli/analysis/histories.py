@@ -9,42 +9,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from olr_cli.answers import default_extractor, extract
-from olr_cli.data.columns import numbers, text_column
-from olr_cli.data.files import read_table
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
+from olr_cli.data.rollout_tables import STATISTICS, read_rollouts
 from olr_cli.data.training import sentinel_type, training_prompts
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
 from olr_cli.runs.directory import GIVEN_UP, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
+from olr_cli.shards import table_shards
 from olr_cli.supervision import compose
 from olr_cli.supervision.rewards import verifier_reward
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
-STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
-"""What some rewards and choices of prompts need of every rollout, besides its answer."""
-
-_ROLLOUT_COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
-_PROMPT_COLUMNS = ("given_label", "true_answer", "noise_type")
-_TABLE_COLUMNS = {
-    "prompt_id",
-    "visit",
-    "view",
-    "response",
-    "answer",
-    "data_source",
-    *STATISTICS,
-    *_PROMPT_COLUMNS,
-}
-
+_COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
+_LABELS = ("given_label", "true_answer", "noise_type")
 
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
+
+EXAMPLE = "method.slope_threshold=0.1"
+"""A setting that a replay takes, for errors."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +41,11 @@ class RolloutHistory:
 
     Attributes:
         source: the run directory or file.
-        steps: the rollouts of one step after the other, each with the columns prompt_id, visit (1, 2, … for each
-            prompt), step, sample, view, answer, `STATISTICS` (null where unknown), and wording, which equal responses
-            of a prompt have in common; of a run they are read as they are asked for, once.
-        prompts: prompt_id -> what is known about its labels.
-        recipe: the run's recipe, or the default one for a bare table.
+        steps: the rollouts of one step after the other, with the columns prompt_id, visit (1, 2, … for each prompt),
+            step, sample, view, answer, `STATISTICS` (null where unknown), and response if rewards depend on it; those
+            of a run are read on demand, once.
+        prompts: by prompt_id, with what is known of their labels.
+        recipe: the run's recipe, or the default one for a bare table, with the settings laid over it.
         is_run: whether `source` is a run directory.
     """
 
@@ -74,7 +62,7 @@ class RolloutHistory:
 
     @property
     def notes(self) -> list[str]:
-        """What to bear in mind about decisions that are made again from it."""
+        """What to bear in mind about decisions that are repeated on these rollouts."""
         return rules_note(self.source) if self.is_run else []
 
 
@@ -91,34 +79,33 @@ def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:
             run whose method refines no labels is replayed under OLR unless the settings name a method.
 
     Raises:
-        UserError: there is no such history, a column is missing or has wrong values, or a setting has no effect.
+        UserError: there is no such history, a step or column is missing or has wrong values, or a setting has no
+            effect.
     """
-    changes = override({}, overrides)
+    changes = override({}, overrides, example=EXAMPLE)
     return _run_history(source, changes) if source.is_dir() else _table_history(source, changes)
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
     for name, value in changes.items():
         keys = [f"{name}.{key}" for key in value] if isinstance(value, Mapping) else [name]
-        of_the_loss = [key for key in keys if key.removeprefix("method.") in OF_THE_LOSS]
-        if of_the_loss:
-            raise UserError(
-                f"--set {of_the_loss[0]}: that is a weight in the loss, and a replay computes none; leave it out"
-            )
-        useless = [key for key in keys if key not in settable and name != "method"]
-        if useless:
-            raise UserError(
-                f"--set {useless[0]}: the stored rollouts are as they are; a replay can set method.*,"
-                f" {', '.join(settable)}"
-            )
-    tree = base.plain()
-    method = changes.get("method")
+        for key in keys:
+            if key.removeprefix("method.") in OF_THE_LOSS:
+                raise UserError(
+                    f"--set {key}: that is a weight in the loss, and a replay computes none; leave it out"
+                )
+            if key not in settable and name != "method":
+                raise UserError(
+                    f"--set {key}: the stored rollouts are as they are; a replay can set method.*,"
+                    f" {', '.join(settable)}"
+                )
+    tree, method = base.plain(), changes.get("method")
     settings = method if isinstance(method, Mapping) else {}
-    asked = settings.get("name")
-    if asked is None and not (isinstance(base.method, OlrMethod) or _is_about(base.method, settings)):
-        asked = "olr"
-    if asked not in (None, base.method.name):
-        tree["method"] = {"name": asked}  # with its own defaults, not with the settings of the run's method
+    chosen = settings.get("name")
+    if chosen is None and not (isinstance(base.method, OlrMethod) or _is_about(base.method, settings)):
+        chosen = "olr"
+    if chosen not in (None, base.method.name):
+        tree["method"] = {"name": chosen}  # with its own defaults, not with the settings of the run's method
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
@@ -134,42 +121,54 @@ def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
 def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
     import polars as pl
 
-    own = read_recipe(run)
-    recipe = _recipe(own, changes, str(run), ("seed", "noise.draw", "data.extractor"))
+    run_recipe = read_recipe(run)
+    recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor"))
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
-    count = len(stored_steps(run))
-    labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_PROMPT_COLUMNS).collect()
+    steps = stored_steps(run)
+    _require_gapless(run, steps)
+    labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_LABELS).collect()
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
-    reads_anew = recipe.data.extractor != own.data.extractor
-    columns: tuple[str, ...] = _ROLLOUT_COLUMNS
-    if reads_anew or tells_responses_apart(recipe):
+    reads_anew = recipe.data.extractor != run_recipe.data.extractor
+    columns: tuple[str, ...] = _COLUMNS
+    if reads_anew or rewards_responses(recipe):
         columns = (*columns, "response")
-    steps: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), count)
+    rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), len(steps))
     if reads_anew:
-        steps = _read_anew(steps, own, recipe.data.extractor)
-    return RolloutHistory(run, map(_with_wording, steps), prompts, recipe, is_run=True)
+        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
+    return RolloutHistory(run, rollouts, prompts, recipe, is_run=True)
 
 
-def tells_responses_apart(recipe: Recipe) -> bool:
+def _require_gapless(run: Path, steps: Sequence[int]) -> None:
+    """Make sure that the complete steps are 1, 2, …
+
+    Raises:
+        UserError: a shard is missing before the last complete step.
+    """
+    missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
+    if missing is None:
+        return
+    tables = ("labels", "rollouts")
+    lacking = [
+        table for table in tables if not any(missing in shard.steps for shard in table_shards(run / table))
+    ]
+    raise UserError(
+        f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the file"
+        " from a copy, for every decision depends on the earlier ones"
+    )
+
+
+def rewards_responses(recipe: Recipe) -> bool:
     """Whether the rewards depend on more of a response than its answer."""
     return compose(recipe.method).reward is not verifier_reward
 
 
-def _with_wording(rows: pl.DataFrame) -> pl.DataFrame:
-    """Numbers in place of the responses; without responses, each rollout counts as worded in its own way."""
-    import polars as pl
-
-    if "response" not in rows.columns:
-        return rows.with_columns(wording=pl.col("sample"))
-    ranks = pl.col("response").rank("dense").over("prompt_id").cast(pl.Int32)
-    return rows.with_columns(wording=ranks).drop("response")
-
-
-def _read_anew(steps: Iterable[pl.DataFrame], own: Recipe, extractor: str | None) -> Iterator[pl.DataFrame]:
+def _read_anew(
+    steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None
+) -> Iterator[pl.DataFrame]:
     """A run's answers under another extractor than its own; None: what each prompt's data source calls for (R6)."""
     sources: dict[str, str] = {}
     if extractor is None:
-        sources = {prompt.prompt_id: prompt.data_source for prompt in training_prompts(own).prompts}
+        sources = {prompt.prompt_id: prompt.data_source for prompt in training_prompts(run_recipe).prompts}
     for rows in steps:
         of_rows = [sources.get(prompt_id, "") for prompt_id in rows["prompt_id"]]
         yield rows.with_columns(_answers(rows["response"], of_rows, extractor))
@@ -178,10 +177,9 @@ def _read_anew(steps: Iterable[pl.DataFrame], own: Recipe, extractor: str | None
 def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
     import polars as pl
 
-    recipe = _recipe(
-        Recipe(method=OlrMethod()), changes, "--set", ("seed", "noise.type", "noise.draw", "data.extractor")
-    )
-    table = _read_rollouts(file)
+    settable = ("seed", "noise.type", "noise.draw", "data.extractor")
+    recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
+    table = _read_table(file)
     if recipe.data.extractor is not None and "response" not in table.columns:
         raise UserError(
             f"{file} has answers and no responses, so data.extractor has nothing to read; leave it out"
@@ -192,94 +190,51 @@ def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
     if "response" in table.columns:
         sources = table["data_source"] if "data_source" in table.columns else [""] * len(table)
         table = table.with_columns(_answers(table["response"], sources, recipe.data.extractor))
+    else:
+        # No response is known to be worded like another.
+        numbered = pl.int_range(pl.len()).cast(pl.String)
+        table = table.with_columns(pl.col("answer").str.strip_chars(), response=numbered)
     ranked = table.with_columns(
         visit=pl.col("visit").rank("dense").over("prompt_id").cast(pl.Int32),
         sample=pl.int_range(pl.len()).over("prompt_id", "visit").cast(pl.Int32),
     ).with_columns(step=pl.col("visit"))
-    responses = ["response"] if "response" in ranked.columns else []
-    steps = (
-        _with_wording(ranked.select(*_ROLLOUT_COLUMNS, *responses))
-        .sort("step", maintain_order=True)
-        .partition_by("step", maintain_order=True)
-    )
+    columns = [*_COLUMNS, "response"] if rewards_responses(recipe) else _COLUMNS
+    steps = ranked.select(columns).sort("step", maintain_order=True).partition_by("step", maintain_order=True)
     return RolloutHistory(file, steps, prompts, recipe, is_run=False)
 
 
-def _read_rollouts(file: Path) -> pl.DataFrame:
-    """The columns of a table that a replay uses: `visit` and `tokens` whole numbers, the rest text or numbers."""
+def _read_table(file: Path) -> pl.DataFrame:
+    """The columns of a table that a replay uses, with every one of `STATISTICS` and a view."""
     import polars as pl
-    import pyarrow as pa
 
     if not file.exists():
-        raise UserError(
-            f"{file} does not exist; name a run directory, or a Parquet or JSON table of rollouts"
-        )
-    arrow = read_table([file], _TABLE_COLUMNS)
-    if arrow.num_rows == 0:
-        raise UserError(f"{file} has no rows; a history needs at least one rollout")
-    names = [name for name in arrow.column_names if name in _TABLE_COLUMNS]
-    missing = [name for name in ("prompt_id", "visit") if name not in names]
-    if not {"response", "answer"} & set(names):
+        raise no_path(file, "name a run directory, or a Parquet or JSON table of rollouts")
+    columns = ("prompt_id", "visit", "response", "answer", "view", "data_source", *STATISTICS, *_LABELS)
+    table = read_rollouts([file], columns, file)
+    missing = [name for name in ("prompt_id", "visit") if name not in table.columns]
+    if not {"response", "answer"} & set(table.columns):
         missing.append("response")
     if missing:
         raise UserError(
             f"{file} has no column {' and no column '.join(missing)}; a history has prompt_id, visit and response"
         )
-    texts = {
-        name: text_column(arrow.column(name), name, str(file)) for name in names if name not in STATISTICS
-    }
-    # Blank is missing, but of a response, which may well be empty.
-    given = [
-        pl.when(pl.col(n).str.strip_chars() != "").then(pl.col(n)).alias(n) for n in texts if n != "response"
-    ]
-    table = pl.DataFrame(pa.table(texts)).with_columns(given)
     if table["prompt_id"].null_count() or table["visit"].null_count():
         raise UserError(f"{file} has rows without prompt_id or visit; remove or complete them")
-    statistics = (_statistic(arrow, name, file) for name in STATISTICS)
-    return table.with_columns(_whole(table["visit"], file), _view(table, file), *statistics)
-
-
-def _view(table: pl.DataFrame, file: Path) -> pl.Series:
-    """In which words each rollout's question was asked; without the column all are the original's."""
-    import polars as pl
-
-    if "view" not in table.columns:
-        return pl.Series("view", ["original"], dtype=pl.String).new_from_index(0, len(table))
-    views = table["view"].fill_null("original")
-    strange = views.filter(~views.is_in(get_args(View)))
+    kinds = {"view": pl.String, "tokens": pl.Int32} | dict.fromkeys(STATISTICS[1:], pl.Float64)
+    table = table.with_columns(
+        pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in table.columns
+    ).with_columns(pl.col("view").fill_null("original"))
+    strange = table.filter(~pl.col("view").is_in(get_args(View)))
     if not strange.is_empty():
-        raise UserError(f"{file}: view '{strange[0]}' is not one of {', '.join(get_args(View))}")
-    return views
-
-
-def _statistic(arrow: pa.Table, name: str, file: Path) -> pl.Series:
-    """A column of numbers; null where unknown."""
-    import polars as pl
-
-    kind = pl.Int32 if name == "tokens" else pl.Float64
-    if name not in arrow.column_names:
-        return pl.Series(name, [None], dtype=kind).new_from_index(0, len(arrow))
-    found = pl.Series(name, numbers(arrow.column(name), name, str(file)), dtype=pl.Float64)
-    try:
-        return found.cast(kind)
-    except pl.exceptions.PolarsError:
-        raise UserError(f"{file}: the column {name} must hold whole numbers") from None
-
-
-def _whole(visits: pl.Series, file: Path) -> pl.Series:
-    import polars as pl
-
-    try:
-        return visits.cast(pl.Int64)
-    except pl.exceptions.PolarsError:
-        raise UserError(f"{file}: the column visit must hold whole numbers, and it holds others") from None
+        raise UserError(f"{file}: view '{strange['view'][0]}' is not one of {', '.join(get_args(View))}")
+    return table
 
 
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """One row a prompt with its label columns; they must not change from visit to visit."""
     import polars as pl
 
-    known = [name for name in (*_PROMPT_COLUMNS, "data_source") if name in table.columns]
+    known = [name for name in (*_LABELS, "data_source") if name in table.columns]
     labels = table.select("prompt_id", *known).unique(maintain_order=True)
     twice = labels.filter(pl.col("prompt_id").is_duplicated())
     if not twice.is_empty():

@@ -7,10 +7,9 @@ Exact numbers, words, and what is made of them never leave this process; everyth
 processes that can be killed.
 """
 
+from olr_cli.answers.classes import Key, Vote, first_majority, is_read, vote
 from olr_cli.answers.extraction import EXTRACTORS, default_extractor, extract
-from olr_cli.answers.forms import Key, is_read
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match
-from olr_cli.answers.votes import Vote, first_majority, vote
 
 __all__ = [
     "EXTRACTORS",

@@ -1,7 +1,7 @@
 """What expressions, relations and matrices say, by computer algebra (R7). Runs in workers only: imports sympy.
 
-The label of an expression is its value at fixed points, in which every symbol has a value of its own: expressions that
-are equal have it in common, however they are written, and others differ in some of 40 digits.
+The label of an expression is its value at fixed points, which give every symbol another value: equal expressions have
+the same, however they are written, and others differ in some of 40 digits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sympy.core import random
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
-from olr_cli.answers.forms import Form, number, short, unordered
+from olr_cli.answers.classes import Form, number, short, unordered
 from olr_cli.answers.latex import parse
 from olr_cli.answers.reading import Unreadable
 
@@ -27,7 +27,7 @@ _MOST_BITS = 1 << 20
 _LARGEST_FACTORIAL = 50_000
 _MOST_OPERATIONS = 500
 _BITS = 133
-"""Of a value that are compared: 40 digits."""
+"""Compared bits of a value: 40 digits."""
 _SPARE_BITS = 50
 _SMALL_CONSTANT = 64
 """Bits of a constant that may be lost in a sum with others; a longer one adds its bits to what is compared."""
@@ -38,7 +38,7 @@ _PRIME = 2**127 - 1
 
 _Bounded = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
 _Signed = (sympy.Abs, sympy.sign, sympy.Max, sympy.Min, sympy.arg, sympy.re, sympy.im, sympy.conjugate)
-"""What depends on the signs of symbols, all of which are positive here."""
+"""Functions of the signs of symbols, all of which are positive here."""
 _Point = tuple[int, int]
 """The real and the imaginary part of a value, in units of the last bit."""
 
@@ -47,7 +47,7 @@ def leaf(text: str) -> Form:
     """The form of an expression, relation or matrix in tidied LaTeX.
 
     Raises:
-        Unreadable: it has none; on a policy's output anything may go wrong in parser and algebra.
+        Unreadable: for whatever goes wrong in parser and algebra.
     """
     random.seed(_SEED)  # sympy tries some identities at random points
     try:
@@ -93,9 +93,6 @@ def _set(unevaluated: sympy.Set) -> Form:
     return Form("other", short(str(value)))
 
 
-# Expressions
-
-
 def _expression(value: Any) -> Form:
     if not isinstance(value, sympy.Expr):
         return _form(value)
@@ -111,13 +108,10 @@ def _expression(value: Any) -> Form:
     bits = _compared_bits(opaque)
     values = [_value_at(opaque, place, bits) for place in range(2)]
     if None in values:
-        if sympy.simplify(value) == 0:
-            return number(Fraction(0))
-        return Form("other", short(str(value)))
-    rationals = {_rational(each) for each in values if each is not None}
-    rational = rationals.pop()
-    if rational is not None and not rationals:
-        return number(rational)
+        return number(Fraction(0)) if sympy.simplify(value) == 0 else Form("other", short(str(value)))
+    one, other = map(_rational, values)
+    if one is not None and one == other:
+        return number(one)
     return Form("value", short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in filter(None, values))))
 
 
@@ -150,7 +144,7 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
     Args:
         expression: without unknown functions.
         place: number of the point; at the first, symbols are between 0 and 1, then between 1 and 9.
-        bits: how many are compared.
+        bits: precision.
 
     Returns:
         None if it has no value there, or not enough of it can be computed.
@@ -166,11 +160,8 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
         return None
     if None in parts:
         return None
-    largest = max(
-        (part for part in parts if part is not None),
-        key=lambda part: (part[0] != 0, part[0].bit_length() + part[1]),
-    )
-    mantissa, exponent, precision = largest
+    numbers = [part for part in parts if part is not None]
+    mantissa, exponent, precision = max(numbers, key=lambda n: (n[0] != 0, n[0].bit_length() + n[1]))
     if not mantissa:
         return (0, 0), 0
     if precision < bits:
@@ -178,14 +169,14 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
     last = mantissa.bit_length() + exponent - bits
     if abs(last) > _LARGEST_EXPONENT:
         return None
-    real, imaginary = (_rounded(m, e - last) for m, e, _ in filter(None, parts))
+    real, imaginary = (_rounded(m, e - last) for m, e, _ in numbers)
     if max(abs(real), abs(imaginary)).bit_length() > bits:  # rounded up to a power of two
         real, imaginary, last = real // 2, imaginary // 2, last + 1
     return (real, imaginary), last
 
 
 def _coordinate(name: str, place: int) -> sympy.Rational:
-    """A value of a symbol's own: positive and real, where identities that sympy proves do hold."""
+    """The value of a symbol at a point: positive and real, where identities that sympy proves do hold."""
     digest = hashlib.blake2b(f"{place} {name}".encode("utf-8", "surrogatepass"), digest_size=15).digest()
     share = sympy.Rational(int.from_bytes(digest, "big") * 128, _PRIME)
     return share if place == 0 else 1 + 8 * share
@@ -221,9 +212,6 @@ def _rational(value: tuple[_Point, int] | None) -> Fraction | None:
     return near if abs(near - exact) <= Fraction(2, 1 << -exponent) else None
 
 
-# Relations
-
-
 def _relation(relation: Any) -> Form:
     parts = relation._unsorted_args if isinstance(relation, And) else [relation]
     if len(parts) == 1 and isinstance(parts[0], Eq):
@@ -246,9 +234,7 @@ def _inequality(relation: Any) -> str:
     sign = {Lt: "<", Gt: "<", Le: "<=", Ge: "<=", Ne: "!=", Eq: "="}[type(relation)]
     left, right = (evaluate(side) for side in (relation.lhs, relation.rhs))
     proportions, is_positive = _proportions(right - left if isinstance(relation, (Gt, Ge)) else left - right)
-    if sign in ("!=", "="):
-        return f"{proportions} {sign} 0"
-    return f"{'' if is_positive else '-'}{proportions} {sign} 0"
+    return f"{'' if is_positive or sign in ('!=', '=') else '-'}{proportions} {sign} 0"
 
 
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
@@ -277,9 +263,6 @@ def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
     return ",".join(f"{round(part * scale * 2**_BITS):x}" for part in parts)
 
 
-# Evaluation
-
-
 def evaluate(expression: Any) -> Any:
     """`expression` with every operation carried out, decimals as exact rationals, percent signs as hundredths.
 
@@ -289,10 +272,8 @@ def evaluate(expression: Any) -> Any:
     Raises:
         Unreadable: a number in it is too large to compute.
     """
-    counters = {
-        str(limit[0]) for bounded in expression.atoms(*_Bounded) for limit in getattr(bounded, "limits", ())
-    }
-    return _evaluated(expression, "i" not in counters)
+    limits = [limit for bound in expression.atoms(*_Bounded) for limit in getattr(bound, "limits", ())]
+    return _evaluated(expression, "i" not in {str(limit[0]) for limit in limits})
 
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
@@ -352,15 +333,8 @@ def proof(gold: str, answer: str) -> bool | None:
     """Whether math-verify proves that two tidied texts say the same, gold first; None if it can't tell."""
     random.seed(_SEED)
     try:
-        return bool(
-            verify(
-                parse(gold),
-                parse(answer),
-                allow_set_relation_comp=True,
-                timeout_seconds=None,
-                raise_on_error=True,
-            )
-        )
+        options = {"allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
+        return bool(verify(parse(gold), parse(answer), **options))
     except MemoryError:
         raise
     except Exception:

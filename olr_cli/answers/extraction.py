@@ -9,53 +9,34 @@ from types import MappingProxyType
 from olr_cli.builtin_sources import ARITHMETIC_SOURCES
 from olr_cli.errors import UserError, did_you_mean
 
-_BOX = re.compile(r"\\boxed\s*\{")
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 
 def boxed(response: str) -> str | None:
-    r"""Content of the last complete, balanced ``\boxed{...}``; None if there is none or it is blank (R6).
+    r"""Content of the complete, balanced ``\boxed{...}`` that begins last; None if there is none or it is blank (R6).
 
-    "Last" is the one that begins last. Takes time linear in the length of the response.
+    Takes time linear in the length of the response.
     """
     start = response.rfind("\\boxed")
-    if start < 0:
-        return None
-    last = _BOX.match(response, start)
-    span = None if last is None else _balanced(response, last.end())
-    if span is None:
-        span = _last_balanced(response)
+    span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
 
-def _balanced(text: str, start: int) -> tuple[int, int] | None:
-    """Span from `start`, just inside a group, to the brace that closes it."""
-    depth = 1
-    for token in _TOKEN.finditer(text, start):
-        if token["close"]:
-            depth -= 1
-            if depth == 0:
-                return start, token.start()
-        elif token["open"] or token["box"]:
-            depth += 1
-    return None
-
-
-def _last_balanced(text: str) -> tuple[int, int] | None:
-    """Span of the content of the complete box that begins last."""
+def _last_box(text: str, start: int) -> tuple[int, int] | None:
+    """Span of the content of the complete box that begins last, from `start` on."""
     stack: list[int | None] = []  # content start of each open box, None for any other group
     span = None
-    for token in _TOKEN.finditer(text):
+    for token in _TOKEN.finditer(text, start):
         if token["box"]:
             stack.append(token.end())
         elif token["open"]:
             stack.append(None)
         elif token["close"] and stack:
-            start = stack.pop()
-            if start is not None and (span is None or start > span[0]):
-                span = start, token.start()
+            opened = stack.pop()
+            if opened is not None and (span is None or opened > span[0]):
+                span = opened, token.start()
     return span
 
 

@@ -7,48 +7,45 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from olr_cli.answers.forms import Key, unread
-from olr_cli.answers.matching import matches
+from olr_cli.answers.classes import Key, unread
+from olr_cli.answers.matching import decide
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
-from olr_cli.answers.reading import NeedsAlgebra, read
+from olr_cli.answers.reading import NeedsAlgebra
 
 RULES = 2
 """Raised whenever the same answers may fall into other classes, or a pair get another verdict; in every manifest."""
 
-_MEMO = 1 << 18
+_MEMO = 1 << 19
 """Keys and verdicts that are remembered: about 100 MB."""
 
 Pair: TypeAlias = tuple[str, str]
 """A gold, label or truth, and an answer."""
 
-MemoKey = TypeVar("MemoKey", bound=Hashable)
-Value = TypeVar("Value")
+Task: TypeAlias = tuple[str, ...]
+"""``("key", answer)`` or ``("matches", gold, answer)``."""
 
 
-class _Memo(Generic[MemoKey, Value]):
+class _Memo(OrderedDict[Any, Any]):
     """The most recently used `size` results."""
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self._size = size
-        self._items: OrderedDict[MemoKey, Value] = OrderedDict()
 
-    def __contains__(self, key: MemoKey) -> bool:
-        return key in self._items
+    def __getitem__(self, key: Any) -> Any:
+        self.move_to_end(key)
+        return super().__getitem__(key)
 
-    def __getitem__(self, key: MemoKey) -> Value:
-        self._items.move_to_end(key)
-        return self._items[key]
-
-    def __setitem__(self, key: MemoKey, value: Value) -> None:
-        self._items[key] = value
-        self._items.move_to_end(key)
-        if len(self._items) > self._size:
-            self._items.popitem(last=False)
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self._size:
+            del self[next(iter(self))]
 
 
 class Judge:
@@ -78,8 +75,7 @@ class Judge:
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
         self._pool = WorkerPool(workers, time_limit)
-        self._keys: _Memo[str | bytes, Key] = _Memo(_MEMO)
-        self._verdicts: _Memo[tuple[str | bytes, str | bytes], bool | None] = _Memo(_MEMO)
+        self._memo = _Memo(_MEMO)
         self._ledger = ledger
         self._keep = keep
         self._given_up = _read_ledger(ledger)
@@ -98,28 +94,16 @@ class Judge:
 
     def expect(self, answers: Iterable[str]) -> None:
         """Get ready, beside whatever the caller does next, if answers like these take a worker."""
-        if any(_key_here(answer) is None for answer in answers):
+        try:
+            for answer in answers:
+                decide("key", answer)
+        except NeedsAlgebra:
             with self._lock:
                 self._pool.prepare()
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
         """The key of the class of each answer (R7, *same*)."""
-        found: dict[str, Key] = {}
-        asked: list[str] = []
-        with self._lock:
-            for answer in dict.fromkeys(answers):
-                memo = _memo_key(answer)
-                if memo in self._keys:
-                    found[answer] = self._keys[memo]
-                    continue
-                key = _key_here(answer)
-                if key is None and ("key", answer) not in self._given_up:
-                    asked.append(answer)
-                else:
-                    found[answer] = self._keys[memo] = key or _key_of_text(answer)
-            for answer, reply in zip(asked, self._ask([("key", answer) for answer in asked]), strict=True):
-                found[answer] = self._keys[_memo_key(answer)] = Key(reply) if reply else _key_of_text(answer)
-        return found
+        return {task[1]: key for task, key in self._decide(("key", answer) for answer in answers).items()}
 
     def matches(self, pairs: Iterable[Pair]) -> dict[Pair, bool | None]:
         """Whether each answer is right, given the gold beside it (R7, *matches*).
@@ -128,27 +112,31 @@ class Judge:
             None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
             wrong.
         """
-        found: dict[Pair, bool | None] = {}
-        asked: list[Pair] = []
+        verdicts = self._decide(("matches", gold, answer) for gold, answer in pairs)
+        return {(gold, answer): verdict for (_, gold, answer), verdict in verdicts.items()}
+
+    def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
+        """The key or the verdict of every task: remembered, decided here, or by a worker."""
+        results: dict[Task, Any] = {}
+        waiting: list[Task] = []
         with self._lock:
-            for pair in dict.fromkeys(pairs):
-                memo = _memo_key(pair[0]), _memo_key(pair[1])
-                if memo in self._verdicts:
-                    found[pair] = self._verdicts[memo]
+            for task in dict.fromkeys(tasks):
+                memo = _memo_key(task)
+                if memo in self._memo:
+                    results[task] = self._memo[memo]
                     continue
                 try:
-                    found[pair] = self._verdicts[memo] = matches(*pair)
+                    results[task] = self._memo[memo] = decide(*task)
                 except NeedsAlgebra:
-                    if self._given_up.isdisjoint([("matches", *pair), *(("key", text) for text in pair)]):
-                        asked.append(pair)
+                    if self._given_up.isdisjoint([task, *(("key", text) for text in task[1:])]):
+                        waiting.append(task)
                     else:
-                        found[pair] = None
-            for pair, reply in zip(asked, self._ask([("matches", *pair) for pair in asked]), strict=True):
-                found[pair] = self._verdicts[_memo_key(pair[0]), _memo_key(pair[1])] = reply
-        return found
+                        results[task] = self._memo[memo] = _undecided(task)
+            for task, reply in zip(waiting, self._ask(waiting), strict=True):
+                results[task] = self._memo[_memo_key(task)] = reply
+        return results
 
-    def _ask(self, tasks: list[tuple[str, ...]]) -> list[Any]:
-        """The workers' replies; None where there is none."""
+    def _ask(self, tasks: list[Task]) -> list[Any]:
         replies = self._pool.run(tasks)
         given_up = [task for task, reply in zip(tasks, replies, strict=True) if reply is GAVE_UP]
         if given_up:
@@ -157,40 +145,32 @@ class Judge:
             if self._ledger is not None and self._keep:
                 with self._ledger.open("a", encoding="ascii") as file:
                     file.write("".join(json.dumps(task) + "\n" for task in given_up))
-        return [None if reply is GAVE_UP else reply for reply in replies]
+        return [_undecided(t) if reply is GAVE_UP else reply for t, reply in zip(tasks, replies, strict=True)]
 
 
-def _read_ledger(file: Path | None) -> set[tuple[str, ...]]:
-    """What a ledger says was given up; a line that a kill cut off says nothing."""
-    given_up: set[tuple[str, ...]] = set()
+def _read_ledger(file: Path | None) -> set[Task]:
+    """The tasks that a ledger says were given up; a line that a kill cut off is skipped."""
+    given_up: set[Task] = set()
     if file is None or not file.exists():
         return given_up
     for line in file.read_text(encoding="ascii", errors="replace").splitlines():
-        try:
+        with suppress(ValueError):
             given_up.add(tuple(json.loads(line)))
-        except ValueError:
-            continue
     return given_up
 
 
-def _key_here(answer: str) -> Key | None:
-    """The key of an answer that needs no worker."""
-    try:
-        return read(answer).key
-    except NeedsAlgebra:
-        return None
+def _undecided(task: Task) -> Key | None:
+    """The result of a task that was given up: no verdict, and the class of all answers with the same text."""
+    return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 
 
-def _key_of_text(answer: str) -> Key:
-    """The key of an answer that can't be read."""
-    return unread(normal_text(tidy(answer))).key
+def _memo_key(task: Task) -> tuple[str | bytes, ...]:
+    """`task`, with digests of long texts, which take less memory."""
+    return tuple(text if len(text) <= 64 else _digest(text) for text in task)
 
 
-def _memo_key(answer: str) -> str | bytes:
-    """`answer` itself, or a digest that takes less memory."""
-    if len(answer) <= 64:
-        return answer
-    return hashlib.blake2b(answer.encode("utf-8", "surrogatepass"), digest_size=20).digest()
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 
 _shared_lock = threading.Lock()

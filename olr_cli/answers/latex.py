@@ -73,13 +73,11 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """The sympy object that math-verify reads in tidied LaTeX.
-
-    It reads a little more than math-verify does: an `E` with an index, and `M` beside `m` as another symbol.
+    """The sympy object that math-verify reads in tidied LaTeX; also of an `E` with an index, and of `M` beside `m`.
 
     Raises:
         Unreadable: math-verify would misread it.
-        Exception: of whatever kind the parser raises, if the text as a whole can't be read.
+        Exception: whatever the parser raises.
     """
     if _MISREAD.search(text):
         raise Unreadable(text)

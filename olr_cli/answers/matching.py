@@ -10,21 +10,40 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from olr_cli.answers.forms import COUNTED, Form, exact
+from olr_cli.answers.classes import COUNTED, Form, Key, exact
 from olr_cli.answers.notation import tidy, without_arguments
-from olr_cli.answers.reading import Leaf, Unreadable, no_algebra, read_tidied
+from olr_cli.answers.reading import Leaf, Unreadable, no_algebra, read, read_tidied
+
+_ARTICLE = re.compile(r"^(?:the|an?) ")
+_MOST_COMPARED = 50
+"""Elements of two lists that are compared one with the other."""
 
 Proof = Callable[[str, str], bool | None]
 """Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
 
 
-def matches(
-    gold: str, answer: str, leaf: Leaf = no_algebra, proof: Proof = lambda gold, answer: None
-) -> bool | None:
+def no_proof(gold: str, answer: str) -> None:
+    """The proof of a process without computer algebra."""
+
+
+def decide(kind: str, *texts: str, leaf: Leaf = no_algebra, proof: Proof = no_proof) -> Key | bool | None:
+    """The key of an answer's class (``"key", answer``), or whether an answer is right (``"matches", gold, answer``).
+
+    Raises:
+        NeedsAlgebra: `leaf` is without it, and the texts can't be told apart so.
+    """
+    if kind == "key":
+        (answer,) = texts
+        return read(answer, leaf).key
+    gold, answer = texts
+    return matches(gold, answer, leaf, proof)
+
+
+def matches(gold: str, answer: str, leaf: Leaf = no_algebra, proof: Proof = no_proof) -> bool | None:
     """Whether `answer` says what `gold` asks for; None if neither that nor the opposite is proved.
 
     Raises:
-        NeedsAlgebra: `leaf` is without it, and the pair can't be told apart so.
+        NeedsAlgebra: as `decide`.
     """
     plain_gold, plain = tidy(gold), tidy(answer)
     if plain_gold == plain:
@@ -57,20 +76,19 @@ def _compare(gold: Form, answer: Form) -> bool | None:
     gold, answer = _without_names(gold, answer)
     if "percent" in (gold.kind, answer.kind):
         return _compare_percentages(gold, answer)
-    if gold.kind == answer.kind == "quantity":
+    kinds = {gold.kind, answer.kind}
+    if kinds == {"quantity"}:
         return _is_one_unit(gold.label, answer.label) and _compare(gold.parts[0], answer.parts[0])
-    if "quantity" in (gold.kind, answer.kind):
-        bare, other = (gold.parts[0], answer) if gold.kind == "quantity" else (gold, answer.parts[0])
-        return _compare(bare, other)
+    if "quantity" in kinds:
+        return _compare(*(form.parts[0] if form.kind == "quantity" else form for form in (gold, answer)))
     if gold.key == answer.key:
         return True
-    kinds = {gold.kind, answer.kind}
     if "text" in kinds:
         return None
     if gold.kind == "based" and answer.kind == "number":
         return gold.label.partition(":")[2].lstrip("0") == answer.label
     if kinds == {"word"}:
-        return _without_article(gold.label) == _without_article(answer.label)
+        return _ARTICLE.sub("", gold.label) == _ARTICLE.sub("", answer.label)
     if "system" in kinds:
         return _compare_systems(gold, answer)
     if "other" in kinds:
@@ -107,8 +125,8 @@ def _compare_percentages(gold: Form, answer: Form) -> bool:
         return True
     if gold.kind == answer.kind:
         return False
-    numerals = [form.parts[0] if form.kind == "percent" else form for form in (gold, answer)]
-    if numerals[0] == numerals[1] and answer.label != "fraction":
+    numeral, other = (form.parts[0] if form.kind == "percent" else form for form in (gold, answer))
+    if numeral == other and answer.label != "fraction":
         return True
     return gold.key == answer.key and 0 <= exact(gold) <= (100 if gold.kind == "percent" else 1)
 
@@ -116,10 +134,6 @@ def _compare_percentages(gold: Form, answer: Form) -> bool:
 def _is_one_unit(a: str, b: str) -> bool:
     """Whether two quantities are measured alike; what is only counted may be called by any noun."""
     return a == b or (a.startswith(COUNTED) and b.startswith(COUNTED))
-
-
-def _without_article(words: str) -> str:
-    return re.sub(r"^(?:the|an?) ", "", words)
 
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
@@ -165,7 +179,3 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
         else:
             return False
     return None if is_open else True
-
-
-_MOST_COMPARED = 50
-"""Elements of two lists that are compared one with the other."""

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from olr_cli.answers.nursery import Lost, Nursery, Worker
-from olr_cli.answers.worker import RETIRED, TIMED_OUT
+from olr_cli.answers.worker import RETIRED, TIMED_OUT, Lost, Nursery, Worker
 
 _WINDOW = 16
 """Tasks a worker holds at a time, so that it never waits for the parent."""
@@ -52,7 +51,7 @@ class WorkerPool:
         weakref.finalize(self, _end_all, self._workers, self._nurseries)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
-        """The results of `tasks` (requests as in `worker`), in order; `GAVE_UP` where there is none.
+        """The results of `tasks` (as `matching.decide` takes them), in order; `GAVE_UP` where there is none.
 
         A run ends however many tasks never return: once `_PATIENCE` time limits are wasted, every task first gets a
         small part of the limit, and those that need more share what `_HASTE` leaves them.
@@ -64,9 +63,8 @@ class WorkerPool:
             return []
         if not all(nursery.is_mine() for nursery in self._nurseries):
             self.close()  # what belongs to the process that this one was forked from
-        run = _Run(self, tasks)
         try:
-            return run.finish()
+            return _Run(self, tasks).finish()
         except BaseException:
             self.close()  # they hold tasks that nobody waits for
             raise
@@ -127,19 +125,15 @@ class _Run:
     def _work(self) -> None:
         most = max(2 * _PATIENCE, len(self.tasks) / _HASTE)
         while self.pending or any(worker.tasks for worker in self.workers):
-            self._staff()
+            self._start_workers()
             for worker in self.workers:
                 self._feed(worker)
             self._exchange()
             if self.is_last_round and self.wasted > most:
                 self.pending.clear()
 
-    def _share(self) -> float:
-        """The part of the time limit that the next task may take."""
-        return 1.0 if self.is_last_round or self.wasted < _PATIENCE else 1 / _HASTE
-
-    def _staff(self) -> None:
-        """Start as many workers as the work left is worth."""
+    def _start_workers(self) -> None:
+        """As many as the work left is worth."""
         wanted = min(self.pool.size, -(-len(self.pending) // _TASKS_A_WORKER))
         while len(self.workers) < wanted:
             try:
@@ -154,7 +148,8 @@ class _Run:
 
     def _feed(self, worker: Worker) -> None:
         while self.pending and len(worker.tasks) < _WINDOW:
-            task, share = self.pending.popleft(), self._share()
+            task = self.pending.popleft()
+            share = 1.0 if self.is_last_round or self.wasted < _PATIENCE else 1 / _HASTE
             worker.tasks.append((task, share))
             request = [share * self.pool.time_limit, *self.tasks[task]]
             worker.outbox += json.dumps(request).encode("ascii") + b"\n"
@@ -169,13 +164,8 @@ class _Run:
                     selector.register(worker.input, selectors.EVENT_WRITE, worker)
             events = selector.select()
         for key, event in events:
-            worker = key.data
-            if worker not in self.workers:
-                continue  # buried a moment ago
-            if not event & selectors.EVENT_READ:
-                self._tell(worker)
-            else:
-                self._hear(worker)
+            if key.data in self.workers:  # and not buried a moment ago
+                (self._hear if event & selectors.EVENT_READ else self._tell)(key.data)
 
     def _tell(self, worker: Worker) -> None:
         try:
@@ -201,25 +191,25 @@ class _Run:
             self._bury(worker)
 
     def _bury(self, worker: Worker) -> None:
-        """See that a worker has ended, and give up the task that ended it, unless that may yet be done."""
-        self.workers.remove(worker)
-        timed_out = worker.end() == TIMED_OUT
-        if worker.tasks:
-            culprit, share = worker.tasks.popleft()
-            self.attempts[culprit] += not timed_out
-            if timed_out:
-                self.wasted += share
-                if share < 1:
-                    self.postponed.append(culprit)
-            elif self.attempts[culprit] < _ATTEMPTS:
-                self.pending.appendleft(culprit)
-        self._put_back(worker)
+        """Dismiss a worker that has ended, and give up the task that ended it, unless that may yet be done."""
+        culprit, share = worker.tasks.popleft() if worker.tasks else (None, 0.0)
+        timed_out = self._dismiss(worker) == TIMED_OUT
+        if culprit is None:
+            return
+        if timed_out:
+            self.wasted += share
+            if share < 1:
+                self.postponed.append(culprit)
+            return
+        self.attempts[culprit] += 1
+        if self.attempts[culprit] < _ATTEMPTS:
+            self.pending.appendleft(culprit)
 
-    def _dismiss(self, worker: Worker) -> None:
-        """End a worker and put its tasks back."""
+    def _dismiss(self, worker: Worker) -> int:
+        """End a worker and put its tasks back. Returns the signal that ended it, or 0."""
         self.workers.remove(worker)
-        worker.end()
         self._put_back(worker)
+        return worker.end()
 
     def _put_back(self, worker: Worker) -> None:
         self.pending.extendleft(task for task, _ in reversed(worker.tasks))

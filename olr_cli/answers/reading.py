@@ -14,12 +14,12 @@ from fractions import Fraction
 from itertools import product
 from typing import TypeAlias
 
-from olr_cli.answers.forms import Form, number, short, unordered, unread
+from olr_cli.answers.classes import Form, number, short, unordered, unread
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
 from olr_cli.answers.units import based_digits, clock_time, split_choice, split_scale, split_unit, word
 
 Leaf: TypeAlias = Callable[[str], Form]
-"""Reads an expression, relation or matrix in tidied LaTeX. Raises `Unreadable` where it can't."""
+"""Reads an expression, relation or matrix in tidied LaTeX, or raises `Unreadable`."""
 
 _DEEPEST_READ = 40
 _LARGEST_EXPONENT = 4000
@@ -83,9 +83,6 @@ def _statement(text: str, leaf: Leaf) -> Form:
     return leaf(text)
 
 
-# Words and numbers
-
-
 def _simple_quantity(text: str) -> Form | None:
     """A number with a unit, which may have commas of its own: `15,000 kg`."""
     body, unit = split_unit(text)
@@ -113,10 +110,7 @@ def _simple(text: str) -> Form | None:
     if time is not None:
         return Form("time", time)
     based = based_digits(text)
-    if based is not None:
-        base, digits = based
-        return Form("based", f"{base}:{digits}")
-    return None
+    return None if based is None else Form("based", "{}:{}".format(*based))
 
 
 _INFINITIES = {"\\infty": "oo", "+\\infty": "oo", "-\\infty": "-oo", "- \\infty": "-oo"}
@@ -157,20 +151,18 @@ def exact_number(text: str) -> Fraction | None:
             return None if value is None else value * 10**zeros
     repeating = _REPEATING.fullmatch(text)
     if repeating is not None:
-        sign, whole, decimals, *period = repeating.groups()
-        return _repeating(sign, whole, decimals, period[0] or period[1])
+        sign, whole, decimals, braced, digit = repeating.groups()
+        period, shift = braced or digit, 10 ** len(decimals)
+        value = Fraction(int(whole + decimals), shift) + Fraction(
+            int(period), shift * (10 ** len(period) - 1)
+        )
+        return -value if sign == "-" else value
     match = _FRACTION.fullmatch(text) if "frac" in text else _RATIO.fullmatch(text)
     if match is None:
         return None
-    found = match.groupdict()
-    return _rational(found["sign"], found["whole"], found["p"] or found["p1"], found["q"] or found.get("q1"))
-
-
-def _repeating(sign: str, whole: str, decimals: str, period: str) -> Fraction:
-    """The value of whole.decimals(period)."""
-    shift = 10 ** len(decimals)
-    value = Fraction(int(whole + decimals), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))
-    return -value if sign == "-" else value
+    groups = match.groupdict()
+    p, q = groups["p"] or groups["p1"], groups["q"] or groups.get("q1")
+    return _rational(groups["sign"], groups["whole"], p, q)
 
 
 def _rational(sign: str, whole: str | None, p: str, q: str | None) -> Fraction | None:
@@ -201,9 +193,6 @@ def _decimal(token: str) -> Fraction | None:
     return Fraction(value * 10**exponent) if exponent >= 0 else Fraction(value, 10**-exponent)
 
 
-# Lists
-
-
 _TOKEN = re.compile(
     r"(?P<separator>\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])"
     r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])"
@@ -217,7 +206,7 @@ _ALTERNATIVE = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 
 
 def _split(text: str, kind: str) -> list[str] | None:
-    """`text` cut at the tokens of a kind outside all brackets; None if brackets don't pair up."""
+    """`text` split at the tokens of a kind outside all brackets; None if brackets don't pair up."""
     depth, start, items = 0, 0, []
     for token in _TOKEN.finditer(text):
         if token["open"]:
@@ -238,7 +227,7 @@ def _elements(text: str) -> list[str]:
     items = _split(text, "separator") or [text]
     if len(items) > 1:
         items = [items[0], *(item for item in items[1:] if _CONDITION.fullmatch(item) is None)]
-    return [each for item in items if item for each in _alternatives(item)]
+    return [alternative for item in items if item for alternative in _alternatives(item)]
 
 
 def _alternatives(text: str) -> list[str]:
@@ -250,11 +239,8 @@ def _alternatives(text: str) -> list[str]:
         if entries is not None and len(entries) > 1:  # each entry has signs of its own
             return [f"({', '.join(chosen)})" for chosen in product(*map(_alternatives, entries))]
     if "\\{" in text or text.startswith("{"):
-        return [text]  # of a set within, its elements have them
-    upper, lower = text, text
-    for sign, above, below in (("\\pm", "+", "-"), ("\\mp", "-", "+")):
-        upper, lower = upper.replace(sign, above), lower.replace(sign, below)
-    return [upper, lower]
+        return [text]  # the elements of a set have signs of their own
+    return [text.replace("\\pm", a).replace("\\mp", b) for a, b in ("+-", "-+")]
 
 
 def _list(forms: Sequence[Form]) -> Form:
@@ -265,9 +251,6 @@ def _list(forms: Sequence[Form]) -> Form:
     if not forms:
         raise Unreadable("a list of nothing")
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
-
-
-# Relations
 
 
 _LETTER = (
@@ -295,7 +278,7 @@ def _choice(text: str, leaf: Leaf) -> Form | None:
 
 
 def _relation(text: str, leaf: Leaf) -> Form | None:
-    """An assignment, an equation, an inequality or membership; None if it is none of them."""
+    """An assignment, an equation, an inequality or membership."""
     if (_split(text, "order") or [text]) != [text]:
         return leaf(text)
     sides = [side for side in _split(text, "relation") or [text] if side]
@@ -356,9 +339,6 @@ def _union(text: str, leaf: Leaf) -> Form | None:
     return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
 
 
-# Brackets and units
-
-
 _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
@@ -373,9 +353,7 @@ def _group(text: str, leaf: Leaf) -> Form | None:
         return None
     brackets = match[1][-1] + match[3][-1]
     if brackets == "{}":
-        if not inner:
-            return Form("set")
-        return _list([_statement(element, leaf) for element in _elements(inner)])
+        return _list([_statement(element, leaf) for element in _elements(inner)]) if inner else Form("set")
     if "" in items:
         return None
     if len(items) == 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from olr_cli.answers.forms import COUNTED
+from olr_cli.answers.classes import COUNTED
 
 _PREFIXES = (
     "k kilo|M mega|G giga|T tera|h hecto|d deci|c centi|m milli|u micro|μ micro|µ micro|n nano|p pico|f femto"
@@ -42,16 +42,12 @@ _NO_UNIT = re.compile(
 def _known_units() -> Iterator[tuple[str, str]]:
     """Every name of a unit, and the one by which it is known here."""
     prefixes = [prefix.split(" ") for prefix in _PREFIXES.split("|")]
-    for names in _PREFIXED.split("|"):
-        first, *others = names.split()
-        for name in (first, *others):
-            yield name, first
-            for letter, word in prefixes:
-                yield (letter if len(name) <= _LONGEST_SYMBOL else word) + name, f"{word}{first}"
-    for names in _ALONE.split("|"):
-        first, *others = names.split()
-        for name in (first, *others):
-            yield name, first
+    for table, taken in ((_PREFIXED, prefixes), (_ALONE, [])):
+        for first, *others in map(str.split, table.split("|")):
+            for name in (first, *others):
+                yield name, first
+                for letter, word in taken:
+                    yield (letter if len(name) <= _LONGEST_SYMBOL else word) + name, f"{word}{first}"
 
 
 _UNITS = dict(_known_units())
@@ -147,10 +143,23 @@ def _name(word: str, is_plain: bool) -> str:
     return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) else ""
 
 
-_BASES = (
-    *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"),
-)
+_BASES = [
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+]
 _BASED = re.compile(
     r"(?P<sign>-?)\(?(?P<digits>\d[\dA-F]*)\)?\s*"
     r"(?:_\s*(?:\{\s*)?(?:\\text\{)?\s*(?:base\s*)?(?P<index>\d{1,2}|[a-z]+)\s*\}{0,2}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from olr_cli.cli.options import JsonObject
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def inject_noise(
             help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    json: JsonObject = False,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.noise import default_target, inject
@@ -77,12 +78,10 @@ def inject_noise(
 
 
 def _wrong_answers(rollouts: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    from olr_cli.answers import Judge, default_extractor, extract
-    from olr_cli.data.stored_rollouts import wrong_answers
-    from olr_cli.supervision.frozen_noise import proved_wrong
+    from olr_cli.answers import Judge
+    from olr_cli.data.rollout_tables import proved_wrong, wrong_answers
 
-    extractor = default_extractor(prompts.prompts[0].data_source)
-    stored = wrong_answers(rollouts, prompts, lambda response: extract(response, extractor))
+    stored = wrong_answers(rollouts, prompts)
     with Judge() as judge:
         return proved_wrong(stored, prompts.prompts, judge)
 

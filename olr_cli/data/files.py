@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import NotHere, UserError, did_you_mean, first_line
+from olr_cli.errors import NotHere, UserError, first_line, no_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,15 +40,17 @@ def matching_files(source: str) -> list[Path]:
             if file.suffix in SUFFIXES and not file.name.startswith(".") and os.path.isfile(file)
         )
         if not files:
-            raise UserError(f"the folder {source} holds no file ending in {', '.join(SUFFIXES)}")
+            raise UserError(f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another")
         return files
     if os.path.isfile(path):
         return [path]
     if os.path.lexists(path):
-        raise UserError(f"{source} is no file that can be read as data (a pipe, a device or a broken link)")
+        raise UserError(f"{source} is a pipe, a device or a broken link; name a file")
     files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
+    if not files and glob.has_magic(str(path)):
+        raise NotHere(f"no file matches {path}; check the pattern")
     if not files:
-        raise NotHere(_nothing_at(path))
+        raise no_path(path)
     return files
 
 
@@ -57,15 +59,6 @@ def _entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except PermissionError:
         raise UserError(f"the folder {folder} may not be read; change its permissions") from None
-
-
-def _nothing_at(path: Path) -> str:
-    if glob.has_magic(str(path)):
-        return f"no file matches {path}"
-    if not os.path.isdir(path.parent):
-        return f"no file {path}: there is no folder {path.parent}"
-    siblings = [sibling.name for sibling in _entries(path.parent)]
-    return f"no file {path}{did_you_mean(path.name, siblings) or '; check the name'}"
 
 
 def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:

@@ -26,7 +26,7 @@ from olr_cli.data.prompts import (
     NoiseType,
     Prompt,
 )
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ def read_rows(
         UserError: there are no rows or no prompts, or a value is not what its column should hold.
     """
     if raw.num_rows == 0:
-        raise UserError(f"{place} has no rows")
+        raise no_rows(place, "prompt")
     prompt_column = _prompt_column(raw, place)
     label_column = _label_column(raw, place)
     labels = _labels(raw, label_column, place)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from olr_cli.data.interchange import labelled_table
 from olr_cli.data.prompt_set import PromptSet
-from olr_cli.errors import UserError, first_line
+from olr_cli.errors import UserError, first_line, taken
 from olr_cli.files import write_whole, writing
 
 SCHEMA_VERSION = 1
@@ -35,7 +35,7 @@ def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bo
     if target.exists():
         if target.is_file() and target.read_bytes() == content:
             return False
-        raise UserError(f"{target} exists already with another content; choose another name with {option}")
+        raise taken(target, option, ", with other content")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, lambda path: _write_bytes(path, content))

@@ -14,15 +14,16 @@ from olr_cli.engines.launch import load_data
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.model_files import model_shape, require_safetensors
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
-from olr_cli.engines.openrlhf.flags import (
+from olr_cli.engines.openrlhf.checks import (
+    attention_of,
     check_attention,
+    check_batches,
     check_flags,
-    cluster_address,
-    installed_version,
-    openrlhf_parser,
-    section,
+    check_gpus,
+    check_gradients,
+    gpus_needed,
 )
+from olr_cli.engines.openrlhf.flags import cluster_address, installed_version, openrlhf_parser, section
 from olr_cli.engines.openrlhf.memory import MemoryNeed, memory_need
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
@@ -191,13 +192,11 @@ def _comes_from_the_hub(source: str) -> bool:
 
 def _check_flags(recipe: Recipe, computer: Computer) -> None:
     check_flags(recipe, openrlhf_parser())
-    attention = section(recipe).attention
-    if attention == "kernels" and not flash_attention.has_kernels():
-        raise UserError(
-            "engine.attention is kernels, and that package is not installed here; docs/openrlhf-install.md tells how"
-        )
-    if attention == "auto":
-        attention = "flash_attention_2" if _has_flash_attention(computer) else "sdpa"
+    attention = attention_of(
+        section(recipe),
+        has_flash_attention=_has_flash_attention(computer),
+        has_kernels=flash_attention.has_kernels(),
+    )
     check_attention(recipe, attention)
 
 

@@ -15,6 +15,12 @@ from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision import Supervisor
 
+DUAL_CLIP = 3.0
+GRADIENT_CLIP = 1.0
+ADAM_BETAS = (0.9, 0.999)
+WEIGHT_DECAY = 0.01
+"""The settings of R17 that are no keys of a recipe."""
+
 
 @dataclass(frozen=True)
 class DataSets:

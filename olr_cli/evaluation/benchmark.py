@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_serializer, model_validator
 
 from olr_cli.answers import extract
 from olr_cli.data.prompts import SYSTEM_PROMPT
-from olr_cli.errors import UserError, did_you_mean, shown
+from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.checks import require_plain
 from olr_cli.recipe.files import read_tree
 from olr_cli.recipe.schema import Count, Section, Text
@@ -240,7 +240,7 @@ def read_benchmark(file: Path) -> Benchmark:
         UserError: the file is missing or not YAML, a key is unknown, or a value is wrong.
     """
     if not os.path.isfile(file):
-        raise UserError(f"no benchmark file {file}; check the name")
+        raise no_path(file, "check the name; `olr evaluate --list` shows the benchmarks")
     tree = read_tree(file)
     require_plain(tree, str(file))
     try:

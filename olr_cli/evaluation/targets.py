@@ -14,7 +14,7 @@ from typing import Any
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
 from olr_cli.evaluation.problems import data_sources
@@ -87,13 +87,9 @@ def _model(model: str) -> str:
         raise UserError(f"{model} is a folder of runs; name one of them, for example {runs[0]}")
     if os.path.exists(path):
         raise UserError(f"{model} is neither a model (it has no config.json) nor a run (no manifest.json)")
-    siblings = [str(file.parent) for file in path.parent.glob("*/manifest.json")]
-    if siblings and "/" in model:
-        raise UserError(f"there is no run {model}{did_you_mean(model, siblings)}; {path.parent} has others")
-    if not _HUB_ID.fullmatch(model) or model.startswith("."):
-        raise UserError(
-            f"there is no model folder {model}; check the path, or name a model on the hub: org/name"
-        )
+    is_beside_runs = "/" in model and any(path.parent.glob("*/manifest.json"))
+    if is_beside_runs or not _HUB_ID.fullmatch(model) or model.startswith("."):
+        raise no_path(model, "name a run, a model folder, or a hub id (org/name)")
     return model
 
 
@@ -204,6 +200,8 @@ def evaluations_at(place: Path) -> list[Target]:
         evaluations = [folder] if is_evaluation(folder) else below
         if evaluations:
             return [read_evaluation(evaluation).target(evaluation) for evaluation in evaluations]
+    if not os.path.exists(place):
+        raise no_path(place, "`olr evaluate` makes evaluations")
     raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
 
 

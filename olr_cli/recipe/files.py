@@ -10,11 +10,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, did_you_mean, shortened, shown
+from olr_cli.errors import UserError, no_path, shortened, shown
 from olr_cli.recipe.checks import MOST_LEVELS, validate
 from olr_cli.recipe.schema import KINDS, Recipe, SweepSection
 
@@ -62,8 +63,10 @@ def find_recipe(name: str | Path) -> Path:
         )
     if os.path.exists(path):
         raise UserError(f"{path} is not a plain file; put the recipe into one")
-    hint = did_you_mean(str(path.with_suffix("")), bundled_names())
-    raise UserError(f"no recipe at {path}{hint}; `olr recipes ls` lists the recipes that come with olr")
+    remedy = "`olr recipes ls` lists the recipes that come with olr"
+    if path.suffix == ".yaml":
+        remedy += f", and `olr recipes cp laptop/quickstart {shortened(str(path))}` makes one of your own"
+    raise no_path(path, remedy, bundled_names())
 
 
 def _bundled(name: Path) -> Path | None:
@@ -91,8 +94,16 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     Raises:
         UserError: the file is missing or not YAML, a key is unknown, a value is wrong.
     """
-    file = find_recipe(path)
-    return validate(override(read_tree(file), overrides), str(path))
+    return _resolve(read_tree(find_recipe(path)), list(overrides), str(path))
+
+
+def _resolve(tree: Mapping[str, Any], overrides: Sequence[str], source: str) -> Recipe:
+    """The recipe of a file's keys and the settings laid over them; an error names the one that is wrong."""
+    if overrides:
+        with suppress(UserError):
+            validate(tree, source)
+            source = "--set"
+    return validate(override(tree, overrides), source)
 
 
 def read_tree(file: Path, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -305,13 +316,18 @@ def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any])
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
 
 
-def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first."""
+def override(
+    tree: Mapping[str, Any], overrides: Iterable[str], *, example: str = "train.epochs=5"
+) -> dict[str, Any]:
+    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first.
+
+    `example` is what an error shows as a setting.
+    """
     changes: dict[str, Any] = {}
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set train.epochs=5")
+            raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set {example}")
         put(changes, key.strip(), _read_value(key.strip(), text), f"--set {shortened(key.strip())}")
     return overlay(tree, changes)
 
@@ -362,11 +378,11 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         UserError: the recipe has no sweep, or one of its runs is not valid.
     """
     overrides = list(overrides)
-    tree = override(read_tree(find_recipe(path)), overrides)
-    whole = validate(tree, str(path))
+    below = read_tree(find_recipe(path))
+    whole = _resolve(below, overrides, str(path))
     if whole.sweep is None:
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
-    alone = {key: value for key, value in tree.items() if key != "sweep"}
+    alone = {key: value for key, value in override(below, overrides).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
     _require_few(whole.sweep, str(path))
     runs = list(_sweep_runs(alone, whole.sweep, str(path)))

@@ -23,12 +23,18 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """All rollouts of one visit of a prompt: K of each view, the original's first; `visit` and `step` count from 1."""
+    """All rollouts of one visit of a prompt: K of each view, the original's first; `visit` and `step` count from 1.
+
+    Attributes:
+        answers: one a rollout, where they are known already, as in a replay; by default the supervisor extracts them
+            from the responses (R6).
+    """
 
     prompt: Prompt
     visit: int
     step: int
     rollouts: tuple[Rollout, ...]
+    answers: tuple[str | None, ...] | None = None
 
     def of(self, view: View) -> slice:
         """Where the rollouts of a view are, which are neighbours."""

@@ -20,7 +20,7 @@ def held_out_accuracy(
     Args:
         prompts: P prompts with a gold answer (`Prompt.gold`).
         responses_PG: the same number G of rollouts for each.
-        judge: tells the classes of answers, and which are right.
+        judge: decides which answers are right.
         extractor: of answers; by default what each prompt's data source calls for.
 
     Returns:
@@ -36,21 +36,23 @@ def held_out_accuracy(
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)
     ]
-    given = [[answer for answer in own if answer is not None] for own in answers]
-    keys = judge.keys(answer for own in given for answer in own)
-    pairs = ((gold, answer) for gold, own in zip(golds, given, strict=True) for answer in own)
-    verdicts = judge.matches(pairs)
+    pairs = [
+        (gold, answer)
+        for gold, texts in zip(golds, answers, strict=True)
+        for answer in texts
+        if answer is not None
+    ]
+    keys, verdicts = judge.keys(answer for _, answer in pairs), judge.matches(pairs)
     rights, majorities = [], 0
-    for gold, own in zip(golds, answers, strict=True):
-        rights.append(sum(answer is not None and verdicts[gold, answer] is True for answer in own))
-        majority = vote(own, keys).majority_answer
+    for gold, texts in zip(golds, answers, strict=True):
+        rights.append(sum(answer is not None and verdicts[gold, answer] is True for answer in texts))
+        majority = vote(texts, keys).majority_answer
         majorities += majority is not None and verdicts[gold, majority] is True
-    rollouts = sum(len(own) for own in answers)
-    found = {"avg": sum(rights) / rollouts, "majority": majorities / len(prompts)}
+    accuracy = {"avg": sum(rights) / sum(map(len, answers)), "majority": majorities / len(prompts)}
     if len(prompts) > 1:
-        shares = [right / len(own) for right, own in zip(rights, answers, strict=True)]
-        found["avg_stderr"] = statistics.stdev(shares) / len(shares) ** 0.5
-    return found
+        shares = [right / len(texts) for right, texts in zip(rights, answers, strict=True)]
+        accuracy["avg_stderr"] = statistics.stdev(shares) / len(shares) ** 0.5
+    return accuracy
 
 
 def _gold(prompt: Prompt) -> str:

@@ -1,10 +1,12 @@
-"""What earlier visits of each prompt showed (R11)."""
+"""What earlier visits of each prompt showed (R11), and the two criteria of Online Label Refinement that follow."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from olr_cli.answers import Key
@@ -12,14 +14,7 @@ from olr_cli.answers import Key
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """The vote of one visit.
-
-    Attributes:
-        majority: key of the majority class (R7); None if the visit had no majority.
-        majority_answer: as it was spelled.
-        majority_count: rollouts in the majority class, 0 without one.
-        rollouts: K.
-    """
+    """The vote of one visit; without a majority (R9) its key and answer are None, and its count is 0."""
 
     majority: Key | None
     majority_answer: str | None
@@ -29,12 +24,12 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the criteria need of a prompt's visits 1..t, as sums: it stays as small after 10,000 visits as after ten.
+    """A prompt's visits 1..t as sums: as small after 10,000 visits as after ten.
 
     Attributes:
         visits: t.
-        majorities: how often each class was the majority, in each of its spellings.
-        scale: common denominator of the pass rates.
+        majorities: how often each class was the majority, by spelling.
+        scale: common denominator of the pass rates p(i).
         total: scale * sum of p(i).
         moment: scale * sum of i p(i).
     """
@@ -62,9 +57,26 @@ class Past:
         )
 
     @property
-    def times(self) -> dict[Key, int]:
-        """How often each class was the majority."""
-        return {key: sum(spellings.values()) for key, spellings in self.majorities.items()}
+    def slope(self) -> Fraction:
+        """Least-squares slope of the majority's pass rate over visits 1..t (Eq. slope, R12), exact; 0 with one visit.
+
+        A visit without majority counts with pass rate 0 (R11).
+        """
+        t = self.visits
+        if t < 2:
+            return Fraction(0)
+        # With x(i) = i - (t + 1) / 2, sum x(i)^2 = t (t^2 - 1) / 12 and sum x(i) p(i) = rise / (2 scale).
+        rise = 2 * self.moment - (t + 1) * self.total
+        return Fraction(6 * rise, self.scale * t * (t * t - 1))
+
+    @property
+    def historical_majority(self) -> Key | None:
+        """The one class that was the majority most often (Eq. hist_consistency, R13); None on a tie or without one."""
+        times = Counter({key: sum(spellings.values()) for key, spellings in self.majorities.items()})
+        ranking = times.most_common(2)
+        if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):
+            return None
+        return ranking[0][0]
 
     @classmethod
     def of(cls, visits: Iterable[Visit]) -> Past:
@@ -98,7 +110,7 @@ class History:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]], keys: Mapping[str, Key]) -> History:
-        """The history that stored label rows tell.
+        """The history in stored label rows.
 
         Args:
             rows: ordered by visit within each prompt.

@@ -8,7 +8,7 @@
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
 The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
-add a section to `olr_cli.recipe.schema` and a row to `_METHODS`.
+add a section to `olr_cli.recipe.schema` and a case to `_supervision`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from olr_cli.data.prompts import View
-from olr_cli.recipe import schema as sections
-from olr_cli.recipe.schema import MethodSection, OlrMethod, PromptRule
+from olr_cli.recipe.schema import (
+    CoRewardMethod,
+    MethodSection,
+    OlrMethod,
+    PromptRule,
+    SelfCertaintyMethod,
+    SequenceEntropyMethod,
+    TokenEntropyMethod,
+    TtrlMethod,
+)
 from olr_cli.supervision.records import LabelSource
 from olr_cli.supervision.rewards import (
     RewardRule,
@@ -39,13 +46,11 @@ class Evidence:
     """What is known when the label of a prompt's view is decided.
 
     Attributes:
-        visit: this visit, from 1.
         majority: the majority answer of this visit, if there is one (R9).
         slope: S_t (R12).
         is_consistent: the majority is the historical majority (R13).
         label: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
             prompt, else the given label (R15).
-        source: where `label` comes from.
         first_majority: the majority answer of this view; in a tie, the answer that first had so many rollouts.
         other_view: the same of the other view; None where there is no other view, or no answer in it.
     """
@@ -80,10 +85,8 @@ class Method:
         name: as in reports; the ablations of OLR, and mixes, have names of their own.
         needs_labels: a prompt without a given label is an error.
         votes: decides by majority answers, which few rollouts make unreliable.
-        views: what is rolled out of each prompt.
-        label: the effective label of a view.
-        reward: rewards of a view's rollouts.
         rank: of a prompt among those of a step, of which the first train; None: all train.
+        statistics: fields of a rollout that rewards or ranks are computed from, besides its response.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Method:
     label: LabelRule
     reward: RewardRule
     rank: RankRule | None
+    statistics: tuple[str, ...]
 
 
 def given_label(evidence: Evidence) -> EffectiveLabel:
@@ -149,61 +153,52 @@ class _Supervision:
 
     label: LabelRule
     reward: RewardRule = verifier_reward
+    statistics: tuple[str, ...] = ()
     votes: bool = False
     views: tuple[View, ...] = ("original",)
 
 
-_GIVEN = _Supervision(given_label)
+def _supervision(section: MethodSection) -> _Supervision:
+    match section:
+        case OlrMethod():
+            return _Supervision(refined_label(section), votes=True)
+        case TtrlMethod():
+            return _Supervision(majority_label, votes=True)
+        case CoRewardMethod():
+            return _Supervision(other_views_label, votes=True, views=("original", "rephrased"))
+        case SelfCertaintyMethod():
+            return _Supervision(no_label, self_certainty_reward, ("self_certainty",))
+        case TokenEntropyMethod(score_reduction="mean"):
+            return _Supervision(no_label, mean_token_entropy_reward, ("entropy",))
+        case TokenEntropyMethod():
+            return _Supervision(no_label, token_entropy_reward, ("entropy", "tokens"))
+        case SequenceEntropyMethod(score_reduction="mean"):
+            return _Supervision(no_label, mean_log_likelihood_reward, ("mean_logprob",))
+        case SequenceEntropyMethod():
+            return _Supervision(no_label, log_likelihood_reward, ("mean_logprob", "tokens"))
+        case _:
+            return _Supervision(given_label)
 
-
-def _olr(section: Any) -> _Supervision:
-    return _Supervision(refined_label(section), votes=True)
-
-
-def _token_entropy(section: Any) -> _Supervision:
-    is_mean = section.score_reduction == "mean"
-    return _Supervision(no_label, mean_token_entropy_reward if is_mean else token_entropy_reward)
-
-
-def _sequence_entropy(section: Any) -> _Supervision:
-    is_mean = section.score_reduction == "mean"
-    return _Supervision(no_label, mean_log_likelihood_reward if is_mean else log_likelihood_reward)
-
-
-_METHODS: dict[type[MethodSection], Callable[[Any], _Supervision]] = {
-    sections.GrpoMethod: lambda section: _GIVEN,
-    sections.OlrMethod: _olr,
-    sections.TtrlMethod: lambda section: _Supervision(majority_label, votes=True),
-    sections.CoRewardMethod: lambda section: _Supervision(
-        other_views_label, votes=True, views=("original", "rephrased")
-    ),
-    sections.SelfCertaintyMethod: lambda section: _Supervision(no_label, self_certainty_reward),
-    sections.TokenEntropyMethod: _token_entropy,
-    sections.SequenceEntropyMethod: _sequence_entropy,
-    sections.ConfidencePenaltyMethod: lambda section: _GIVEN,
-    sections.LabelSmoothingMethod: lambda section: _GIVEN,
-    sections.SmallLossSelectionMethod: lambda section: _GIVEN,
-    sections.RandomSelectionMethod: lambda section: _GIVEN,
-}
 
 _RANKS: dict[PromptRule, RankRule | None] = {"all": None, "small_loss": small_loss, "random": any_prompt}
 
 
 def compose(section: MethodSection) -> Method:
     """The method a recipe's `method` section asks for."""
-    part = _METHODS[type(section)](section)
+    part, rank = _supervision(section), _RANKS[section.prompts]
     return Method(
-        _name(section),
-        section.needs_labels,
-        part.votes,
-        part.views,
-        part.label,
-        part.reward,
-        _RANKS[section.prompts],
+        name=_name(section, part),
+        needs_labels=section.needs_labels,
+        votes=part.votes,
+        views=part.views,
+        label=part.label,
+        reward=part.reward,
+        rank=rank,
+        statistics=(*part.statistics, *(("mean_logprob", "tokens") if rank is small_loss else ())),
     )
 
 
-def _name(section: MethodSection) -> str:
+def _name(section: MethodSection, part: _Supervision) -> str:
     """The method in reports: what supervises, then what is added to it; plain GRPO with an addition is that alone."""
     added = {
         "small_loss_selection": section.prompts == "small_loss",
@@ -212,7 +207,7 @@ def _name(section: MethodSection) -> str:
         "label_smoothing": section.smoothing > 0,
     }
     additions = [name for name, is_there in added.items() if is_there]
-    if _METHODS[type(section)](section) is _GIVEN:
+    if part.label is given_label:
         return "+".join(additions) or "grpo"
     return "+".join([_supervisor_name(section), *additions])
 

@@ -107,10 +107,6 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
 
     Not in here: ``rollout/verification_timeouts``, which only the judge of the answers can count.
 
-    Args:
-        labels: a row a prompt visit.
-        rollouts: a row a rollout.
-
     Returns:
         reward, truncated, missing_answers and zero_variance_groups as means or shares; length in tokens.
     """

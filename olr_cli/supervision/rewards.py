@@ -1,4 +1,4 @@
-"""What is rewarded: the verifier's verdict (R16), or how sure the policy is of its own response.
+"""What is rewarded, the verifier's verdict (R16) or how sure the policy is of its own response; and advantages (R17).
 
 The intrinsic rewards need no label. They are statistics of the policy that sampled, means over response tokens alone;
 no gradient flows through them: like the verifier's, they only weigh the tokens' log-likelihood, by their advantage.
@@ -20,9 +20,24 @@ from olr_cli.supervision.groups import Rollout, statistics
 RewardRule = Callable[[Sequence[bool], Sequence[Rollout]], tuple[float, ...]]
 """Rewards of one view's rollouts, from whether each answer is in the effective label's class, and the rollouts."""
 
+STD_EPSILON = 1e-6
+"""Added to the standard deviation of a group's rewards (R17)."""
 
 ROUNDING = 1e-2
 """Nats by which the mean of one response's token statistics may differ between batches, in bfloat16."""
+
+
+def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
+    """Eq. 1: (reward - mean) / (std + 1e-6) within a group, with the population std (R17).
+
+    Exactly 0 where all rewards are equal.
+    """
+    if len(set(rewards)) == 1:
+        return (0.0,) * len(rewards)
+    mean = fsum(rewards) / len(rewards)
+    deviations = [reward - mean for reward in rewards]
+    std = (fsum(deviation**2 for deviation in deviations) / len(rewards)) ** 0.5
+    return tuple(deviation / (std + STD_EPSILON) for deviation in deviations)
 
 
 def verifier_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
@@ -53,8 +68,7 @@ def token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> t
     The paper's baseline Token-Level Entropy with `score_reduction: sum`; Agarwal et al. 2025, arXiv:2505.15134,
     EM-RL-token.
     """
-    means, lengths = _shared(rollouts, "entropy"), statistics(rollouts, "tokens")
-    return tuple(-mean * tokens for mean, tokens in zip(means, lengths, strict=True))
+    return tuple(-total for total in _summed(rollouts, "entropy"))
 
 
 def mean_log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
@@ -72,19 +86,24 @@ def log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> 
     The paper's baseline Sentence-Level Entropy with `score_reduction: sum`; Agarwal et al. 2025, arXiv:2505.15134,
     EM-RL-sequence.
     """
-    means, lengths = _shared(rollouts, "mean_logprob"), statistics(rollouts, "tokens")
-    return tuple(mean * tokens for mean, tokens in zip(means, lengths, strict=True))
+    return tuple(_summed(rollouts, "mean_logprob"))
+
+
+def _summed(rollouts: Sequence[Rollout], name: str) -> list[float]:
+    """The sum over response tokens of a statistic that is stored as their mean."""
+    means, lengths = _shared(rollouts, name), statistics(rollouts, "tokens")
+    return [mean * tokens for mean, tokens in zip(means, lengths, strict=True)]
 
 
 def _shared(rollouts: Sequence[Rollout], name: str) -> list[float]:
     """A statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
     scores = statistics(rollouts, name)
-    what = [(rollout.response, rollout.tokens or 0) for rollout in rollouts]
-    order = sorted(range(len(rollouts)), key=lambda place: (what[place], scores[place]))
+    texts = [(rollout.response, rollout.tokens or 0) for rollout in rollouts]
+    order = sorted(range(len(rollouts)), key=lambda place: (texts[place], scores[place]))
     starts = [
         number
         for number, (one, other) in enumerate(pairwise(order), start=1)
-        if what[one] != what[other] or scores[other] - scores[one] >= ROUNDING
+        if texts[one] != texts[other] or scores[other] - scores[one] >= ROUNDING
     ]
     for start, end in pairwise([0, *starts, len(order)]):
         mean = fsum(scores[place] for place in order[start:end]) / (end - start)

@@ -57,11 +57,7 @@ def prompts_that_train(
 
     Ties are decided by a draw keyed by seed, prompt and visit (R18), so a random choice is another one in each epoch.
 
-    Args:
-        step: the prompts of one step.
-        rank: of a prompt.
-        keep_fraction: share that trains, in (0, 1].
-        seed: of the draws.
+    `keep_fraction` is in (0, 1].
     """
     kept = max(1, int(keep_fraction * len(step) + Fraction(1, 2)))
 
@@ -75,11 +71,7 @@ def prompts_that_train(
 
 
 def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fraction:
-    """The share of a step's prompts that train: the recipe's, else 1 - the share of marked prompts.
-
-    Args:
-        method: the recipe's section.
-        prompts: all training prompts.
+    """The share of a step's prompts that train: the recipe's, else 1 - the share of marked prompts among all.
 
     Raises:
         UserError: the recipe names none and it isn't known which labels are noise, or all are.

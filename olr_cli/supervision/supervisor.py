@@ -32,12 +32,11 @@ from olr_cli.answers import (
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, View
 from olr_cli.recipe.schema import NoiseDraw
-from olr_cli.supervision.advantages import group_advantages
-from olr_cli.supervision.criteria import historical_majority, slope
 from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Past, Visit
 from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
+from olr_cli.supervision.rewards import group_advantages
 from olr_cli.supervision.selection import Candidate, prompts_that_train
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -46,13 +45,7 @@ Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class SupervisedGroup:
-    """What was decided for a group: its records, and what the update needs.
-
-    Attributes:
-        label: about the original view of the prompt.
-        rollouts: in the order of the group's.
-        advantages: of the rollouts, within each view (Eq. 1).
-    """
+    """What was decided for a group: its records, and the advantage of each rollout within its view (Eq. 1)."""
 
     label: LabelRecord
     rollouts: tuple[RolloutRecord, ...]
@@ -60,7 +53,7 @@ class SupervisedGroup:
 
     @property
     def rewards(self) -> tuple[float, ...]:
-        """Of the rollouts."""
+        """A reward a rollout."""
         return tuple(rollout.reward for rollout in self.rollouts)
 
     @property
@@ -74,8 +67,8 @@ class Supervisor:
 
     Args:
         method: how labels and rewards are made.
-        judge: tells which answers mean the same.
-        seed: of the noisy labels' draws (R3).
+        judge: decides which answers mean the same.
+        seed: of the draws of noisy labels (R3) and of the prompts that train.
         draw: how an active noisy label is drawn from the wrong answers.
         extractor: name of the answer extractor; by default what each prompt's data source calls for (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
@@ -108,8 +101,8 @@ class Supervisor:
 
         Args:
             groups: at most one a prompt, in any order.
-            measure: told how long ``verification`` takes (which answers there are, and which mean the same) and how
-                long ``labels`` (vote, history, criteria, decision, rewards and records).
+            measure: times two parts: ``verification`` (which answers there are, and which mean the same) and
+                ``labels`` (vote, history, criteria, decision, rewards and records).
 
         Returns:
             One decision a group, in the order given.
@@ -123,26 +116,30 @@ class Supervisor:
             answers = [self._answers(group) for group in groups]
             verified = self._verified(groups, answers)
         with measure("labels"):
-            ballots = [self._ballots(*each, verified.keys) for each in zip(groups, answers, strict=True)]
+            ballots = [
+                {view: _Ballot.of(group, view, texts, verified.keys) for view in self.method.views}
+                for group, texts in zip(groups, answers, strict=True)
+            ]
             noisy_labels = [
-                self._noisy_label(group, own["original"].tally, verified)
-                for group, own in zip(groups, ballots, strict=True)
+                self._noisy_label(group, views["original"].tally, verified)
+                for group, views in zip(groups, ballots, strict=True)
             ]
         with measure("verification"):
             drawn = zip(noisy_labels, answers, strict=True)
-            verified.add(self.judge, (pair for label, own in drawn for pair in _pairs(label, own)))
+            verified.add(self.judge, (pair for label, texts in drawn for pair in _pairs(label, texts)))
         with measure("labels"):
             decided = []
-            for group, own, noisy_label in zip(groups, ballots, noisy_labels, strict=True):
-                visit = _visit(own["original"].tally)
-                decided.append(self._decide(group, own, visit, noisy_label, verified))
+            for group, views, noisy_label in zip(groups, ballots, noisy_labels, strict=True):
+                tally = views["original"].tally
+                visit = Visit(tally.majority, tally.majority_answer, tally.majority_count, tally.rollouts)
+                decided.append(self._decide(group, views, visit, noisy_label, verified))
                 self.history.add(group.prompt.prompt_id, group.visit, visit)
             return self._choose(groups, decided)
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
         """Let the verifier start beside whatever comes next, if the labels of these prompts say that it is needed."""
-        texts = (text for prompt in prompts for text in _label_texts(prompt))
-        self.judge.expect(text for text in texts if text is not None)
+        texts = (text for prompt in prompts for text in (prompt.given_label, prompt.true_answer))
+        self.judge.expect(text for text in texts if text not in (None, SENTINEL))
 
     def read_ahead(self, groups: Sequence[RolloutGroup]) -> None:
         """Verify the answers of groups that `supervise` will get next, which then finds it done.
@@ -169,25 +166,22 @@ class Supervisor:
                 )
 
     def _answers(self, group: RolloutGroup) -> list[str | None]:
-        extractor = self._extractor or default_extractor(group.prompt.data_source)
-        answers = (extract(_storable(rollout.response), extractor) for rollout in group.rollouts)
+        answers: Iterable[str | None] | None = group.answers
+        if answers is None:
+            extractor = self._extractor or default_extractor(group.prompt.data_source)
+            answers = (extract(_storable(rollout.response), extractor) for rollout in group.rollouts)
         # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded (R16).
         return [None if answer == SENTINEL else answer for answer in answers]
 
     def _verified(self, groups: Sequence[RolloutGroup], answers: Sequence[Sequence[str | None]]) -> _Verified:
         """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
-        verified = _Verified(self.judge.keys(text for own in answers for text in own if text is not None))
+        verified = _Verified(self.judge.keys(text for texts in answers for text in texts if text is not None))
         pairs: list[Pair] = []
-        for group, own in zip(groups, answers, strict=True):
+        for group, texts in zip(groups, answers, strict=True):
             given, true = group.prompt.given_label, group.prompt.true_answer
-            pairs += [*_pairs(true, [*own, given]), *_pairs(given, own)]
+            pairs += [*_pairs(true, [*texts, given]), *_pairs(given, texts)]
         verified.add(self.judge, pairs)
         return verified
-
-    def _ballots(
-        self, group: RolloutGroup, answers: Sequence[str | None], keys: Mapping[str, Key]
-    ) -> dict[View, _Ballot]:
-        return {view: _Ballot.of(group, view, answers, keys) for view in self.method.views}
 
     def _choose(
         self, groups: Sequence[RolloutGroup], decided: list[SupervisedGroup]
@@ -195,11 +189,11 @@ class Supervisor:
         """The same decisions, with the prompts that don't train marked."""
         if self.method.rank is None:
             return decided
-        step = [Candidate(group, own.advantages) for group, own in zip(groups, decided, strict=True)]
+        step = [Candidate(group, one.advantages) for group, one in zip(groups, decided, strict=True)]
         chosen = prompts_that_train(step, self.method.rank, self._keep_fraction, self._seed)
         return [
-            own if trains else replace(own, label=replace(own.label, trains=False))
-            for own, trains in zip(decided, chosen, strict=True)
+            one if trains else replace(one, label=replace(one.label, trains=False))
+            for one, trains in zip(decided, chosen, strict=True)
         ]
 
     def _decide(
@@ -213,11 +207,10 @@ class Supervisor:
         prompt, tally = group.prompt, ballots["original"].tally
         majority = tally.majority_answer
         past = self.history.of(prompt.prompt_id).after(visit)
-        trend = slope(past)
-        historical = historical_majority(past.times)
+        slope, historical = past.slope, past.historical_majority
         label, source = _standing_label(prompt, noisy_label)
         is_consistent = tally.majority is not None and tally.majority == historical
-        evidence = Evidence(group.visit, majority, trend, is_consistent, label, source)
+        evidence = Evidence(group.visit, majority, slope, is_consistent, label, source)
         labels = self._labels(evidence, ballots)
         effective = labels["original"]
         rewards = {view: self._rewards(ballot, labels[view], verified) for view, ballot in ballots.items()}
@@ -243,7 +236,7 @@ class Supervisor:
             rollouts=tally.rollouts,
             answered=tally.answered,
             pass_rate=tally.majority_count / tally.rollouts,
-            slope=float(trend),
+            slope=float(slope),
             historical_majority=_spelling(historical, past, tally),
             is_consistent=is_consistent,
             is_selected=effective.is_selected,
@@ -253,10 +246,10 @@ class Supervisor:
             majority_is_noisy_label=verified.matches(noisy_label, majority) if prompt.is_marked else None,
             effective_label_is_correct=_label_is_correct(effective, prompt, verified),
             reward_mean=sum(rollout.reward for rollout in rollouts) / len(rollouts),
-            has_zero_variance=all(len(set(own)) == 1 for own in rewards.values()),
+            has_zero_variance=all(len(set(of_view)) == 1 for of_view in rewards.values()),
             trains=True,
         )
-        advantages = tuple(value for own in rewards.values() for value in group_advantages(own))
+        advantages = tuple(value for of_view in rewards.values() for value in group_advantages(of_view))
         return SupervisedGroup(record, rollouts, advantages)
 
     def _labels(self, evidence: Evidence, ballots: Mapping[View, _Ballot]) -> dict[View, EffectiveLabel]:
@@ -299,11 +292,9 @@ class Supervisor:
 
 
 class _Verified:
-    """What the judge said about one step.
+    """What the judge said about one step: the class of each answer, and verdicts.
 
-    Attributes:
-        keys: the class of each answer.
-        verdicts: whether the second text of a pair matches the first, a label or truth; None where it is not proved.
+    A verdict says whether the second text of a pair matches the first, a label or truth; None where it is not proved.
     """
 
     def __init__(self, keys: Mapping[str, Key]) -> None:
@@ -336,10 +327,6 @@ def _pairs(label: str | None, answers: Iterable[str | None]) -> Iterator[Pair]:
             yield label, answer
 
 
-def _visit(tally: Vote) -> Visit:
-    return Visit(tally.majority, tally.majority_answer, tally.majority_count, tally.rollouts)
-
-
 @dataclass(frozen=True, slots=True)
 class _Ballot:
     """The rollouts of one view of a prompt, and how they voted."""
@@ -355,10 +342,12 @@ class _Ballot:
         cls, group: RolloutGroup, view: View, answers: Sequence[str | None], keys: Mapping[str, Key]
     ) -> _Ballot:
         place = group.of(view)
-        own = answers[place]
-        tally = vote(own, keys)
-        first = first_majority(own, tally, keys)
-        return cls(place, group.rollouts[place], own, tally, None if first is None else tally.spelling[first])
+        texts = answers[place]
+        tally = vote(texts, keys)
+        first = first_majority(texts, tally, keys)
+        return cls(
+            place, group.rollouts[place], texts, tally, None if first is None else tally.spelling[first]
+        )
 
 
 def _draw(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
@@ -415,10 +404,6 @@ def _rollout_record(
         entropy=rollout.entropy,
         self_certainty=rollout.self_certainty,
     )
-
-
-def _label_texts(prompt: Prompt) -> tuple[str | None, ...]:
-    return tuple(None if text == SENTINEL else text for text in (prompt.given_label, prompt.true_answer))
 
 
 def _label_is_correct(effective: EffectiveLabel, prompt: Prompt, verified: _Verified) -> bool | None:

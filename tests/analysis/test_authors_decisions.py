@@ -13,8 +13,8 @@ import pytest
 
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay.replay import replay
-from olr_cli.answers import Judge, extract
-from olr_cli.supervision.criteria import historical_majority
+from olr_cli.answers import extract
+from olr_cli.supervision import Past
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "authors_decisions.parquet"
 NO_MAJORITY = "__NoMajorityAnswer__"
@@ -43,12 +43,6 @@ AGREEMENT = {  # visits that agree, of all visits
     "rep_spelling": (45, 80),
     "static_wrong": (39, 40),
 }
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge() as judge:
-        yield judge
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +112,8 @@ def history_rule(judge, label, row):
     counted = [text for text, n in zip(row["history"], row["history_counts"], strict=True) for _ in range(n)]
     answers = [text for text in counted if text != NO_MAJORITY]
     keys = judge.keys([*answers, label.historical_majority or label.majority_answer])
-    merged = historical_majority(Counter(keys[text] for text in answers))
+    times = Counter(keys[text] for text in answers)
+    merged = Past(majorities={key: {"": n} for key, n in times.items()}).historical_majority
     expected = None if label.historical_majority is None else keys[label.historical_majority]
     if merged != expected:
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import olr_cli
-from olr_cli.answers import Judge, nursery, pool
+from olr_cli.answers import Judge, pool, worker
 from olr_cli.answers.judge import _Memo
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
 
@@ -101,8 +101,8 @@ def test_a_task_that_ends_its_worker_twice_is_given_up(workers):
 
 def test_a_worker_that_retires_costs_no_task_an_attempt(monkeypatch):
     monkeypatch.setattr(pool, "_ATTEMPTS", 1)
-    retiring = nursery._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = -(1 << 40); worker.main")
-    monkeypatch.setattr(nursery, "_PROGRAM", retiring)
+    retiring = worker._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = -(1 << 40); worker.main")
+    monkeypatch.setattr(worker, "_PROGRAM", retiring)
     workers = WorkerPool(1, time_limit=30.0)
     assert workers.run([("key", "1+1"), ("key", "2+1")]) == ["number 2", "number 3"]
     assert workers.run([("key", "3+1")])[0] == "number 4"
@@ -111,8 +111,8 @@ def test_a_worker_that_retires_costs_no_task_an_attempt(monkeypatch):
 
 def test_workers_of_a_large_process_stay():
     program = """
-from olr_cli.answers import Judge, nursery, pool
-nursery._PROGRAM = nursery._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = 200_000_000; worker.main")
+from olr_cli.answers import Judge, pool, worker
+worker._PROGRAM = worker._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = 200_000_000; worker.main")
 ballast = b"x" * 500_000_000
 with Judge(workers=1) as judge:
     judge.keys(["x+1"])
@@ -196,7 +196,7 @@ def test_closing_ends_the_workers_and_a_judge_can_be_used_again():
 def test_workers_die_with_their_parent(answer):
     program = f"""
 import threading, time
-from olr_cli.answers import Judge, nursery, pool
+from olr_cli.answers import Judge, pool, worker
 judge = Judge(time_limit=2.0, workers=1)
 judge.keys(["x"])
 print(judge._pool.process_ids[0], judge._pool._nurseries[0]._process.pid, flush=True)
@@ -233,7 +233,7 @@ def test_a_task_that_eats_memory_is_stopped(monkeypatch):
     eater = (
         "from olr_cli.answers import algebra; algebra._form = lambda parsed: bytearray(3 << 30); worker.main"
     )
-    monkeypatch.setattr(nursery, "_PROGRAM", nursery._PROGRAM.replace("worker.main", eater))
+    monkeypatch.setattr(worker, "_PROGRAM", worker._PROGRAM.replace("worker.main", eater))
     workers = WorkerPool(1, time_limit=60.0)
     first, second = workers.run([("key", "1+1"), ("key", "12")])
     assert first is GAVE_UP and second == "number 12"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.answers.forms import Form, number
+from olr_cli.answers.classes import Form, number
 from olr_cli.answers.notation import tidy
 from olr_cli.answers.reading import NeedsAlgebra, exact_number, read
 

@@ -133,10 +133,10 @@ def test_what_is_finished_is_not_resumed(there):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("no/such/model", "arithmetic"), "there is no model folder no/such/model"),
+        (("no/such/model", "arithmetic"), "no/such/model does not exist"),
         (("builtin:adition-easier", "arithmetic"), "did you mean 'addition-easier'?"),
         ((MODEL, "arithmetics"), "no data set 'arithmetics' (did you mean 'arithmetic'?)"),
-        ((MODEL, "nowhere.jsonl"), "no file nowhere.jsonl"),
+        ((MODEL, "nowhere.jsonl"), "nowhere.jsonl does not exist"),
         ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
         ((MODEL, "arithmetic", "--extractor", "boxd"), "--extractor boxd (did you mean 'boxed'?)"),
         ((MODEL, "arithmetic", "--backend", "vlm"), "--backend vlm (did you mean 'vllm'?)"),

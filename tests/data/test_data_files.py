@@ -113,15 +113,15 @@ def test_torn_foreign_and_empty_parquet_files_are_named(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_told_with_the_name_it_may_have(tmp_path: Path) -> None:
     (tmp_path / "train_800.parquet").write_bytes(b"")
-    assert "did you mean 'train_800.parquet'?" in complaint(tmp_path / "train_80.parquet")
-    assert "there is no folder" in complaint(tmp_path / "nowhere" / "train.parquet")
+    assert "train_800.parquet'?)" in complaint(tmp_path / "train_80.parquet")
+    assert "nor does the folder" in complaint(tmp_path / "nowhere" / "train.parquet")
     assert "no file matches" in complaint(tmp_path / "x*.parquet")
 
 
 def test_a_file_of_another_kind_and_a_folder_without_data_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     assert "ends in neither of" in complaint(tmp_path / "notes.txt")
-    assert "holds no file ending in" in complaint(tmp_path)
+    assert "has no file ending in" in complaint(tmp_path)
 
 
 def test_a_folder_and_a_pattern_stand_for_their_files_in_order(tmp_path: Path) -> None:

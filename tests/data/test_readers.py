@@ -161,7 +161,7 @@ def test_a_bad_row_is_named(tmp_path: Path, row: dict[str, object], expected: st
 
 
 def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    assert complaint(tmp_path).endswith("has no rows")
+    assert "has no rows; name a file" in complaint(tmp_path)
     pq.write_table(pq.read_table(SAMPLE).slice(0, 0), tmp_path / "none.parquet")
     with pytest.raises(UserError, match="has no rows"):
         read_prompts(tmp_path / "none.parquet")
@@ -417,7 +417,7 @@ def test_the_built_in_set_needs_no_file() -> None:
         ("arithmetc", "did you mean 'arithmetic'?"),
         ("arithmetic:additon", "did you mean 'addition'?"),
         ("olympiads", "name a file, a folder or a hub id org/name"),
-        ("./no-such-file", "no file"),
+        ("./no-such-file", "does not exist"),
     ],
 )
 def test_a_source_that_is_nothing_is_refused(source: str, expected: str) -> None:
@@ -432,7 +432,7 @@ def test_a_name_below_a_folder_that_exists_is_a_file_and_no_hub_id(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "dapo").mkdir()
-    with pytest.raises(UserError, match=r"no file data/dapp \(did you mean 'dapo'\?"):
+    with pytest.raises(UserError, match=r"data/dapp does not exist \(did you mean 'data/dapo'\?"):
         read_prompts("data/dapp")
 
 

@@ -210,7 +210,7 @@ def test_batches_that_do_not_divide_and_a_file_that_is_not_there_are_errors(whol
     found = problems(diagnose(paper(model, "data.limit=790")), "error")
     assert "set data.limit to 768" in found["batches"]
     recipe = paper(model, "data.train=nowhere.parquet")
-    assert "no file nowhere.parquet" in problems(diagnose(recipe), "error")["data"]
+    assert "nowhere.parquet does not exist" in problems(diagnose(recipe), "error")["data"]
 
 
 def test_gradients_that_deepspeed_would_not_add_up_as_asked_are_an_error(whole, model):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from olr_cli.cli import app
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines import model_files
-from olr_cli.engines.openrlhf import flags, model
+from olr_cli.engines.openrlhf import checks, model
 from olr_cli.errors import NotHere, noting
 
 
@@ -18,7 +18,7 @@ from olr_cli.errors import NotHere, noting
 def bare_machine(tmp_path, monkeypatch):
     """An empty folder on a machine without OpenRLHF, GPUs, a Ray cluster and a network."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(flags, "installed_version", lambda _package: None)
+    monkeypatch.setattr(checks, "installed_version", lambda _package: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     asked = []
@@ -53,7 +53,7 @@ def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(tmp_p
     assert "--train.batch_size 256" in shown
     assert f"[system] {SYSTEM_PROMPT}\n[user] What is" in shown
     assert [re.match(r"[^;(']*", sentence).group().strip() for sentence in missing] == [
-        "no file dapo_800.parquet",
+        "dapo_800.parquet does not exist",
         "engine.name is openrlhf, but the package openrlhf is not installed here",
         "the recipe needs 8 GPUs and there is no GPU",
         "cannot load a model",
@@ -81,7 +81,7 @@ def test_without_its_data_a_recipe_without_a_limit_does_not_guess_its_steps():
     shown, missing = listed(result)
     assert "prompts, steps and rollouts: unknown without mine.jsonl" in shown
     assert "an example prompt (the data is missing) as the policy sees it:" in shown
-    assert missing == ["no file mine.jsonl; check the name"]
+    assert missing == ["mine.jsonl does not exist; check the name"]
     assert result.exit_code == 2
 
 

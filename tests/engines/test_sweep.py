@@ -93,6 +93,6 @@ def test_finished_runs_are_not_trained_again(train, tmp_path, capfd):
 
 
 def test_a_run_that_fails_is_told_with_its_reason(train, capfd):
-    failing = "print('starting'); print('Error: no file mine.jsonl; check the name'); exit(2)"
+    failing = "print('starting'); print('Error: mine.jsonl does not exist; check the name'); exit(2)"
     assert train(failing, "exit(0)", "exit(0)") == 2
-    assert "failed with status 2: no file mine.jsonl; check the name" in capfd.readouterr().out
+    assert "failed with status 2: mine.jsonl does not exist; check the name" in capfd.readouterr().out

@@ -156,7 +156,7 @@ def test_what_is_wrong_with_an_own_benchmark_is_one_sentence(own, text, expected
 
 
 def test_a_yaml_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"no benchmark file .*planets\.yaml"):
+    with pytest.raises(UserError, match=r"planets\.yaml does not exist"):
         find_benchmark(str(tmp_path / "planets.yaml"))
 
 

@@ -80,10 +80,10 @@ def test_what_is_neither_model_nor_run_is_told_apart(trained, tmp_path):
     )
     assert f"is a folder of runs; name one of them, for example {trained}" in refused(trained.parent)
     assert "neither a model (it has no config.json) nor a run" in refused(tmp_path)
-    assert "there is no model folder" in refused(tmp_path / "nowhere")
-    assert "there is no model folder ../nowhere" in refused("../nowhere")
+    assert "does not exist" in refused(tmp_path / "nowhere")
+    assert "../nowhere does not exist" in refused("../nowhere")
     mistyped = trained.with_name(f"{trained.name}x")
-    assert f"there is no run {mistyped} (did you mean '{trained}'?)" in refused(mistyped)
+    assert f"{mistyped} does not exist (did you mean '{trained}'?)" in refused(mistyped)
     shutil.rmtree(trained / "checkpoints")
     assert "has no checkpoint yet" in refused(trained)
 
@@ -118,7 +118,7 @@ def test_evaluations_are_found_at_in_and_below_a_place(evaluated, tmp_path, trai
     assert [target.folder for target in evaluations_at(folders[0])] == folders[:1]
     shutil.copytree(tmp_path / "all", trained / "evaluation")
     assert [target.folder.name for target in evaluations_at(trained)] == ["one", "two"]
-    with pytest.raises(UserError, match=r"there is no evaluation at .*nowhere"):
+    with pytest.raises(UserError, match=r"nowhere does not exist"):
         evaluations_at(tmp_path / "nowhere")
 
 
@@ -134,7 +134,7 @@ def test_the_last_evaluation_at_a_place_is_the_one_to_compare_with(evaluated, tm
     data = answer(evaluated[:1], str(tmp_path / "all")).data
     assert [each["name"] for each in data["evaluations"]] == ["some model"]
     assert data["reference"]["name"] == str(evaluated[1][0].folder), "both are called some model"
-    with pytest.raises(UserError, match="there is no evaluation at"):
+    with pytest.raises(UserError, match="nowhere does not exist"):
         check_reference(str(tmp_path / "nowhere"), [evaluated[0][0]])
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from sympy.core.cache import clear_cache
 
 from olr_cli.answers import EXTRACTORS, Judge, algebra, extract, latex, vote
-from olr_cli.answers.forms import Form
+from olr_cli.answers.classes import Form
 from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.reading import NeedsAlgebra, exact_number, read

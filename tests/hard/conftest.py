@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import pytest
-from forks import Command, Forks, Plan
+from forks import Command, Plan, olr
 
 MODEL = "builtin:addition-easier"
 RECIPE = """\
@@ -37,15 +35,9 @@ STEPS = 10
 
 @dataclass
 class Workshop:
-    """A folder in which commands are typed, with data, a recipe, and what comes of each command undisturbed.
-
-    Attributes:
-        folder: its path.
-        forks: starts the commands.
-    """
+    """A folder in which commands are typed, with data, a recipe, and what comes of each command undisturbed."""
 
     folder: Path
-    forks: Forks
     _seconds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
@@ -75,7 +67,11 @@ class Workshop:
 
     def start(self, command: str, out: Path, plan: Plan | None = None) -> Command:
         """Start a command, or let it go on."""
-        return self.forks.start(*self.words_to_go_on(command, out), plan=plan)
+        return Command(self.folder, *self.words_to_go_on(command, out), plan=plan)
+
+    def olr(self, *words: object, plan: Plan | None = None, is_read: bool = True) -> tuple[int, Command]:
+        """Run `olr` in the folder; its exit status, and what it said."""
+        return olr(self.folder, *words, plan=plan, is_read=is_read)
 
     def finish(self, command: str, out: Path) -> None:
         """Run a command, or let it go on, to its end, which must be a good one."""
@@ -84,7 +80,14 @@ class Workshop:
 
     def whole(self, command: str) -> Path:
         """What a command writes that nobody interrupts."""
-        return {"train": self._trained, "evaluate": self._evaluated, "rollouts": self._sampled}[command]
+        out = self.folder / f"whole-{command}"
+        if command not in self._seconds:
+            began = time.monotonic()
+            plan = Plan(out, 0, "", self.folder / f"{command}.operations")
+            status, done = self.olr(*self.words(command, out), plan=plan)
+            assert status == 0, done.err
+            self._seconds[command] = time.monotonic() - began
+        return out
 
     def seconds(self, command: str, *, is_long: bool) -> float:
         """How long an undisturbed command takes; the first of all is slower, and the long version asks again."""
@@ -100,30 +103,9 @@ class Workshop:
         self.whole(command)
         return (self.folder / f"{command}.operations").read_text().splitlines()
 
-    @cached_property
-    def _trained(self) -> Path:
-        return self._make("train")
-
-    @cached_property
-    def _evaluated(self) -> Path:
-        return self._make("evaluate")
-
-    @cached_property
-    def _sampled(self) -> Path:
-        return self._make("rollouts")
-
-    def _make(self, command: str) -> Path:
-        out = self.folder / f"whole-{command}"
-        plan = Plan(out, 0, "", self.folder / f"{command}.operations")
-        began = time.monotonic()
-        status, done = self.forks.olr(*self.words(command, out), plan=plan)
-        assert status == 0, done.err
-        self._seconds[command] = time.monotonic() - began
-        return out
-
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     folder = tmp_path_factory.mktemp("workshop")
     draw = random.Random(1)
     for name, prompts in (("train", 12), ("validation", 6), ("test", 6)):
@@ -131,5 +113,4 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         lines = [f'{{"question": "{a}+{b}=", "answer": "{a + b}"}}\n' for a, b in sums]
         (folder / f"{name}.jsonl").write_text("".join(lines))
     (folder / "tiny.yaml").write_text(RECIPE)
-    with Forks(folder) as forks:
-        yield Workshop(folder, forks)
+    return Workshop(folder)

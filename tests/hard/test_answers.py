@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from olr_cli.answers import Judge, algebra, extract, is_read, vote
-from olr_cli.answers.forms import number
+from olr_cli.answers.classes import number
 from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.reading import read

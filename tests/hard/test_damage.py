@@ -131,7 +131,7 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
         pq.write_table(arrow.replace_schema_metadata(marks), file)
 
     def says(*words):
-        status, ended = workshop.forks.olr(*words)
+        status, ended = workshop.olr(*words)
         last = ended.err.splitlines()[-1]
         assert (status, last.startswith("Error: "), "was written by a newer olr" in last) == (
             2,
@@ -167,7 +167,7 @@ def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_remove
     for size in (0, (run / name).stat().st_size // 2):
         os.truncate(run / name, size)
         before = contents(run)
-        status, ended = workshop.forks.olr(*workshop.words("train", run), "--resume")
+        status, ended = workshop.olr(*workshop.words("train", run), "--resume")
         last = ended.err.splitlines()[-1]
         assert (status, last.startswith("Error: "), name in last) == (2, True, True), ended.err
         assert contents(run) == before
@@ -195,7 +195,7 @@ import collections, json, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # for a wrong byte may be read as any length
 from olr_cli.errors import UserError
-from olr_cli.runs.damage import told_of_damage
+from olr_cli.runs.store import explain_damage
 from olr_cli.runs.store import scan_labels, scan_rollouts
 run, table, stride = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 scan = {"labels": scan_labels, "rollouts": scan_rollouts}[table]
@@ -214,7 +214,7 @@ for place in range(first, len(whole), stride):
             outcome = "named" if shard.name in str(error) else "not named"
         except BaseException as error:
             shard.write_bytes(changed)
-            outcome = "named" if shard.name in (told_of_damage(error, [run]) or "") else f"not named: {error!r}"
+            outcome = "named" if shard.name in (explain_damage(error, [run]) or "") else f"not named: {error!r}"
         count[outcome] += 1
 print(json.dumps(count))
 """
@@ -247,6 +247,6 @@ def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(works
         content[:4] + bytes(rows) + content[4 + rows :]
     )  # as a disk leaves it that lost its blocks
     for words in [["replay", run, "--json"], ["audit", run, "--json"]][: 2 if is_long else 1]:
-        status, ended = workshop.forks.olr(*words)
+        status, ended = workshop.olr(*words)
         last = ended.err.splitlines()[-1]
         assert (status, f"{shard} is damaged" in last) == (2, True), ended.err

@@ -30,7 +30,7 @@ from olr_cli.data.noise import inject
 from olr_cli.data.prompt_set import PromptSet
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL
 from olr_cli.data.readers import read_prompts
-from olr_cli.data.stored_rollouts import wrong_answers
+from olr_cli.data.rollout_tables import wrong_answers
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
@@ -214,7 +214,7 @@ def test_stored_rollouts_with_a_column_of_any_type_are_understood_or_refused(
     for name in TYPES if is_long else BRIEFLY:
         path = parquet(tmp_path, **{**plain, field: TYPES[name]})
         try:
-            found = wrong_answers(path, prompts, lambda response: response)
+            found = wrong_answers(path, prompts)
         except UserError as error:
             assert "x.parquet" in sentence(error)
             continue
@@ -233,7 +233,7 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     history = read_history(path)
     known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
     assert known == {"14": ("7", "7"), "15": (None, None)}
-    assert wrong_answers(path, prompts, lambda response: response) == {"14": ["3"], "15": ["2.5"]}
+    assert wrong_answers(path, prompts) == {"14": ["3"], "15": ["2.5"]}
     assert trusted_answers(path) == {"14": "7"}
 
 
@@ -464,10 +464,10 @@ def test_what_is_no_file_of_data_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
     (tmp_path / "broken.jsonl").symlink_to("nowhere.jsonl")
     for name in ("pipe.jsonl", "pipe.parquet", "loop.jsonl", "broken.jsonl"):
-        assert "is no file that can be read as data" in refusal(
+        assert "is a pipe, a device or a broken link" in refusal(
             lambda name=name: read_prompts(tmp_path / name)
         )
-        assert "is no file" in refusal(lambda name=name: matching_files(str(tmp_path / name)))
+        assert "is a pipe" in refusal(lambda name=name: matching_files(str(tmp_path / name)))
     for source in ["/dev/zero", "x" * 5000, "x" * 5000 + ".jsonl", "~nobody_here/x.jsonl", "a\0b", "[", "x y", "../x",
                    "http://x/y.parquet", "arithmetic:x", "-x", "a\nb.jsonl", "\udcff", "../..:x", "./x"]:  # fmt: skip
         refusal(lambda source=source: read_prompts(source))

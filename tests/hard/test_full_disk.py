@@ -130,13 +130,13 @@ def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(workshop, 
         if is_long:
             log.unlink(missing_ok=True)
             _clear(workshop, disk)
-            status, ended = workshop.forks.olr(*words, plan=Plan(disk, 0, "", log))
+            status, ended = workshop.olr(*words, plan=Plan(disk, 0, "", log))
             assert status == 0, ended.err
             undisturbed, operations = _contents(disk), log.read_text().splitlines()
         for kind, number in chosen(operations, None, draw):
             _clear(workshop, disk)
             before = _contents(disk)
-            status, ended = workshop.forks.olr(*words, plan=Plan(disk, number, "fill0", ballast))
+            status, ended = workshop.olr(*words, plan=Plan(disk, number, "fill0", ballast))
             ballast.unlink()
             found = remains(disk) + (what_is_wrong(ended, status) if status else [])
             found += [
@@ -148,7 +148,7 @@ def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(workshop, 
             count["full"] += status == 2
             if is_long:
                 _clear(workshop, disk)
-                status, ended = workshop.forks.olr(*words)
+                status, ended = workshop.olr(*words)
                 found += [] if status == 0 else [ended.err]
             faults += [f"{name}, before {kind}: {fault}" for fault in found]
     print(f"\nfiles of other commands: {dict(count)}")

@@ -28,7 +28,7 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
+from olr_cli.engines.local.builtin_warmup import build_tokenizer
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.openrlhf.flags import REFUSED, arguments
 from olr_cli.engines.openrlhf.model import StartingModel
@@ -59,7 +59,7 @@ ALLOWED = {
     ): "statements of the installed OpenRLHF that make its parser; no user's text",
     ("engines/openrlhf/flags.py", "compile"): "the same statements",
     ("engines/openrlhf/job.py", "runpy.run_module"): "OpenRLHF's own command line",
-    ("engines/openrlhf/importing.py", "exec_module"): "the import of an installed module, which it wraps",
+    ("engines/openrlhf/set_up.py", "exec_module"): "the import of an installed module, which it wraps",
     (
         "analysis/figures.py",
         "import_module",

@@ -63,7 +63,7 @@ def test_a_read_only_run_can_be_analysed_audited_replayed_evaluated_and_sampled_
             ["train", run / "recipe.yaml", "--run-dir", run, "--resume"],  # it is finished: nothing to do
         ]
     for words in commands:
-        status, ended = workshop.forks.olr(*words)
+        status, ended = workshop.olr(*words)
         assert status == 0, (words, ended.err)
 
 
@@ -86,7 +86,7 @@ def test_what_would_write_into_a_read_only_run_says_so_in_a_sentence_and_how_els
             (workshop.words("evaluate", read_only / "evaluation"), "choose another folder"),
         ]
     for words, remedy in commands:
-        status, ended = workshop.forks.olr(*words)
+        status, ended = workshop.olr(*words)
         said = ended.err.splitlines()[-1]
         assert (status, said.startswith("Error: "), remedy in said) == (2, True, True), (words, ended.err)
         assert any(told in said for told in TOLD), said

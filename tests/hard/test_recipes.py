@@ -235,11 +235,11 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
         str(tmp_path / "pipe.yaml"): "is not a plain file",
         "/dev/zero": "is not a plain file",
         str(tmp_path): "is a folder, not a recipe",
-        str(tmp_path / "loop.yaml"): "no recipe at",
-        str(tmp_path / "none.yaml"): "no recipe at",
-        "a" * 500: "no recipe at aaa",
-        "../pyproject.toml": "no recipe at",
-        "../README.md": "no recipe at",
+        str(tmp_path / "loop.yaml"): "does not exist",
+        str(tmp_path / "none.yaml"): "does not exist",
+        "a" * 500: "aaa does not exist",
+        "../pyproject.toml": "does not exist",
+        "../README.md": "does not exist",
     }.items():
         assert expected in refusal(lambda name=name: find_recipe(name))
 

@@ -50,7 +50,7 @@ def test_a_signal_at_any_moment_ends_with_a_sentence_and_goes_on_as_printed(comm
             found += _faults_of_what_is_told(command, out, told)
             _, printed, words = told.partition("continue with olr ")
             count["a command was printed"] += bool(printed)
-            again, ended = workshop.forks.olr(*shlex.split(words) or workshop.words_to_go_on(command, out))
+            again, ended = workshop.olr(*shlex.split(words) or workshop.words_to_go_on(command, out))
             found += [ended.err] if again else []
         found += differences(command, out, whole)
         count["equal"] += not found
@@ -132,10 +132,10 @@ def test_a_reader_that_goes_away_is_no_error_and_a_run_goes_on(workshop, is_long
     if is_long:
         commands += [["analyze", run, "--table", "arms"], ["audit", run, "--json"], ["evaluate", "--list"]]
     for words in commands:
-        status, ended = workshop.forks.olr(*words, is_read=False)
+        status, ended = workshop.olr(*words, is_read=False)
         assert (status, ended.err) == (141, ""), words
     out = workshop.place("unread")
-    status, ended = workshop.forks.olr(*workshop.words("train", out), is_read=False)
+    status, ended = workshop.olr(*workshop.words("train", out), is_read=False)
     assert status == 141
     assert ended.err.startswith("Stopped. Everything up to the last checkpoint is in ")
     assert read_manifest(out)["status"] == "interrupted"

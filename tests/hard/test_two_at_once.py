@@ -10,7 +10,7 @@ from forks import Command
 from outcomes import differences, faults_for_readers
 
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import stored_steps, told_of_removed_shard
+from olr_cli.runs.store import explain_removed_shard, stored_steps
 
 SIGNS_OF_WORK = {"train": "labels/step-*", "evaluate": "generations/*.parts/part-*"}
 
@@ -32,11 +32,11 @@ def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, 
         (["--resume"], f"is in use by process {first.pid}; wait for it, or choose another --run-dir"),
         ([], "holds a run already (in use by a live process)"),
     ):
-        status, second = workshop.forks.olr(*workshop.words("train", out), *options)
+        status, second = workshop.olr(*workshop.words("train", out), *options)
         assert (status, told in second.err) == (2, True), second.err
     assert not faults_for_readers("train", out)
     if is_long:
-        status, reader = workshop.forks.olr("analyze", out, "--table", "arms")
+        status, reader = workshop.olr("analyze", out, "--table", "arms")
         assert (status, "arm" in reader.out) == (0, True), reader.err
     first.signal(signal.SIGCONT)
     assert first.wait() == 0, first.err
@@ -47,7 +47,7 @@ def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, 
 def test_a_second_evaluation_leaves_the_first_alone(workshop):
     out = workshop.place("shared-evaluation")
     first = started(workshop, "evaluate", out)
-    status, second = workshop.forks.olr(*workshop.words("evaluate", out))
+    status, second = workshop.olr(*workshop.words("evaluate", out))
     told = f"{out} is in use by process {first.pid}; wait for it, or choose another --out"
     assert (status, told in second.err) == (2, True), second.err
     first.signal(signal.SIGCONT)
@@ -86,7 +86,7 @@ def test_a_run_can_be_read_at_any_moment_while_it_trains_and_is_killed_and_resum
             try:
                 assert not faults_for_readers("train", out, is_idle=False)
             except FileNotFoundError as error:
-                assert told_of_removed_shard(error), "a reader is told why, and to look again"
+                assert explain_removed_shard(error), "a reader is told why, and to look again"
             looks += 1
         trainer.signal(signal.SIGKILL)
         trainer.wait()

@@ -1,9 +1,9 @@
-"""One rank of a policy with DeepSpeed, without Ray and vLLM: trains, saves, loads.
+"""One rank of the policy with DeepSpeed on a CPU, set up as OpenRLHF does it on a GPU, without Ray and vLLM.
 
 python policy_rank.py RANK RANKS PORT ZERO_STAGE GRADIENTS FOLDER [CHECKPOINT]
 
-From the start it makes two updates, saves FOLDER/step-2, makes the third and saves FOLDER/step-3; from a checkpoint it
-saves step-2 again at once. GRADIENTS is the type in which they are summed up.
+From the start the program makes two updates, saves FOLDER/step-2, makes the third and saves FOLDER/step-3; from a
+checkpoint it saves step-2 again at once. GRADIENTS is the type in which they are summed up.
 """
 
 import sys
@@ -26,37 +26,63 @@ MODEL = str(policy_path("addition-easier"))
 SAMPLES = 4
 
 
-def policy(rank, ranks, port, zero_stage, gradients, folder, checkpoint):
-    """The policy actor of a recipe, with the engine and optimiser of DeepSpeed that OpenRLHF makes for it."""
+def policy(
+    zero_stage,
+    folder,
+    checkpoint=None,
+    *,
+    samples=2,
+    flags=None,
+    sleep=True,
+    learning_rate=1e-2,
+    rank=0,
+    ranks=1,
+    port=None,
+):
+    """The policy actor of a recipe, with the engine and optimiser of DeepSpeed that OpenRLHF makes for it.
+
+    Args:
+        zero_stage: DeepSpeed's.
+        folder: for what OpenRLHF writes.
+        checkpoint: of ours, to go on from.
+        samples: of an update, one a micro-batch.
+        flags: `engine.flags`.
+        sleep: whether its states sleep between updates; it is made asleep then.
+        learning_rate: of Adam.
+        rank: which of `ranks` it is.
+        ranks: GPUs of the policy.
+        port: where the ranks meet; None for one.
+    """
     section = {
         "name": "openrlhf",
-        "device": "cpu",
         "gpus_per_node": ranks,
         "zero_stage": zero_stage,
         "micro_batch_samples": 1,
         "gradient_checkpointing": False,
-        "flags": {"ds.grad_accum_dtype": gradients},
+        "flags": flags or {},
+        "sleep": sleep,
     }
-    train = {"learning_rate": 1e-3, "prompts_per_step": 1, "rollouts_per_prompt": SAMPLES}
+    train = {"learning_rate": learning_rate, "prompts_per_step": 1, "rollouts_per_prompt": samples}
     recipe = validate({"train": train, "engine": section}, "test")
     is_universal = checkpoint is not None and (checkpoint / "openrlhf/_actor/latest_universal").exists()
     places = Places(MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal)
-    args = hierarchize(openrlhf_parser().parse_args(arguments(recipe_flags(recipe, places, "sdpa", 0))))
+    words = recipe_flags(recipe, places, "sdpa", 0) | {"vllm.sync_backend": "gloo"}
+    args = hierarchize(openrlhf_parser().parse_args(arguments(words)))
     args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as OpenRLHF's command line goes on
     args.ckpt.path = args.ckpt.path or str(folder)
     strategy = DeepspeedStrategy(
-        micro_train_batch_size=1, train_batch_size=SAMPLES, zero_stage=zero_stage, args=args
+        micro_train_batch_size=1, train_batch_size=samples, zero_stage=zero_stage, args=args
     )
     actor = PolicyActor(world_size=ranks, rank=rank, master_addr="127.0.0.1", master_port=port)
     actor.init_model_from_pretrained(strategy, MODEL, max_steps=10)
     return actor
 
 
-def update(actor, rank, ranks, number):
-    """One optimiser step on four samples, which the ranks share."""
+def update(actor, number, *, samples=2, rank=0, ranks=1):
+    """One optimiser step on random samples, which the ranks share."""
     generator = torch.Generator().manual_seed(number)
-    tokens_BT = torch.randint(3, 12, (SAMPLES, 16), generator=generator)
-    for sample in range(rank, SAMPLES, ranks):
+    tokens_BT = torch.randint(3, 12, (samples, 16), generator=generator)
+    for sample in range(rank, samples, ranks):
         tokens = tokens_BT[sample : sample + 1]
         log_probs = actor.actor(tokens, torch.ones(1, 15), torch.ones_like(tokens))
         actor.strategy.backward(-log_probs.mean(), actor.actor, actor.actor_optim)
@@ -65,16 +91,26 @@ def update(actor, rank, ranks, number):
 
 def main(rank, ranks, port, zero_stage, gradients, folder, checkpoint=None):
     """Live as the module says."""
-    rank, ranks, zero_stage, folder = int(rank), int(ranks), int(zero_stage), Path(folder)
-    place = None if checkpoint is None else Path(checkpoint)
-    actor = policy(rank, ranks, port, zero_stage, gradients, folder, place)
-    if checkpoint is None:
+    place = {"rank": int(rank), "ranks": int(ranks)}
+    folder, begun = Path(folder), None if checkpoint is None else Path(checkpoint)
+    actor = policy(
+        int(zero_stage),
+        folder,
+        begun,
+        samples=SAMPLES,
+        flags={"ds.grad_accum_dtype": gradients},
+        sleep=False,
+        learning_rate=1e-3,
+        port=port,
+        **place,
+    )
+    if begun is None:
         for number in (1, 2):
-            update(actor, rank, ranks, number)
+            update(actor, number, samples=SAMPLES, **place)
     else:
         assert actor.get_checkpoint_states()["global_step"] == 2, actor.get_checkpoint_states()
     actor.save_checkpoint_to(str(folder / "step-2"), 2)
-    update(actor, rank, ranks, 3)
+    update(actor, 3, samples=SAMPLES, **place)
     actor.save_checkpoint_to(str(folder / "step-3"), 3)
 
 

@@ -36,17 +36,17 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
-from olr_cli.engines.openrlhf.executor import AgentExecutor
 from olr_cli.engines.openrlhf.files import prompt_label
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.model import StartingModel
-from olr_cli.engines.openrlhf.token_statistics import PolicyForward
+from olr_cli.engines.openrlhf.policy import PolicyForward
+from olr_cli.engines.openrlhf.rollouts import AgentExecutor
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
 from olr_cli.engines.steps import Stopwatch, epoch_order
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.supervision import compose
-from olr_cli.supervision.advantages import STD_EPSILON
+from olr_cli.supervision.rewards import STD_EPSILON
 
 OPENRLHF_STD_EPSILON = 1e-9
 K, VISITS, PROMPTS, STEP = 8, 5, 7, 4

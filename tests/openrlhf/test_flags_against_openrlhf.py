@@ -14,16 +14,14 @@ from transformers.modeling_flash_attention_utils import FLASH_ATTN_KERNEL_FALLBA
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
+from olr_cli.engines.openrlhf.checks import check_arguments, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
     DECIDED_BY,
     REFUSED,
     Places,
     arguments,
-    check_arguments,
-    check_flags,
     openrlhf_parser,
     recipe_flags,
-    require_openrlhf,
 )
 from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import UserError

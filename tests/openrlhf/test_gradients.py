@@ -3,7 +3,7 @@
 import pytest
 import torch
 from deepspeed.utils import safe_get_full_grad
-from one_rank import policy
+from policy_rank import policy
 
 MICRO_BATCHES = 16
 FP32 = {"ds.grad_accum_dtype": "fp32"}
@@ -35,7 +35,7 @@ def gradients_of_micro_batches(model):
 def test_gradients_are_added_up_in_float32_with_the_flag_and_zero_3_alone(
     zero_stage, flags, is_exact, tmp_path
 ):
-    actor = policy(zero_stage, tmp_path, micro_batches=MICRO_BATCHES, flags=flags, sleep=False)
+    actor = policy(zero_stage, tmp_path, samples=MICRO_BATCHES, flags=flags, sleep=False)
     engine = actor.actor.model
     gradient = gradients_of_micro_batches(engine.module)
     for number in range(MICRO_BATCHES):

@@ -18,13 +18,13 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import Grpo, smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
-from olr_cli.engines.openrlhf import token_statistics
+from olr_cli.engines.openrlhf import policy as policy_module
 from olr_cli.engines.openrlhf.experience import token_means
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.policy import PolicyActor, PolicyUpdate
 from olr_cli.recipe.checks import validate
 from olr_cli.seeding import key
-from olr_cli.supervision.advantages import group_advantages
+from olr_cli.supervision.rewards import group_advantages
 
 PATH = policy_path("addition-easier")
 TEXTS = ["1+2=", "123+456=", "999+1=", "50+50="]
@@ -97,7 +97,7 @@ def batch_of(rollouts, places):
 def forward(actor, batch):
     """Our forward pass in a policy actor that has OpenRLHF's model and nothing else."""
     rank = PolicyActor.__new__(PolicyActor)
-    rank.actor, rank.strategy = actor, SimpleNamespace(ring_attn_group=None)
+    rank.actor = actor
     sequences, attention_mask, action_mask = batch
     return rank.forward(sequences, action_mask, attention_mask, mm_train_inputs_list=[None])
 
@@ -113,7 +113,7 @@ def at_responses(rollouts, values_PGT, places):
 @pytest.mark.parametrize("size", [1, 3, 16])
 @pytest.mark.parametrize("at_once", [1, 100, 2**24])
 def test_statistics_are_those_of_the_local_engines_sampler(size, at_once, rollouts, monkeypatch):
-    monkeypatch.setattr(token_statistics, "_LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(policy_module, "_LOGITS_AT_ONCE", at_once)
     actor = openrlhf_actor(policy())
     for first in range(0, len(PLACES), size):
         places = PLACES[first : first + size]
@@ -184,7 +184,7 @@ class OneProcess(SimpleNamespace):
         return False
 
 
-def update_of(actor, method, micro_batch, mini_batch, flags=None, loss_average="token"):
+def update_of(actor, method, micro_batch, mini_batch, loss_average="token"):
     """OpenRLHF's update of an actor, for a recipe's method and KL weight .1."""
     recipe = validate(
         {
@@ -201,7 +201,7 @@ def update_of(actor, method, micro_batch, mini_batch, flags=None, loss_average="
         },
         "test",
     )
-    words = arguments(recipe_flags(recipe, Places("m", "p", None, None, "s", 64), "sdpa", 0) | (flags or {}))
+    words = arguments(recipe_flags(recipe, Places("m", "p", None, None, "s", 64), "sdpa", 0))
     args = hierarchize(openrlhf_parser().parse_args(words))
     args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as the command line goes on
     strategy = OneProcess(
@@ -230,15 +230,12 @@ def updated(
     trains=ALL,
     mini_batch=None,
     places=PLACES,
-    flags=None,
     loss_average="token",
 ):
     """Gradients of the mini-batches and metrics of OpenRLHF's update of a policy that has moved on."""
     smoothing = method.get("smoothing", 0)
     moved = policy(1, 0.04)
-    update = update_of(
-        openrlhf_actor(moved), method, micro_batch, mini_batch or len(places), flags, loss_average
-    )
+    update = update_of(openrlhf_actor(moved), method, micro_batch, mini_batch or len(places), loss_average)
     advantages_PG = [group_advantages(rewards) for rewards in REWARDS_PG]
     for p, g in places:
         batch = batch_of(rollouts, [(p, g)])
@@ -377,19 +374,6 @@ def test_prompts_that_do_not_train_are_as_if_they_were_not_there(method, micro_b
         assert status[name] == pytest.approx(alone[name], rel=1e-4, abs=1e-7), name
 
 
-@pytest.mark.parametrize("trains", [ALL, SOME, (False, False, False, True)])
-def test_batches_by_length_change_neither_the_gradient_nor_a_mean(trains, rollouts):
-    status, (expected,) = updated(rollouts, METHODS["both"], trains=trains)
-    flags = {"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 30}
-    # OpenRLHF tells DeepSpeed of one micro-batch a mini-batch then, and takes the step itself.
-    by_length, (gradient,) = updated(
-        rollouts, METHODS["both"], trains=trains, micro_batch=1, mini_batch=1, flags=flags
-    )
-    assert_same_gradient(gradient, expected)
-    for name in ("policy_loss", "entropy_loss", "kl", "ppo_clip_ratio", "ppo_kl"):
-        assert by_length[name] == pytest.approx(status[name], rel=1e-4, abs=1e-7), name
-
-
 @pytest.mark.parametrize("loss_average", ["token", "sequence"])
 def test_a_mini_batch_in_which_nothing_trains_has_gradient_0(loss_average, rollouts):
     status, gradients = updated(
@@ -414,10 +398,8 @@ def test_the_smoothed_log_likelihood_is_that_of_the_mixed_target(rollouts):
     places, s = PLACES[:3], 0.3
     sequences, attention_mask, action_mask = batch_of(rollouts, places)
     actor = openrlhf_actor(policy())
-    log_probs, output = actor(
-        sequences, action_mask, attention_mask, return_output=True, ring_attn_group=None
-    )
-    where = token_statistics.ResponsePlaces(actor, sequences, action_mask, attention_mask, None)
+    log_probs, output = actor(sequences, action_mask, attention_mask, return_output=True)
+    where = policy_module.ResponsePlaces(actor, sequences, action_mask, attention_mask)
     found = smoothed(log_probs, where.self_certainties(output["logits"], log_probs), s)
     log_pi = output["logits"][:, :-1].log_softmax(-1)
     target = torch.nn.functional.one_hot(sequences[:, 1:], log_pi.shape[-1]) * (1 - s) + s / log_pi.shape[-1]

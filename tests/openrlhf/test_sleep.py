@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_rank import policy
+from policy_rank import policy, update
 
 FP32 = {"ds.grad_accum_dtype": "fp32"}
 SLEEPS = pytest.mark.parametrize(
@@ -25,14 +25,9 @@ def asleep(settings, folder, checkpoint=None):
 
 
 def train(actor, number):
-    """One update of two micro-batches, between waking up and going to sleep."""
+    """One update, between waking up and going to sleep."""
     actor.reload_states()
-    generator = torch.Generator().manual_seed(number)
-    for _ in range(2):
-        tokens = torch.randint(3, 12, (1, 16), generator=generator)
-        log_probs = actor.actor(tokens, torch.ones(1, 15), torch.ones_like(tokens))
-        actor.strategy.backward(-log_probs.mean(), actor.actor, actor.actor_optim)
-        actor.strategy.optimizer_step(actor.actor_optim, actor.actor, actor.actor_scheduler)
+    update(actor, number)
     actor.offload_states()
 
 

@@ -21,7 +21,6 @@ from olr_cli.recipe.files import (
 )
 from olr_cli.recipe.schema import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
 from olr_cli.runs.directory import recipe_yaml
-from olr_cli.supervision.criteria import slope
 from olr_cli.supervision.history import Past, Visit
 
 
@@ -286,7 +285,7 @@ def test_likely_mistakes_are_warned_of(tmp_path, text, message):
 def test_the_steepest_slope_is_that_of_the_best_of_all_histories():
     def best(visits):
         votes = itertools.product(range(3), repeat=visits)
-        return max(slope(Past.of([Visit("1", "1", count, 2) for count in counts])) for counts in votes)
+        return max(Past.of([Visit("1", "1", count, 2) for count in counts]).slope for counts in votes)
 
     steepest = [steepest_slope(visits) for visits in range(1, 9)]
     assert steepest == [best(visits) for visits in range(1, 9)]

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import (
@@ -21,14 +23,7 @@ from olr_cli.recipe.schema import (
     TtrlMethod,
 )
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
-from olr_cli.supervision.methods import _METHODS
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge() as judge:
-        yield judge
-
+from olr_cli.supervision.rewards import group_advantages
 
 WRONG = Prompt("p", (), SENTINEL, "12", "inactive")
 
@@ -44,7 +39,6 @@ def supervise(judge, method, rollouts, prompt=WRONG, **settings):
 
 
 def test_every_method_of_a_recipe_can_be_composed():
-    assert set(_METHODS) == set(METHODS)
     names = [compose(section()).name for section in METHODS]
     assert names == [section.model_fields["name"].default for section in METHODS]
 
@@ -148,6 +142,18 @@ def test_intrinsic_rewards_are_the_rollouts_own_statistics_and_need_no_label(jud
     assert decided.rewards == rewards
     assert (decided.label.label_source, decided.label.effective_label) == ("none", None)
     assert not compose(method).needs_labels
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=9).filter(lambda rewards: np.std(rewards) > 1e-3))
+def test_advantages_are_rewards_minus_mean_over_population_std_plus_eps(rewards):
+    r = np.array(rewards)
+    expected = (r - r.mean()) / (r.std() + 1e-6)
+    np.testing.assert_allclose(group_advantages(rewards), expected, rtol=1e-9, atol=1e-9)
+
+
+@given(st.floats(-10, 10), st.integers(1, 9))
+def test_a_group_of_equal_rewards_has_advantages_of_exactly_zero(reward, rollouts):
+    assert group_advantages([reward] * rollouts) == (0.0,) * rollouts
 
 
 def test_equal_responses_have_equal_intrinsic_rewards_whatever_rounding_did(judge):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Past, RolloutRecord, Visit
-from olr_cli.supervision.criteria import slope
 from olr_cli.supervision.metrics import (
     COMPOSITION,
     LABEL_METRICS,
@@ -239,7 +238,7 @@ def test_stored_columns_give_the_stored_decisions(tmp_path, criteria):
     st.decimals("-0.3", "0.3", places=3),
 )
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
-    exact = slope(Past.of([Visit("1", "1", count, 8) for count in counts]))
+    exact = Past.of([Visit("1", "1", count, 8) for count in counts]).slope
     row = labels(replace(CLEAN, slope=float(exact)))
     nearest = Decimal(f"{float(exact):.3f}")  # often a tie
     for delta in (threshold, nearest):

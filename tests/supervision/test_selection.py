@@ -14,7 +14,7 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import GrpoMethod, RandomSelectionMethod, SmallLossSelectionMethod
 from olr_cli.supervision import Rollout, RolloutGroup
-from olr_cli.supervision.advantages import group_advantages
+from olr_cli.supervision.rewards import group_advantages
 from olr_cli.supervision.selection import (
     Candidate,
     any_prompt,

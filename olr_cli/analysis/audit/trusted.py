@@ -19,7 +19,7 @@ from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_path
 
 FOLDS = 10
 FEWEST = 10
@@ -126,9 +126,8 @@ def read_trusted(
 
 def _answers(file: Path) -> Mapping[str, str]:
     if not file.is_file():
-        raise UserError(
-            f"{file} is no file; --trusted names a Parquet or JSON table with prompt_id and true_answer"
-        )
+        needed = "--trusted names a Parquet or JSON table with prompt_id and true_answer"
+        raise UserError(f"{file} is not a file; {needed}") if file.exists() else no_path(file, needed)
     table = read_table([file], {"prompt_id", "true_answer"})
     if not {"prompt_id", "true_answer"} <= set(table.column_names):
         prompts = read_prompts(str(file)).prompts

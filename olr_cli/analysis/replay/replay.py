@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Prompt
+from olr_cli.data.rollout_tables import STATISTICS
 from olr_cli.data.training import noise_draw
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
@@ -22,28 +23,11 @@ from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
-from olr_cli.supervision.rewards import (
-    log_likelihood_reward,
-    mean_log_likelihood_reward,
-    mean_token_entropy_reward,
-    self_certainty_reward,
-    token_entropy_reward,
-)
-from olr_cli.supervision.selection import keep_fraction, small_loss
+from olr_cli.supervision.selection import keep_fraction
+from olr_cli.tables import Answer, File
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-_NEEDED: Mapping[object, tuple[str, ...]] = {
-    self_certainty_reward: ("self_certainty",),
-    mean_token_entropy_reward: ("entropy",),
-    token_entropy_reward: ("entropy", "tokens"),
-    mean_log_likelihood_reward: ("mean_logprob",),
-    log_likelihood_reward: ("mean_logprob", "tokens"),
-    small_loss: ("mean_logprob", "tokens"),
-}
-"""Rule of a reward or of the choice of prompts -> the columns of the rollouts that it needs."""
 
 
 def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]:
@@ -62,7 +46,6 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         judge,
         seed=recipe.seed,
         draw=noise_draw(recipe),
-        extractor="text",
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
     )
     for rows in history.steps:
@@ -88,7 +71,7 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
                 f"{source}: prompt {prompt} has no responses of the view {view} at visit {visit}, which method"
                 f" {method.name} needs; choose another with --set method.name=…"
             )
-    for name in (*_NEEDED.get(method.reward, ()), *_NEEDED.get(method.rank, ())):
+    for name in method.statistics:
         if taken[name].null_count():
             raise UserError(
                 f"{source}: method {method.name} needs {name} of every rollout, and some have none; choose another"
@@ -101,25 +84,16 @@ def _groups(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> list[RolloutGr
     """The rollout groups of a step, in the order in which their prompts first come."""
     visits = rows.select("prompt_id", "visit", "step").unique("prompt_id", keep="first", maintain_order=True)
     rollouts: dict[str, list[Rollout]] = {prompt_id: [] for prompt_id in visits["prompt_id"]}
+    answers: dict[str, list[str | None]] = {prompt_id: [] for prompt_id in rollouts}
     # One sort and one pass: a table a prompt would cost more than its decision.
     for row in rows.sort("view", "sample", maintain_order=True).iter_rows(named=True):
-        rollouts[row["prompt_id"]].append(_rollout(row))
+        statistics = {name: row[name] for name in STATISTICS}
+        rollouts[row["prompt_id"]].append(Rollout(row.get("response") or "", view=row["view"], **statistics))
+        answers[row["prompt_id"]].append(row["answer"])
     return [
-        RolloutGroup(prompts[prompt_id], visit, step, tuple(rollouts[prompt_id]))
+        RolloutGroup(prompts[prompt_id], visit, step, tuple(rollouts[prompt_id]), tuple(answers[prompt_id]))
         for prompt_id, visit, step in visits.iter_rows()
     ]
-
-
-def _rollout(row: Mapping[str, Any]) -> Rollout:
-    return Rollout(
-        # The extractor drops the spaces, which keep responses with one answer apart: equal ones share a reward.
-        (row["answer"] or "") + " " * row["wording"],
-        tokens=row["tokens"],
-        view=row["view"],
-        mean_logprob=row["mean_logprob"],
-        entropy=row["entropy"],
-        self_certainty=row["self_certainty"],
-    )
 
 
 def write_json_lines(steps: Iterable[list[LabelRecord]], stream: TextIO) -> None:
@@ -156,39 +130,35 @@ def write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
     write_whole(target, write)
 
 
-def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target: Path) -> list[str]:
-    """Write the replay to `target` and say in a few lines what it decided."""
+def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
+    """Write the labels of a replay to `target`, and say in a few lines what was decided."""
     import polars as pl
 
-    write_labels(steps, target)
+    write_labels(replay(history, judge), target)
     labels = pl.scan_parquet(target)
+    is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
         visits=pl.len(),
         prompts=pl.col("prompt_id").n_unique(),
         selected=pl.col("is_selected").sum(),
-        right=(pl.col("is_selected") & pl.col("effective_label_is_correct")).sum(),
-        known=(pl.col("is_selected") & pl.col("effective_label_is_correct").is_not_null()).sum(),
+        right=(pl.col("is_selected") & is_right).sum(),
+        known=(pl.col("is_selected") & is_right.is_not_null()).sum(),
         rollouts=pl.col("rollouts").sum(),
         answered=pl.col("answered").sum(),
         last_visit=pl.col("visit").max(),
     ).collect()
-    row = counts.row(0, named=True)
+    row, method = counts.row(0, named=True), compose(history.recipe.method).name
+    right = f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."
     lines = [
-        f"Replayed {row['visits']:,} visits of {row['prompts']:,} prompts under {compose(history.recipe.method).name}"
+        f"Replayed {row['visits']:,} visits of {row['prompts']:,} prompts under {method}"
         f" ({_settings(history.recipe)}).",
-        f"Selected: {row['selected']:,} of {row['visits']:,} visits"
-        + (f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."),
+        f"Selected: {row['selected']:,} of {row['visits']:,} visits{right}",
     ]
-    kind = kind_of(read_manifest(history.source)) if history.is_run else "training"
-    note = kind_note(history.source, kind)
-    if note is not None:
-        lines.append(f"Note: {note}")
-    elif history.is_run:
-        own, replayed = compose(read_recipe(history.source).method).name, compose(history.recipe.method).name
-        if own != replayed:
-            lines.append(f"The run's own method is {own}; name it with --set method.name=… to replay that.")
-        lines += _agreement(history.source, labels)
-    return [*lines, *_warnings(history.recipe, row), f"Wrote {target}"]
+    if history.is_run:
+        note = kind_note(history.source, kind_of(read_manifest(history.source)))
+        lines += _agreement(history, method, labels) if note is None else [f"Note: {note}"]
+    lines += _warnings(history.recipe, row)
+    return Answer(lines, notes=history.notes, files=[File(target)])
 
 
 def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:
@@ -219,11 +189,14 @@ def _settings(recipe: Recipe) -> str:
     )
 
 
-def _agreement(run: Path, labels: pl.LazyFrame) -> Iterator[str]:
+def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
     """In how many visits the replay decided as the run did: on the label, and on whether the prompt trains."""
     import polars as pl
 
-    stored = scan_labels(run).select(
+    run_method = compose(read_recipe(history.source).method).name
+    if run_method != method:
+        yield f"The run's own method is {run_method}; name it with --set method.name=… to replay that."
+    stored = scan_labels(history.source).select(
         "prompt_id", "visit", stored=pl.col("effective_label"), trained=pl.col("trains")
     )
     both = labels.join(stored, on=["prompt_id", "visit"]).select(

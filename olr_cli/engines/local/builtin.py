@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from olr_cli.data.arithmetic import BUILTIN_PREFIX, Mixture
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, did_you_mean, no_path, taken
 
 RECORD_NAME = "weights.json"
 
@@ -28,13 +28,8 @@ class WeightsRecord:
     """How a policy's weights were made and what they can do (`weights.json` beside them).
 
     Attributes:
-        name: the policy.
         note: what the warm-up data is.
-        seed: of initialisation and warm-up data.
-        steps: warm-up steps.
         threads: torch threads; another number may round differently.
-        torch: version that made the weights.
-        transformers: version that made the weights.
         digest: sha256 over the weights' names, shapes and bytes.
         avg_at_8: share of right answers among 8 rollouts, temperature 1, of each held-out prompt.
         greedy: share of held-out prompts whose most likely response is right.
@@ -99,6 +94,6 @@ def check_new_folder(out: Path) -> None:
         UserError: it is so.
     """
     if out.exists() or out.is_symlink():
-        raise UserError(f"{out} exists already; choose another folder")
+        raise taken(out, "--out")
     if not out.absolute().parent.is_dir():
-        raise UserError(f"the folder {out.absolute().parent} does not exist; make it first")
+        raise no_path(out.absolute().parent, "make this folder first")

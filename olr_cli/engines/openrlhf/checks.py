@@ -1,11 +1,119 @@
-"""What cannot work on OpenRLHF, said before Ray starts."""
+"""What cannot work on OpenRLHF, refused before Ray starts."""
 
 from __future__ import annotations
 
-from olr_cli.engines.openrlhf.flags import section
-from olr_cli.errors import NotHere, UserError
+import argparse
+from typing import NoReturn
+
+from olr_cli.engines.openrlhf import OPENRLHF_VERSION
+from olr_cli.engines.openrlhf.flags import DECIDED_BY, INSTALL, REFUSED, installed_version, section
+from olr_cli.engines.openrlhf.flash_attention import KERNELS
+from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
+
+ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
+"""Advantages without a critic, from the rewards of a group: `algo.advantage.estimator`."""
+
+_NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction_level")
+"""Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
+
+
+def require_openrlhf() -> None:
+    """Make sure that the OpenRLHF which this engine is written for is installed.
+
+    Raises:
+        UserError: it is not.
+    """
+    version = installed_version("openrlhf")
+    if version is None:
+        raise NotHere(f"engine.name is openrlhf, but the package openrlhf is not installed here; {INSTALL}")
+    if version != OPENRLHF_VERSION:
+        raise NotHere(
+            f"engine.name openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {INSTALL}"
+        )
+
+
+def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
+    """Make sure that `engine.flags` are OpenRLHF's, and not already decided by the recipe.
+
+    Raises:
+        UserError: a flag is unknown, or decided elsewhere.
+    """
+    options = (option for action in parser._actions for option in action.option_strings)
+    known = {option.removeprefix("--") for option in options} - {"help", "-h"}
+    for name, value in flatten(section(recipe).flags).items():
+        if name in DECIDED_BY:
+            raise UserError(f"engine.flags: {name} is decided by {DECIDED_BY[name]}; set that key instead")
+        if name in REFUSED:
+            raise UserError(f"engine.flags: {name} cannot be set, because {REFUSED[name]}; remove it")
+        if name not in known:
+            raise UserError(
+                f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"
+            )
+        if name == "algo.advantage.estimator" and value not in ESTIMATORS:
+            raise UserError(
+                f"engine.flags: {name} is {value}, which needs a critic or knows no groups; choose one of"
+                f" {', '.join(ESTIMATORS)}"
+            )
+        if recipe.method.smoothing > 0 and name in _NOT_WHEN_SMOOTHED and value not in (None, False, "off"):
+            raise UserError(
+                f"engine.flags: {name} compares the policy before a step with another one, which method.smoothing does"
+                " not leave as it was; remove one of the two"
+            )
+
+
+def attention_of(engine: OpenRlhfEngine, *, has_flash_attention: bool, has_kernels: bool) -> str:
+    """The implementation of attention, by the name that transformers has for it; two packages may be here.
+
+    Raises:
+        UserError: the recipe names one that is not here, or that needs a GPU.
+    """
+    on_gpu, wanted = engine.device == "cuda", engine.attention
+    if wanted == "auto":
+        return "flash_attention_2" if on_gpu and has_flash_attention else "sdpa"
+    if wanted == "flash_attention_2" and not (on_gpu and has_flash_attention):
+        where = "is not installed here" if on_gpu else "needs a GPU"
+        raise NotHere(
+            f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
+        )
+    if wanted == "kernels":
+        if not (on_gpu and has_kernels):
+            where = "the package kernels is not installed here" if on_gpu else "the kernels need a GPU"
+            raise UserError(
+                f"engine.attention is kernels, but {where}; set it to auto or sdpa, or see docs/openrlhf-install.md"
+            )
+        return KERNELS
+    return wanted
+
+
+def check_attention(recipe: Recipe, attention: str) -> None:
+    """Make sure that samples are packed only where flash attention is there.
+
+    OpenRLHF's command line replaces sdpa by `flash_attention_2` when samples are packed.
+
+    Raises:
+        UserError: they are to be packed, and attention is sdpa.
+    """
+    if flatten(section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
+        raise NotHere(
+            "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, install"
+            " flash-attn, or set engine.attention to kernels (docs/openrlhf-install.md)"
+        )
+
+
+def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
+    """Let OpenRLHF's parser read a whole command line.
+
+    Raises:
+        UserError: it refuses a value.
+    """
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"OpenRLHF refuses its flags: {message}; mend engine.flags")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(words)
 
 
 def check_batches(recipe: Recipe, prompts: int) -> None:

@@ -17,24 +17,35 @@ from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.openrlhf import flash_attention
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
-from olr_cli.engines.openrlhf.files import JobFiles, held_out_label, prompt_label, write_prompts
+from olr_cli.engines.openrlhf.checks import (
+    attention_of,
+    check_arguments,
+    check_attention,
+    check_batches,
+    check_flags,
+    check_gpus,
+    check_gradients,
+    gpus_needed,
+    require_openrlhf,
+)
+from olr_cli.engines.openrlhf.files import (
+    JobFiles,
+    held_out_label,
+    prompt_label,
+    saved_parts,
+    write_prompts,
+)
 from olr_cli.engines.openrlhf.flags import (
     Places,
     arguments,
-    check_arguments,
-    check_attention,
-    check_flags,
     cluster_address,
     installed_version,
     openrlhf_parser,
     recipe_flags,
-    require_openrlhf,
     section,
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.processes import Job, command, started
-from olr_cli.engines.openrlhf.reshard import saved_parts
 from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
 from olr_cli.engines.steps import (
     epoch_so_far,
@@ -43,7 +54,7 @@ from olr_cli.engines.steps import (
     signs_of_a_wrong_template,
     steps_per_epoch,
 )
-from olr_cli.errors import NotHere, UserError, noting
+from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
 from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -107,7 +118,11 @@ class OpenRlhfEngine:
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         self._attention: str = self._engine.attention
         with noting(lacking):
-            self._attention = _attention(self._engine.attention, on_gpu=self._engine.device == "cuda")
+            self._attention = attention_of(
+                self._engine,
+                has_flash_attention=flash_attention.is_installed(),
+                has_kernels=flash_attention.has_kernels(),
+            )
             check_attention(recipe, self._attention)
         start = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
         self._model = StartingModel(start, None, None, "unknown")
@@ -339,21 +354,3 @@ def _follow(job: Job, tail: MetricsTail, files: JobFiles, stop: StopRequest) -> 
                 return
             files.stop.touch()
         time.sleep(_POLL_SECONDS)
-
-
-def _attention(wanted: str, *, on_gpu: bool) -> str:
-    if wanted == "flash_attention_2" and not (on_gpu and flash_attention.is_installed()):
-        where = "is not installed here" if on_gpu else "needs a GPU"
-        raise NotHere(
-            f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
-        )
-    if wanted == "kernels":
-        if not (on_gpu and flash_attention.has_kernels()):
-            where = "the package kernels is not installed here" if on_gpu else "the kernels need a GPU"
-            raise UserError(
-                f"engine.attention is kernels, but {where}; set it to auto or sdpa, or see docs/openrlhf-install.md"
-            )
-        return flash_attention.KERNELS
-    if wanted == "auto":
-        return "flash_attention_2" if on_gpu and flash_attention.is_installed() else "sdpa"
-    return wanted

@@ -1,4 +1,4 @@
-"""What the command that starts a job and the job tell each other: files in ``<run>/openrlhf``."""
+"""Files by which the command that starts a job and the job communicate, in ``<run>/openrlhf``; a checkpoint's parts."""
 
 from __future__ import annotations
 
@@ -6,23 +6,31 @@ import json
 import os
 import shutil
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from olr_cli.data.prompts import View
+from olr_cli.errors import UserError
 from olr_cli.files import write_text, write_whole
 
+OPENRLHF_PART = "openrlhf"
+"""Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
 
-class Stopped(Exception):
-    """The job was asked to stop, and everything up to the last complete step is saved."""
+UNIVERSAL = "ds.use_universal_ckpt"
+"""OpenRLHF's flag by which DeepSpeed loads a universal checkpoint."""
 
+_READERS, _WRITERS = 4, 2
+"""Processes of DeepSpeed's converter, its defaults; each reader holds one GPU's file in memory."""
 
 _OUTCOME_SECONDS = 2
 """Until a file that another machine has written is seen here."""
 
-Kind = Literal["finished", "stopped", "user", "worker", "bug"]
+
+class Stopped(Exception):
+    """The job was asked to stop, and everything up to the last complete step is saved."""
 
 
 @dataclass(frozen=True)
@@ -34,68 +42,25 @@ class Outcome:
         reason: a sentence without its stop, or the start of one.
     """
 
-    kind: Kind
+    kind: Literal["finished", "stopped", "user", "worker", "bug"]
     reason: str = ""
 
 
-@dataclass(frozen=True)
 class JobFiles:
-    """The files of a run's job.
+    """The files of a run's job."""
 
-    Attributes:
-        run: the run directory.
-    """
-
-    run: Path
-
-    @property
-    def folder(self) -> Path:
-        """Where all of them are."""
-        return self.run / "openrlhf"
-
-    @property
-    def prompts(self) -> Path:
-        """The training prompts as OpenRLHF reads them."""
-        return self.folder / "prompts.parquet"
-
-    @property
-    def held_out(self) -> Path:
-        """The held-out prompts as OpenRLHF reads them."""
-        return self.folder / "held-out.parquet"
-
-    @property
-    def log(self) -> Path:
-        """What all processes of the job print, attempt after attempt."""
-        return self.folder / "log.txt"
-
-    @property
-    def scratch(self) -> Path:
-        """A folder that OpenRLHF is told to write to."""
-        return self.folder / "scratch"
-
-    @property
-    def universal(self) -> Path:
-        """What stands in for a checkpoint from another number of GPUs while this attempt starts."""
-        return self.folder / "universal"
-
-    @property
-    def ready(self) -> Path:
-        """Exists when everything has started and the first step begins."""
-        return self.folder / "ready"
-
-    @property
-    def stop(self) -> Path:
-        """Exists when the job is asked to stop after its step."""
-        return self.folder / "stop"
-
-    @property
-    def submission(self) -> Path:
-        """The id of the Ray job that works on the run, if it was submitted."""
-        return self.folder / "submission.txt"
-
-    @property
-    def _working_folder(self) -> Path:
-        return self.folder / "working-folder.txt"
+    def __init__(self, run: Path) -> None:
+        self.run, self.folder = run, run / "openrlhf"
+        self.prompts, self.held_out = self.folder / "prompts.parquet", self.folder / "held-out.parquet"
+        self.log = self.folder / "log.txt"  # of all processes, attempt after attempt
+        self.scratch = self.folder / "scratch"  # for what OpenRLHF insists on writing
+        self.universal = (
+            self.folder / "universal"
+        )  # a checkpoint from another number of GPUs, until it is loaded
+        self.ready = self.folder / "ready"  # exists when the first step begins
+        self.stop = self.folder / "stop"  # exists when the job is asked to stop after its step
+        self.submission = self.folder / "submission.txt"  # id of the Ray job, if it was submitted
+        self._working_folder, self._outcome = self.folder / "working-folder.txt", self.folder / "outcome.json"
 
     def note_working_folder(self) -> None:
         """Note where the command runs: the recipe's relative paths are relative to that."""
@@ -105,16 +70,12 @@ class JobFiles:
         """Go to where the command runs."""
         os.chdir(self._working_folder.read_text(encoding="utf-8"))
 
-    @property
-    def _outcome(self) -> Path:
-        return self.folder / "outcome.json"
-
     def write_outcome(self, outcome: Outcome) -> None:
-        """Tell how the job ended."""
+        """Note how the job ended."""
         write_text(self._outcome, json.dumps(asdict(outcome)))
 
     def read_outcome(self) -> Outcome | None:
-        """How the job ended; None if it had no time to tell."""
+        """How the job ended; None if it had no time to note it."""
         deadline = time.monotonic() + _OUTCOME_SECONDS
         # Listed, which a network file system does not answer from memory.
         while self._outcome.name not in os.listdir(self.folder):
@@ -131,12 +92,12 @@ class JobFiles:
 
 
 def held_out_label(prefix: str, row: int) -> str:
-    """What tells held-out prompt number `row` of the set whose metrics begin with `prefix`."""
+    """Identifies a prompt of the held-out set whose metrics begin with `prefix`."""
     return f"{prefix}:{row}"
 
 
 def prompt_label(view: View, prompt_id: str) -> str:
-    """What tells a view of a training prompt."""
+    """Identifies a view of a training prompt."""
     return f"{view}:{prompt_id}"
 
 
@@ -157,3 +118,50 @@ def write_prompts(file: Path, prompts: Sequence[tuple[str, str]]) -> None:
     columns = zip(*prompts, strict=True) if prompts else ((), ())
     table = pa.table([pa.array(column, pa.string()) for column in columns], names=["input", "label"])
     write_whole(file, lambda path: pq.write_table(table, path))
+
+
+def saved_parts(checkpoint: Path) -> int:
+    """Number of GPUs that a checkpoint's optimiser state was saved on: each wrote a file.
+
+    Raises:
+        UserError: there is none.
+    """
+    parts = list((checkpoint / OPENRLHF_PART / "_actor").glob("*/*_optim_states.pt"))
+    if not parts:
+        raise UserError(f"{checkpoint} has no state of the optimiser to go on from; restore it from a copy")
+    return len(parts)
+
+
+def put_together(checkpoint: Path, target: Path) -> None:
+    """Write a checkpoint's DeepSpeed state as a universal checkpoint that any number of GPUs can load.
+
+    ZeRO keeps a part of the float32 weights and of Adam's moments on every GPU of the policy, and saves a file a GPU.
+    DeepSpeed loads these on as many GPUs alone (`DeepSpeedEngine._load_zero_checkpoint`); on any other number it loads
+    its universal checkpoint, a folder a weight, which its own converter (checkpoint/ds_to_universal.py) makes of the
+    files. Takes 12 bytes a parameter of disk, and as much again while it works.
+
+    Args:
+        checkpoint: of ours.
+        target: a folder that takes its place for OpenRLHF.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    from deepspeed.checkpoint import ds_to_universal
+
+    actor = checkpoint / OPENRLHF_PART / "_actor"
+    tag = (actor / "latest").read_text(encoding="utf-8").strip()
+    made = target / OPENRLHF_PART / "_actor"
+    (made / tag).mkdir(parents=True)
+    ds_to_universal.main(
+        Namespace(
+            input_folder=str(actor / tag),
+            output_folder=str(made / tag),
+            num_extract_workers=_READERS,
+            num_merge_workers=_WRITERS,
+            keep_temp_folder=False,
+            strict=True,
+            inject_missing_state=True,  # what Megatron would say of its own way to cut weights: nothing here
+        )
+    )
+    (made / "latest_universal").write_text(tag, encoding="utf-8")

@@ -1,47 +1,43 @@
-"""A recipe as OpenRLHF's flags, checked by OpenRLHF's own parser before anything starts."""
+"""A recipe as OpenRLHF's flags: which flag repeats which key, which is worked out, and which cannot be set."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.engines.openrlhf.reshard import OPENRLHF_PART, UNIVERSAL
-from olr_cli.errors import NotHere, UserError, did_you_mean
+from olr_cli.engines.openrlhf.files import OPENRLHF_PART, UNIVERSAL
+from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
+from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
-
-ADAM_BETAS = (0.9, 0.999)
-WEIGHT_DECAY = 0.01
-GRADIENT_CLIP = 1.0
-DUAL_CLIP = 3.0
 
 LOSS_AVERAGES: Mapping[LossAverage, str] = {"token": "token-mean", "sequence": "seq-mean-token-mean"}
 """OpenRLHF's names for what weighs alike in the loss."""
 
-_INSTALL = "docs/openrlhf-install.md tells how to install it"
+INSTALL = "docs/openrlhf-install.md tells how to install it"
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where things are that OpenRLHF reads, and the sizes that come from the data.
+    """The places that OpenRLHF reads from and writes to, and the sizes that come from the data.
 
     Attributes:
         model: folder or hub id of the starting policy.
         prompts: Parquet of the training prompts.
         held_out: Parquet of the held-out prompts, if there are any.
-        checkpoint: of ours, to go on from, or what stands in for it.
-        is_universal: the checkpoint is DeepSpeed's universal one (reshard.py).
+        checkpoint: of ours, to go on from, or the universal one in its place (`files.put_together`).
         scratch: a folder for what OpenRLHF insists on writing.
         max_tokens: prompt and response together.
+        is_universal: `checkpoint` is DeepSpeed's universal one.
     """
 
     model: str
@@ -78,21 +74,6 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def require_openrlhf() -> None:
-    """Make sure that the OpenRLHF which this engine is written for is installed.
-
-    Raises:
-        UserError: it is not.
-    """
-    version = installed_version("openrlhf")
-    if version is None:
-        raise NotHere(f"engine.name is openrlhf, but the package openrlhf is not installed here; {_INSTALL}")
-    if version != OPENRLHF_VERSION:
-        raise NotHere(
-            f"engine.name openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {_INSTALL}"
-        )
-
-
 def openrlhf_parser() -> argparse.ArgumentParser:
     """The parser of OpenRLHF's own command line.
 
@@ -114,14 +95,37 @@ def openrlhf_parser() -> argparse.ArgumentParser:
             parser = names.get("parser")
             if isinstance(parser, argparse.ArgumentParser):
                 return parser
-    raise UserError(f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {_INSTALL}")
+    raise UserError(f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}")
+
+
+SAME: Mapping[str, str] = {
+    "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
+    "rollout.max_new_tokens": "train.max_new_tokens",
+    "rollout.temperature": "train.temperature",
+    "rollout.micro_batch_size": "engine.micro_batch_samples",
+    "train.num_episodes": "train.epochs",
+    "train.micro_batch_size": "engine.micro_batch_samples",
+    "actor.adam.lr": "train.learning_rate",
+    "actor.eps_clip": "train.clip",
+    "algo.kl.init_coef": "train.kl_weight",
+    "actor.num_nodes": "engine.nodes",
+    "actor.num_gpus_per_node": "engine.gpus_per_node",
+    "ref.num_nodes": "engine.nodes",
+    "ref.num_gpus_per_node": "engine.gpus_per_node",
+    "train.colocate_all": "engine.colocate",
+    "actor.gradient_checkpointing_enable": "engine.gradient_checkpointing",
+    "ds.zero_stage": "engine.zero_stage",
+    "vllm.tensor_parallel_size": "engine.tensor_parallel",
+    "vllm.gpu_memory_utilization": "engine.vllm_memory",
+}
+"""Flags that are keys of the recipe under another name."""
 
 
 def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> dict[str, Any]:
     """OpenRLHF's flags, without dashes, that a recipe amounts to; those of `engine.flags` last.
 
     Args:
-        recipe: what to do.
+        recipe: its keys.
         places: of the files.
         attention: implementation of attention.
         done: complete steps.
@@ -129,7 +133,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
     Returns:
         True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
     """
-    engine, train = section(recipe), recipe.train
+    engine, train, keys = section(recipe), recipe.train, flatten(recipe.plain())
     on_gpu = engine.device == "cuda"
     views = len(compose(recipe.method).views)
     mini_batch = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
@@ -141,49 +145,32 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "data.label_key": "label",
         "data.max_len": places.max_tokens,
         "eval.dataset": places.held_out,
-        "train.agent_func_path": Path(__file__).with_name("executor.py"),
+        "train.agent_func_path": Path(__file__).with_name("rollouts.py"),
+        **{flag: keys[key] for flag, key in SAME.items()},
         # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
         "rollout.batch_size": train.prompts_per_step * views,
-        "rollout.n_samples_per_prompt": train.rollouts_per_prompt,
-        "rollout.max_new_tokens": train.max_new_tokens,
-        "rollout.temperature": train.temperature,
-        "rollout.micro_batch_size": engine.micro_batch_samples,
         # One pass over them in mini-batches, which OpenRLHF counts in samples.
-        "train.num_episodes": train.epochs,
         "train.max_epochs": 1,
         "train.batch_size": mini_batch * train.rollouts_per_prompt * views,
-        "train.micro_batch_size": engine.micro_batch_samples,
         # Another seed after a resume, or the first rollouts' random numbers would come again.
         "train.seed": seeding.key("openrlhf", recipe.seed, done) % 2**31,
-        "actor.adam.lr": train.learning_rate,
         "actor.adam.betas": ADAM_BETAS,
         "actor.adam.weight_decay": WEIGHT_DECAY,
         "actor.max_norm": GRADIENT_CLIP,
         "actor.lr_scheduler": "constant",
         "actor.lr_warmup_ratio": 0.0,
-        "actor.eps_clip": train.clip,
         "actor.dual_clip": DUAL_CLIP,
         "actor.loss_agg_mode": LOSS_AVERAGES[train.loss_average],
-        # Without a penalty left out: the forward pass before the update measures the entropy (token_statistics.py).
+        # Without a penalty left out: the forward pass before the update measures the entropy (policy.py).
         "actor.entropy_coef": recipe.method.penalty_weight or None,
         "algo.advantage.estimator": "group_norm",
-        "algo.kl.init_coef": train.kl_weight,
         "algo.kl.use_loss": train.kl_weight > 0,
         "algo.kl.estimator": "k3",
         # Advantages are bounded by the group size; OpenRLHF's clip at 10 would cut those of large groups.
         "reward.clip_range": (-1e6, 1e6),
-        "actor.num_nodes": engine.nodes,
-        "actor.num_gpus_per_node": engine.gpus_per_node,
-        "ref.num_nodes": engine.nodes,
-        "ref.num_gpus_per_node": engine.gpus_per_node,
-        "train.colocate_all": engine.colocate,
-        "actor.gradient_checkpointing_enable": engine.gradient_checkpointing,
-        "ds.zero_stage": engine.zero_stage,
         "ds.attn_implementation": attention,
         "ds.enable_sleep": sleep,
         "vllm.num_engines": engine.engines,
-        "vllm.tensor_parallel_size": engine.tensor_parallel,
-        "vllm.gpu_memory_utilization": engine.vllm_memory,
         "vllm.enable_sleep": sleep,
         "vllm.enable_prefix_caching": True,  # a group's rollouts share their prompt
         # With nccl, colocated weights go over CUDA's shared memory.
@@ -210,6 +197,7 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
 
 
 DECIDED_BY: Mapping[str, str] = {
+    **SAME,
     "actor.model_name_or_path": "model.path",
     "data.prompt_dataset": "data.train",
     "data.max_len": "train.max_prompt_tokens and train.max_new_tokens",
@@ -219,32 +207,14 @@ DECIDED_BY: Mapping[str, str] = {
     "eval.temperature": "train.evaluation_temperature",
     "eval.n_samples_per_prompt": "train.evaluation_samples",
     "rollout.batch_size": "train.prompts_per_step",
-    "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
-    "rollout.max_new_tokens": "train.max_new_tokens",
-    "rollout.temperature": "train.temperature",
-    "rollout.micro_batch_size": "engine.micro_batch_samples",
-    "train.num_episodes": "train.epochs",
     "train.batch_size": "train.mini_batch_prompts",
-    "train.micro_batch_size": "engine.micro_batch_samples",
     "train.seed": "seed",
-    "actor.adam.lr": "train.learning_rate",
-    "actor.eps_clip": "train.clip",
     "actor.loss_agg_mode": "train.loss_average",
     "actor.entropy_coef": "method.penalty_weight",
-    "algo.kl.init_coef": "train.kl_weight",
-    "actor.num_nodes": "engine.nodes",
-    "actor.num_gpus_per_node": "engine.gpus_per_node",
-    "ref.num_nodes": "engine.nodes",
-    "ref.num_gpus_per_node": "engine.gpus_per_node",
-    "train.colocate_all": "engine.colocate",
-    "actor.gradient_checkpointing_enable": "engine.gradient_checkpointing",
-    "ds.zero_stage": "engine.zero_stage",
     "ds.attn_implementation": "engine.attention",
     "ds.enable_sleep": "engine.sleep",
     "vllm.enable_sleep": "engine.sleep",
     "vllm.num_engines": "engine.vllm_engines",
-    "vllm.tensor_parallel_size": "engine.tensor_parallel",
-    "vllm.gpu_memory_utilization": "engine.vllm_memory",
     "ckpt.save_steps": "train.checkpoint_every",
     "ckpt.max_num": "train.keep_checkpoints",
     "logger.tensorboard_dir": "logging.tensorboard",
@@ -300,75 +270,7 @@ REFUSED: Mapping[str, str] = {
 """Flags that cannot be set, and why."""
 
 
-ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
-"""Advantages without a critic, from the rewards of a group: `algo.advantage.estimator`."""
-
-_NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction_level")
-"""Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
-
-
 def divides_by_std(recipe: Recipe) -> bool:
     """Whether OpenRLHF divides a group's rewards by their standard deviation."""
     estimator: str = flatten(section(recipe).flags).get("algo.advantage.estimator", "group_norm")
     return estimator == "group_norm"
-
-
-def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
-    """Make sure that `engine.flags` are OpenRLHF's, and not already decided by the recipe.
-
-    Raises:
-        UserError: a flag is unknown, or decided elsewhere.
-    """
-    known = {name.removeprefix("--") for name in _option_names(parser)} - {"help", "-h"}
-    for name, value in flatten(section(recipe).flags).items():
-        if name in DECIDED_BY:
-            raise UserError(f"engine.flags: {name} is decided by {DECIDED_BY[name]}; set that key instead")
-        if name in REFUSED:
-            raise UserError(f"engine.flags: {name} cannot be set, because {REFUSED[name]}; remove it")
-        if name not in known:
-            raise UserError(
-                f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"
-            )
-        if name == "algo.advantage.estimator" and value not in ESTIMATORS:
-            raise UserError(
-                f"engine.flags: {name} is {value}, which needs a critic or knows no groups; choose one of"
-                f" {', '.join(ESTIMATORS)}"
-            )
-        if recipe.method.smoothing > 0 and name in _NOT_WHEN_SMOOTHED and value not in (None, False, "off"):
-            raise UserError(
-                f"engine.flags: {name} compares the policy before a step with another one, which method.smoothing does"
-                " not leave as it was; remove one of the two"
-            )
-
-
-def check_attention(recipe: Recipe, attention: str) -> None:
-    """Make sure that samples are packed only where flash attention is there.
-
-    OpenRLHF's command line replaces sdpa by `flash_attention_2` when samples are packed.
-
-    Raises:
-        UserError: they are to be packed, and attention is sdpa.
-    """
-    if flatten(section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
-        raise NotHere(
-            "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, install"
-            " flash-attn, or set engine.attention to kernels (docs/openrlhf-install.md)"
-        )
-
-
-def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
-    """Let OpenRLHF's parser read a whole command line.
-
-    Raises:
-        UserError: it refuses a value.
-    """
-
-    def refuse(message: str) -> NoReturn:
-        raise UserError(f"OpenRLHF refuses its flags: {message}; mend engine.flags")
-
-    parser.error = refuse  # type: ignore[method-assign]
-    parser.parse_args(words)
-
-
-def _option_names(parser: argparse.ArgumentParser) -> Iterable[str]:
-    return (name for action in parser._actions for name in action.option_strings)

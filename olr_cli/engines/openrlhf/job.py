@@ -16,28 +16,29 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from olr_cli.engines.openrlhf.checks import gpus_needed
-from olr_cli.engines.openrlhf.files import JobFiles, Outcome, Stopped
+from olr_cli.engines.openrlhf.files import UNIVERSAL, JobFiles, Outcome, Stopped, put_together
 from olr_cli.engines.openrlhf.flags import cluster_address, section, submits
-from olr_cli.engines.openrlhf.placement import keep_ranks_of_a_node_together
-from olr_cli.engines.openrlhf.reshard import UNIVERSAL, put_together
-from olr_cli.engines.openrlhf.set_up import environment as set_up_environment
-from olr_cli.engines.openrlhf.set_up import set_up
+from olr_cli.engines.openrlhf.set_up import environment, set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
 
 _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
-"""Exceptions of Ray and vLLM that tell of a process's death."""
+"""Exceptions of Ray and vLLM when a process has died."""
 
 _LOST_RANK = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError")
-"""What Gloo and NCCL say in the other ranks when one has died; they may say so before Ray tells of the death."""
+"""Messages of Gloo and NCCL in the other ranks when one has died; they may come before Ray's."""
+
+_NODE = "ray.io/node-id"
+"""The label that Ray gives every node."""
 
 LEASH = "OLR_OPENRLHF_LEASH"
 """Set to the process id of the command that started the job, if both are on one machine."""
@@ -62,8 +63,8 @@ def run(run_path: Path, flags: list[str]) -> Outcome:
 
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
-    environment = _environment(recipe)
-    os.environ.update(environment)
+    variables = _variables(recipe)
+    os.environ.update(variables)
     set_up()
     if f"--{UNIVERSAL}" in flags:
         newest = checkpoint_path(run_path, max(checkpoint_steps(run_path)))
@@ -71,7 +72,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     import ray
 
     runtime = {
-        "env_vars": environment,
+        "env_vars": variables,
         "worker_process_setup_hook": f"{set_up.__module__}.{set_up.__qualname__}",
     }
     engine = section(recipe)
@@ -96,11 +97,11 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
 
-def _environment(recipe: Recipe) -> dict[str, str]:
+def _variables(recipe: Recipe) -> dict[str, str]:
     """Variables that every process of the job needs."""
     device = section(recipe).device
     fixed = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    fixed |= set_up_environment(trusts_code=recipe.model.trust_remote_code, device=device)
+    fixed |= environment(trusts_code=recipe.model.trust_remote_code, device=device)
     if device == "cpu":
         from olr_cli.engines.openrlhf import cpu
 
@@ -127,6 +128,57 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)
     vllm_engine.RolloutRayActor = rollout_actor(engine_arguments)
+
+
+def node_of_each_rank(free_gpus: Mapping[str, float], nodes: int, gpus_per_node: int) -> list[str] | None:
+    """Nodes for ranks 0, 1, …, so that neighbours, `gpus_per_node` at a time, share one; None if they do not fit.
+
+    `free_gpus` has the GPUs that are free by the node's id.
+    """
+    fullest_first = sorted(free_gpus, key=lambda node: (-free_gpus[node], node))
+    groups = [node for node in fullest_first for _ in range(int(free_gpus[node]) // gpus_per_node)]
+    if len(groups) < nodes:
+        return None
+    return [node for node in groups[:nodes] for _ in range(gpus_per_node)]
+
+
+def keep_ranks_of_a_node_together(recipe: Recipe) -> None:
+    """Have OpenRLHF, in this process, ask Ray for bundles in the order of nodes.
+
+    OpenRLHF gives rank i the bundle i of a placement group that Ray packs. Ray promises few nodes and no order, so
+    ranks 0 to 7 may lie on two nodes, and DeepSpeed's `ds.zpg` takes neighbouring ranks for those of one node.
+
+    Raises:
+        UserError: later, when OpenRLHF places the policy: `ds.zpg` needs that order, and the free GPUs do not allow it.
+    """
+    engine = section(recipe)
+    if engine.nodes == 1:
+        return
+    import ray
+    from openrlhf.trainer.ray import launcher
+
+    # By its full name: as an attribute, `ray.util.placement_group` is the function.
+    rays: Any = sys.modules["ray.util.placement_group"]
+    original: Any = rays.placement_group
+
+    def placed(bundles: list[dict[str, float]], strategy: str = "PACK", **options: Any) -> Any:
+        if len(bundles) != engine.policy_gpus:  # vLLM's
+            return original(bundles, strategy, **options)
+        free = ray._private.state.available_resources_per_node()
+        gpus = {node: resources.get("GPU", 0.0) for node, resources in free.items()}
+        order = node_of_each_rank(gpus, engine.nodes, engine.gpus_per_node)
+        if order is not None:
+            options["bundle_label_selector"] = [{_NODE: node} for node in order]
+        elif (flatten(engine.flags).get("ds.zpg") or 1) > 1:
+            raise UserError(
+                f"ds.zpg needs {engine.nodes} nodes with {engine.gpus_per_node} free GPUs each, and the cluster's nodes"
+                f" have {', '.join(f'{count:g}' for count in gpus.values())}; free some, or remove engine.flags.ds.zpg"
+            )
+        return original(bundles, strategy, **options)
+
+    # Where OpenRLHF's command line will look it up when it is imported, and where its launcher has done so.
+    for module in (rays, launcher):
+        vars(module)["placement_group"] = placed
 
 
 def _outcome_of(error: BaseException) -> Outcome:

@@ -1,32 +1,117 @@
 """OpenRLHF's policy actor, with statistics of its tokens, smoothed targets, prompts that don't train, and checkpoints.
 
-A checkpoint is also a model in Hugging Face layout.
+Entropy and self-certainty come from the logits that OpenRLHF's actor has computed anyway. They are of
+softmax(logits / sampling temperature), in nats, as in `RolloutRecord`: the actor hands its logits out in float32,
+divided by the temperature. A checkpoint is also a model in Hugging Face layout.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 import torch
+from openrlhf.models.ring_attn_utils import gather_and_pad_tensor, unpad_and_slice_tensor
 from openrlhf.trainer.ray import ppo_actor
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer, PolicyModelActor
 from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
-from openrlhf.utils.loss_utils import get_loss_batch_info
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.local.sampler import self_certainty_of
+from olr_cli.engines.openrlhf.files import OPENRLHF_PART
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
-from olr_cli.engines.openrlhf.reshard import OPENRLHF_PART
-from olr_cli.engines.openrlhf.token_statistics import PolicyForward, ResponsePlaces
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
+
+_LOGITS_AT_ONCE = 2**24
+"""64 MiB in float32; twice that is what the statistics need besides the logits."""
+
+
+class PolicyForward(NamedTuple):
+    """The results of one forward pass of the policy over B sequences; (B, A), 0 where no response token follows.
+
+    Attributes:
+        log_probs: log pi(token), which is all that OpenRLHF asks for.
+        entropies: of pi.
+        self_certainties: KL(uniform || pi) = -log V - mean_v log pi(v).
+    """
+
+    log_probs: Tensor
+    entropies: Tensor
+    self_certainties: Tensor
+
+
+class ResponsePlaces:
+    """Where the response tokens of a batch are among the logits of OpenRLHF's actor.
+
+    Logits are about the token that follows: those at place t of a sequence belong to action t. OpenRLHF may pack a
+    batch into one row without padding; the same functions do that here.
+
+    Args:
+        actor: OpenRLHF's `Actor`.
+        sequences_BT: tokens of prompts and responses.
+        action_mask_BA: which of the last A tokens are a response's.
+        attention_mask_BT: False at padding.
+    """
+
+    def __init__(
+        self, actor: Any, sequences_BT: Tensor, action_mask_BA: Tensor, attention_mask_BT: Tensor
+    ) -> None:
+        self._is_packed = bool(getattr(actor, "packing_samples", False))
+        self._sequences_BT, self._action_mask_BA = sequences_BT, action_mask_BA
+        self._attention_mask_BT = attention_mask_BT
+
+    def statistics(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Entropy and self-certainty of every response token, (B, A); without gradient.
+
+        A few rows of logits at a time, so that little memory is needed besides them.
+        """
+        B, T = self._sequences_BT.shape
+        is_followed_BT = torch.zeros(B, T, dtype=torch.long, device=logits.device)
+        is_followed_BT[:, :-1][:, -self._action_mask_BA.shape[1] :] = self._action_mask_BA.long()
+        is_followed = self._lay_out(is_followed_BT)
+        places_N = is_followed.flatten().nonzero()[:, 0]
+        V = logits.shape[-1]
+        logits_NV = logits.detach().flatten(0, 1)
+        statistics_2N = logits.new_zeros(2, len(logits_NV))
+        for places_M in torch.split(places_N, max(1, _LOGITS_AT_ONCE // V)):
+            log_pi_MV = logits_NV[places_M].log_softmax(-1)
+            statistics_2N[1, places_M] = self_certainty_of(log_pi_MV)
+            statistics_2N[0, places_M] = torch.special.entr(log_pi_MV.exp_()).sum(-1)
+        entropy, self_certainty = statistics_2N.view(2, *is_followed.shape)
+        return self._at_actions(entropy), self._at_actions(self_certainty)
+
+    def self_certainties(self, logits: Tensor, log_probs_BA: Tensor) -> Tensor:
+        """Self-certainty of every response token, (B, A), differentiable; what stands elsewhere has no meaning.
+
+        Since log pi(v) is log pi(token) + logit(v) - logit(token), it needs no other distribution than the one that
+        `log_probs_BA` comes from.
+        """
+        tokens = self._lay_out(self._sequences_BT.roll(-1, dims=1))
+        above_token = logits.mean(-1) - logits.gather(-1, tokens[..., None])[..., 0]
+        return -math.log(logits.shape[-1]) - log_probs_BA - self._at_actions(above_token)
+
+    def _lay_out(self, values_BT: Tensor) -> Tensor:
+        """Values of the tokens, as the logits lie: (B, T), or packed (1, N)."""
+        if not self._is_packed:
+            return values_BT
+        packed: Tensor = unpad_and_slice_tensor(values_BT, self._attention_mask_BT, None)[0]
+        return packed
+
+    def _at_actions(self, values: Tensor) -> Tensor:
+        """Values that lie as the logits do, at the actions: (B, A)."""
+        if self._is_packed:
+            *_, padding, indices = unpad_and_slice_tensor(self._sequences_BT, self._attention_mask_BT, None)
+            values = gather_and_pad_tensor(values, None, padding, indices, *self._sequences_BT.shape)
+        return values[:, :-1][:, -self._action_mask_BA.shape[1] :]
 
 
 class AveragedLoss:
@@ -76,18 +161,9 @@ class SmoothedLoss:
         if not torch.is_grad_enabled():  # not the update's
             return
         (sequences_BT, action_mask_BA), (log_probs_BA, output) = arguments, result
-        places = ResponsePlaces(
-            actor, sequences_BT, action_mask_BA, options["attention_mask"], options["ring_attn_group"]
-        )
+        places = ResponsePlaces(actor, sequences_BT, action_mask_BA, options["attention_mask"])
         certainties_BA = places.self_certainties(output["logits"], log_probs_BA)
         self._log_probs_BA = smoothed(log_probs_BA, certainties_BA, self._smoothing)
-
-
-class _InOrder(DataLoader[Any]):
-    """torch's data loader, which does not shuffle."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options | {"shuffle": False})
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
@@ -107,12 +183,14 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
 
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
         """OpenRLHF's, with the samples in the order in which they were dealt out (balance.py), not shuffled."""
-        ppo_actor.DataLoader = _InOrder
+        ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
+            *arguments, **options | {"shuffle": False}
+        )
         status: dict[str, Any] = super().ppo_train(kl_ctl)
         return status
 
     def training_step(
-        self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any] | None = None
+        self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
         """OpenRLHF's, for one micro-batch; without a token that trains it adds nothing to gradient or means.
 
@@ -121,14 +199,6 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         the whole step. A mean over responses is that of a mini-batch; a step's mini-batches are still weighed by their
         tokens.
         """
-        if loss_batch_info is None:
-            loss_batch_info = get_loss_batch_info(
-                self.strategy,
-                experience.action_mask,
-                replay_buffer=self.replay_buffer,
-                step=step,
-                dynamic_batch=True,
-            )
         # Where nothing trains in a whole mini-batch, its sums are 0, and not 0 / 0.
         totals = {name: loss_batch_info[name] for name in ("batch_num_tokens", "global_batch_size")}
         totals = {name: total.masked_fill(total == 0, 1) for name, total in totals.items()}
@@ -152,13 +222,9 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
 
 
 class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """One rank of the policy.
+    """One rank of the policy."""
 
-    Attributes:
-        smoothing: share of the uniform distribution in each token's target.
-    """
-
-    smoothing = 0.0
+    smoothing = 0.0  # share of the uniform distribution in each token's target
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """OpenRLHF's, with our update."""
@@ -173,13 +239,10 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         sequences, action_mask, attention_mask = (
             tensor.to(device) for tensor in (sequences, action_mask, attention_mask)
         )
-        ring_group = self.strategy.ring_attn_group
-        places = ResponsePlaces(self.actor, sequences, action_mask, attention_mask, ring_group)
+        places = ResponsePlaces(self.actor, sequences, action_mask, attention_mask)
         self.actor.eval()
         with torch.no_grad():
-            log_probs_BA, output = self.actor(
-                sequences, action_mask, attention_mask, ring_attn_group=ring_group, return_output=True
-            )
+            log_probs_BA, output = self.actor(sequences, action_mask, attention_mask, return_output=True)
             statistics = places.statistics(output["logits"])
         self.actor.train()
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))

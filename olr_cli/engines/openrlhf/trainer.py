@@ -41,7 +41,7 @@ from olr_cli.engines.openrlhf.experience import (
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
-from olr_cli.engines.openrlhf.token_statistics import PolicyForward
+from olr_cli.engines.openrlhf.policy import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.steps import (
     StepTables,

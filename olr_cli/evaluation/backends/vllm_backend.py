@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.engines.model_files import loading, require_safetensors
-from olr_cli.errors import UserError, first_line
+from olr_cli.errors import UserError, first_line, no_path
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
@@ -201,9 +201,7 @@ def read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[i
         UserError: it is none.
     """
     if means_a_folder(model) and not os.path.isdir(model):
-        raise UserError(
-            f"there is no model folder {model}; name a folder in Hugging Face layout, or a hub id"
-        )
+        raise no_path(model, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(model)
     with loading(model):
         config = AutoConfig.from_pretrained(model, **remote)

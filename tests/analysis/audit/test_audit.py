@@ -11,18 +11,10 @@ from histories import write_history
 from olr_cli.analysis.audit import estimator
 from olr_cli.analysis.audit.audit import audit
 from olr_cli.analysis.histories import read_history
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
-from olr_cli.supervision.criteria import slope
 from olr_cli.supervision.history import Past, Visit
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(workers=1) as own:
-        yield own
 
 
 def examined(file, judge, **options):
@@ -108,7 +100,7 @@ def test_evidence_is_that_of_the_proposal(tmp_path, judge):
     assert (own["proposed_label"], own["visits"], own["rollouts"]) == ("2", 3, 4)
     assert (own["pass_rate"], own["given_pass_rate"]) == (0.75, 0.25)
     assert own["consistency"] == pytest.approx(2 / 3)
-    assert own["slope"] == pytest.approx(float(slope(Past.of([Visit("2", "2", n, 4) for n in (1, 2, 3)]))))
+    assert own["slope"] == pytest.approx(float(Past.of([Visit("2", "2", n, 4) for n in (1, 2, 3)]).slope))
 
 
 def test_without_a_change_evidence_is_that_of_the_given_label(tmp_path, judge):

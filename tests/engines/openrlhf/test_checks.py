@@ -10,7 +10,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients, gpus_needed
+from olr_cli.engines.openrlhf.checks import (
+    attention_of,
+    check_batches,
+    check_gpus,
+    check_gradients,
+    gpus_needed,
+)
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 
@@ -230,3 +236,34 @@ def test_a_clusters_gpus_are_not_counted_from_here():
 def test_a_rehearsal_needs_no_gpu_but_shows_no_tensor_parallelism():
     check_gpus(recipe(device="cpu", gpus_per_node=2), 0)
     assert "engine.tensor_parallel" in refusal(check_gpus, recipe(device="cpu", tensor_parallel=2), 0)
+
+
+@pytest.mark.parametrize(
+    ("attention", "device", "packages", "implementation"),
+    [
+        ("auto", "cuda", ("flash-attn",), "flash_attention_2"),
+        ("auto", "cuda", ("kernels",), "sdpa"),
+        ("auto", "cpu", ("flash-attn",), "sdpa"),
+        ("sdpa", "cuda", ("flash-attn",), "sdpa"),
+        ("flash_attention_2", "cuda", ("flash-attn",), "flash_attention_2"),
+        ("flash_attention_2", "cuda", (), "flash-attn is not installed here; set it to auto or sdpa"),
+        ("flash_attention_2", "cpu", ("flash-attn",), "flash-attn needs a GPU; set it to auto or sdpa"),
+        ("kernels", "cuda", ("kernels",), "kernels-community/flash-attn2"),
+        (
+            "kernels",
+            "cuda",
+            (),
+            "the package kernels is not installed here; set it to auto or sdpa, or see docs/",
+        ),
+        ("kernels", "cpu", ("kernels",), "engine.attention is kernels, but the kernels need a GPU"),
+    ],
+)
+def test_attention_is_the_fastest_that_there_is_or_the_one_that_is_named(
+    attention, device, packages, implementation
+):
+    engine = recipe(attention=attention, device=device).engine
+    here = {"has_flash_attention": "flash-attn" in packages, "has_kernels": "kernels" in packages}
+    if " " in implementation:
+        assert implementation in refusal(lambda: attention_of(engine, **here))
+    else:
+        assert attention_of(engine, **here) == implementation

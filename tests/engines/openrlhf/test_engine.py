@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 import pytest
-from pretended_job import Job, nothing, writes
 
 from olr_cli.engines.launch import load_data
 from olr_cli.engines.local.builtin import policy_path
@@ -61,6 +60,49 @@ def openrlhf(monkeypatch):
     monkeypatch.setattr(cpu, "require_versions", lambda: None)
     monkeypatch.setattr(engine, "_POLL_SECONDS", 0.001)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+class Job:
+    """A job that only pretends: one deed each time it is asked whether it has ended; it ends with the last."""
+
+    def __init__(self, *deeds):
+        self.deeds = list(deeds)
+        self.was_ended = False
+
+    def has_ended(self):
+        if self.deeds:
+            self.deeds.pop(0)()
+        return not self.deeds
+
+    def end(self):
+        self.was_ended = True
+
+    def how(self):
+        return "signal SIGKILL"
+
+
+def nothing():
+    pass
+
+
+def writes(files, *steps):
+    """A deed: the metrics of these steps."""
+
+    def deed():
+        for step in steps:
+            append_metrics(files.run, step, 1, {})
+
+    return deed
+
+
+def ends(files, kind="finished", *steps):
+    """The last deed: metrics of these steps, and how the job ended."""
+
+    def deed():
+        writes(files, *steps)()
+        files.write_outcome(Outcome(kind))
+
+    return deed
 
 
 @dataclass
@@ -127,9 +169,9 @@ def whole(files):
     return (
         files.ready.touch,
         writes(files, 0, 1),
+        nothing,
         writes(files, 2, 3),
-        writes(files, 4),
-        lambda: files.write_outcome(Outcome("finished")),
+        ends(files, "finished", 4),  # lines of the last moment are not missed
     )
 
 
@@ -142,6 +184,7 @@ def test_a_finished_job_is_a_finished_run(train):
         f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
     ]
     assert launched.job.was_ended
+    assert not launched.files.stop.exists()
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
@@ -168,8 +211,7 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
                 (files.stop.exists(), files.read_outcome()) == (False, None) or pytest.fail("not forgotten")
             ),
             files.ready.touch,
-            writes(files, 4),
-            lambda: files.write_outcome(Outcome("finished")),
+            ends(files, "finished", 4),
         ),
         done=3,
     )
@@ -203,7 +245,7 @@ def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(gpus, s
 
 
 def goes_on(files):
-    return files.ready.touch, writes(files, 4), lambda: files.write_outcome(Outcome("finished"))
+    return files.ready.touch, ends(files, "finished", 4)
 
 
 def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(train, tmp_path):
@@ -259,7 +301,7 @@ def test_a_signal_stops_the_job_after_its_step(number, train):
             lambda: os.kill(os.getpid(), number),
             lambda: told.append(files.stop.exists()),
             writes(files, 2),
-            lambda: files.write_outcome(Outcome("stopped")),
+            ends(files, "stopped"),
         )
 
     with pytest.raises(Interrupted) as stopped:
@@ -273,6 +315,7 @@ def test_a_signal_while_ray_starts_ends_the_job_at_once(train):
     with pytest.raises(Interrupted):
         train(lambda _files: (nothing, lambda: os.kill(os.getpid(), signal.SIGTERM), *[nothing] * 9))
     assert len(train.launched.job.deeds) > 5
+    assert not train.launched.files.stop.exists()
     assert train.launched.job.was_ended
     assert train.launched.progress.started == ()
 
@@ -303,7 +346,7 @@ def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
             files.ready.touch,
             lambda: append_metrics(files.run, 1, 1, {"rollout/missing_answers": 1.0}),
             lambda: append_metrics(files.run, 2, 1, {"rollout/missing_answers": 1.0}),
-            lambda: files.write_outcome(Outcome("finished")),
+            ends(files),
         )
 
     said = train(script).progress.said
@@ -424,72 +467,48 @@ def test_the_plan_is_the_command_that_would_run():
     assert len(flags) == len([word for word in words if word.startswith("--")])
 
 
-def test_the_manifest_tells_how_the_run_departs_from_the_authors_settings():
+def test_the_manifest_tells_what_ran():
     facts = made(recipe()).facts
-    departures = "; ".join(facts["departures"])
-    for word in ("sample standard deviation + 1e-9", "single rollouts", "does not repeat", "CPU rehearsal"):
-        assert word in departures
     assert (facts["engine"], facts["device"], facts["attention"]) == ("openrlhf", "cpu", "sdpa")
     assert {"torch", "transformers"} <= facts["versions"].keys()
     assert len(facts["policy_digest"]) == 64
 
 
-def test_the_manifest_tells_what_becomes_of_mini_batches_without_a_prompt_that_trains():
-    for method in ("grpo", "random_selection"):
-        departures = made(recipe(method={"name": method}, noise={"type": "active", "ratio": 0.5})).facts[
-            "departures"
-        ]
-        assert any("no prompt trains" in one for one in departures) == (method == "random_selection")
-
-
-def test_the_manifest_tells_in_what_precision_gradients_are_added_up():
-    for engine_section, precision in (
-        ({}, "gradients are added up in bfloat16, over"),
-        (
-            {"zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}},
-            "gradients are added up in float32 over",
-        ),
-    ):
-        (said,) = [one for one in made(recipe(engine_section)).facts["departures"] if "gradients are" in one]
-        assert said.startswith(precision)
+FLOAT32 = {"zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}}
+BY_RESPONSE = {
+    "prompts_per_step": 4,
+    "mini_batch_prompts": 2,
+    "max_new_tokens": 5,
+    "loss_average": "sequence",
+}
+SELECTED = {"method": {"name": "random_selection"}, "noise": {"type": "active", "ratio": 0.5}}
 
 
 @pytest.mark.parametrize(
-    ("loss_average", "said"),
+    ("always", "engine_section", "others", "instead"),
     [
-        ("token", "one mean over a mini-batch's response tokens"),
-        ("sequence", "exactly a mean over a mini-batch"),
+        ("sample standard deviation + 1e-9", {}, {}, None),
+        ("single rollouts", {}, {}, None),
+        ("does not repeat", {}, {}, None),
+        ("CPU rehearsal", {}, {}, None),
+        ("gradients are added up in bfloat16, over", FLOAT32, {}, "gradients are added up in float32 over"),
+        (
+            "one mean over a mini-batch's response",
+            {},
+            {"train": BY_RESPONSE},
+            "exactly a mean over a mini-batch",
+        ),
+        ("of 4 responses of like length", {}, {"train": BY_RESPONSE}, "policy/kl is each mini-batch's mean"),
+        ("single rollouts", {}, SELECTED, "a mini-batch in which no prompt trains"),
     ],
 )
-def test_the_manifest_tells_how_the_loss_is_averaged_and_how_the_authors_was(loss_average, said):
-    train = {
-        "prompts_per_step": 4,
-        "mini_batch_prompts": 2,
-        "max_new_tokens": 5,
-        "loss_average": loss_average,
-    }
-    departures = made(recipe(train=train)).facts["departures"]
-    (sentence,) = [one for one in departures if said in one]
-    assert "micro-batches of 4 responses of like length" in sentence
-    assert any(one.startswith("policy/kl") for one in departures) == (loss_average == "sequence")
-
-
-def test_attention_is_the_fastest_that_there_is(monkeypatch):
-    for installed in (True, False):
-        monkeypatch.setattr(engine.flash_attention, "is_installed", lambda installed=installed: installed)
-        fast = "flash_attention_2" if installed else "sdpa"
-        assert engine._attention("auto", on_gpu=True) == fast
-        assert engine._attention("auto", on_gpu=False) == "sdpa"
-        assert engine._attention("sdpa", on_gpu=True) == "sdpa"
-    with pytest.raises(UserError, match="flash-attn is not installed here"):
-        engine._attention("flash_attention_2", on_gpu=True)
-
-
-def test_kernels_are_those_of_the_hub_where_the_package_is_that_downloads_them(monkeypatch):
-    monkeypatch.setattr(engine.flash_attention, "has_kernels", lambda: False)
-    with pytest.raises(
-        UserError, match=r"the package kernels is not installed here; .* docs/openrlhf-install\.md"
-    ):
-        engine._attention("kernels", on_gpu=True)
-    monkeypatch.setattr(engine.flash_attention, "has_kernels", lambda: True)
-    assert engine._attention("kernels", on_gpu=True) == "kernels-community/flash-attn2"
+def test_the_manifest_tells_how_the_run_departs_from_the_authors_settings(
+    always, engine_section, others, instead
+):
+    """`always`: of the plain recipe; `instead`: of one with other settings, and of no plain one."""
+    plain = made(recipe()).facts["departures"]
+    assert any(always in sentence for sentence in plain)
+    if instead is not None:
+        departures = made(recipe(engine_section, **others)).facts["departures"]
+        assert any(instead in sentence for sentence in departures)
+        assert not any(instead in sentence for sentence in plain)

@@ -7,25 +7,23 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from olr_cli.engines.choice import engine_of
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.engines.launch import launch
 from olr_cli.engines.openrlhf import flags
+from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_attention, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
-    ESTIMATORS,
+    INSTALL,
     Places,
     arguments,
-    check_attention,
-    check_flags,
     cluster_address,
     divides_by_std,
     recipe_flags,
-    require_openrlhf,
     section,
     submits,
 )
+from olr_cli.engines.run import engine_of
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 
@@ -181,7 +179,7 @@ def test_a_recipe_of_another_engine_is_a_bug():
 
 
 def test_the_page_that_refusals_name_is_there():
-    (page,) = re.findall(r"docs/\S+", flags._INSTALL)
+    (page,) = re.findall(r"docs/\S+", INSTALL)
     assert (Path(__file__).parents[3] / page).is_file()
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from olr_cli.engines.openrlhf import flash_attention, packing
+from olr_cli.engines.openrlhf import flash_attention
 
 USER = "openrlhf.models.ring_attn_utils"
 IMPORTS = """
@@ -60,7 +60,7 @@ def test_it_packs_samples_but_gathers_no_ring():
     flash_attention.stand_in_if_absent()
     user = importlib.import_module(USER)
     for name in ("index_first_axis", "pad_input", "rearrange", "unpad_input"):
-        assert getattr(user, name) is getattr(packing, name)
+        assert getattr(user, name) is getattr(flash_attention, name)
     with pytest.raises(RuntimeError, match="ring attention needs flash-attn, which is not installed"):
         user.all_gather(1, key=2)
 

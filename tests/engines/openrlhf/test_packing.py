@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.engines.openrlhf.packing import index_first_axis, pad_input, rearrange, unpad_input
+from olr_cli.engines.openrlhf.flash_attention import index_first_axis, pad_input, rearrange, unpad_input
 
 LENGTHS = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.engines.openrlhf.placement import node_of_each_rank
+from olr_cli.engines.openrlhf.job import node_of_each_rank
 
 
 @given(

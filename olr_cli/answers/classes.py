@@ -1,0 +1,202 @@
+"""Classes of answers: what an answer says, however it is spelled, the key of its class (R7), votes for classes (R9)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, NewType
+
+Key = NewType("Key", str)
+"""Names a class: answers are in one class if they have one key, and for no other reason."""
+
+Kind = Literal[
+    "number", "percent", "quantity", "based", "value", "word", "choice", "time",
+    "tuple", "set", "interval", "union", "matrix", "assignment", "system", "equation", "other", "text",
+]  # fmt: skip
+
+UNITS_LEFT_OUT = frozenset({"degree", "dollar"})
+"""Units that people write or leave out without meaning anything else: the key of `90^\\circ` is that of `90`."""
+
+COUNTED = "#"
+"""Begins the unit of things that are counted, such as `5 apples`: the number says it all."""
+
+_LONGEST_LABEL = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What an answer says.
+
+    | kind       | label                                 | parts                                             |
+    |------------|---------------------------------------|---------------------------------------------------|
+    | number     | the exact rational, "p" or "p/q"      |                                                   |
+    | percent    | "fraction" if it is one below 1       | the number before the percent sign                |
+    | quantity   | its unit                              | what is before or after the unit                  |
+    | based      | base and digits: "8:52"               |                                                   |
+    | value      | the value at fixed points             |                                                   |
+    | word       | letters, in small ones                |                                                   |
+    | choice     | the letter of an option               | its text                                          |
+    | time       | "17:00"                               |                                                   |
+    | tuple      |                                       | the entries; also open intervals: (1, 2)          |
+    | set        |                                       | the distinct elements, sorted; never just one     |
+    | interval   | its brackets, "[]", "[)" ...          | the two ends                                      |
+    | union      |                                       | its intervals and sets, sorted                    |
+    | matrix     | "rows x columns"                      | the entries, row by row                           |
+    | assignment | left-hand side                        | right-hand side; then the equation, if it is one  |
+    | system     |                                       | assignments to different names, as written        |
+    | equation   | what vanishes, or the sides           | the last side, if it can be meant alone           |
+    | other      | the expression or inequality          |                                                   |
+    | text       | normalised text                       | (can't be read, R8)                               |
+    """
+
+    kind: Kind
+    label: str = ""
+    parts: tuple[Form, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """The key of the class of all answers that say this."""
+        match self.kind:
+            case "assignment":
+                return self.parts[0].key
+            case "percent":
+                return number(exact(self) / 100).key
+            case "quantity" if self.label in UNITS_LEFT_OUT or self.label.startswith(COUNTED):
+                return self.parts[0].key
+            case "system":
+                names = [_key("name", part.label, [part.key]) for part in self.parts]
+                return _key("system", "", sorted(names))
+            case "based" if self.label.startswith("10:"):
+                return _key("number", str(int(self.label[3:])))
+            case "choice":
+                return _key("word", self.label)
+            case "equation" | "other":
+                return _key(self.kind, self.label)
+            case "set" | "union":
+                return _key(self.kind, "", sorted({part.key for part in self.parts}))
+        return _key(self.kind, self.label, [part.key for part in self.parts])
+
+
+def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
+    text = label if label.isalnum() else json.dumps(label)  # quoted: no label reads like a label with parts
+    if parts:
+        text += f"({','.join(parts)})"
+    return Key(f"{kind} {short(text)}")
+
+
+def is_read(key: Key) -> bool:
+    """Whether the answers of a class could be read within their limits; otherwise they share their text (R8)."""
+    return not key.startswith("text ")
+
+
+def unread(text: str) -> Form:
+    """The form of an answer that can't be read, by its normalised text."""
+    return Form("text", short(text))
+
+
+def short(label: str) -> str:
+    """`label`, or its digest if it is long."""
+    if len(label) <= _LONGEST_LABEL:
+        return label
+    return "#" + hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+def number(value: Fraction) -> Form:
+    """Form of an exact rational."""
+    p, q = value.numerator, value.denominator
+    if p.bit_length() + q.bit_length() > 2000:  # decimal digits of a huge integer take quadratic time
+        return Form("number", f"{p:#x}/{q:#x}")
+    return Form("number", str(value))
+
+
+def exact(form: Form) -> Fraction:
+    """The rational that a number's form stands for; of a percentage, the number before its sign."""
+    label = form.parts[0].label if form.kind == "percent" else form.label
+    p, _, q = label.partition("/")
+    return Fraction(int(p, 0), int(q or "1", 0))
+
+
+def unordered(parts: Iterable[Form]) -> Form:
+    """Form of a set or list whose order means nothing; a single element is the element itself."""
+    distinct = {part.key: part for part in parts}
+    elements = [distinct[key] for key in sorted(distinct)]
+    return elements[0] if len(elements) == 1 else Form("set", parts=tuple(elements))
+
+
+# Votes
+
+
+@dataclass(frozen=True)
+class Vote:
+    """How the K rollouts of a group voted.
+
+    Attributes:
+        majority: key of the one class with the most rollouts; None if classes tie for the top or nobody answered.
+        majority_count: 0 without a majority.
+        rollouts: K, missing answers included.
+        counts: rollouts in each class.
+        spelling: most frequent spelling of each class, ties in lexicographic order.
+    """
+
+    majority: Key | None
+    majority_count: int
+    rollouts: int
+    answered: int
+    counts: Mapping[Key, int]
+    spelling: Mapping[Key, str]
+
+    @property
+    def majority_answer(self) -> str | None:
+        """The majority as it is spelled; None without one."""
+        return None if self.majority is None else self.spelling[self.majority]
+
+
+def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
+    """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9).
+
+    Raises:
+        KeyError: an answer has no key.
+    """
+    spellings = Counter(answer for answer in answers if answer is not None)
+    counts: Counter[Key] = Counter()
+    spelling: dict[Key, str] = {}
+    for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
+        key = keys[answer]
+        counts[key] += count
+        spelling.setdefault(key, answer)
+    most = max(counts.values(), default=0)
+    top = [key for key, count in counts.items() if count == most]
+    majority = top[0] if len(top) == 1 else None
+    return Vote(
+        majority=majority,
+        majority_count=0 if majority is None else counts[majority],
+        rollouts=len(answers),
+        answered=spellings.total(),
+        counts=dict(counts),
+        spelling=spelling,
+    )
+
+
+def first_majority(answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]) -> Key | None:
+    """The majority class; in a tie, that of the classes at the top which had all its rollouts first.
+
+    Args:
+        answers: in the order in which the rollouts were sampled.
+        tally: their `vote`.
+        keys: as for `vote`.
+
+    Returns:
+        None if nobody answered.
+    """
+    most, reached = max(tally.counts.values(), default=0), Counter[Key]()
+    for answer in answers:
+        if answer is not None:
+            key = keys[answer]
+            reached[key] += 1
+            if reached[key] == most:
+                return key
+    return None

@@ -1,0 +1,121 @@
+"""Frozen noise (R4) from a run's rollouts, or from the log of another trainer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from olr_cli.answers import Judge
+from olr_cli.data.prompt_set import PromptSet
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.rollout_tables import proved_wrong, wrong_answers
+from olr_cli.errors import UserError
+from olr_cli.supervision.records import RolloutRecord, arrow_schema
+
+SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
+
+
+@pytest.fixture
+def prompts() -> PromptSet:
+    """Prompts 16 (truth 10), 42 (truth 0), ..."""
+    return read_prompts(SAMPLE)
+
+
+def shard(run: Path, step: int, *rollouts: tuple[str, str | None, bool | None]) -> None:
+    """A rollouts shard as a run stores it, of (prompt_id, answer class, whether it is correct)."""
+    rows = [
+        RolloutRecord(prompt_id, 1, step, n, "original", "text", answer, answer, 0.0, right, *[None] * 5)
+        for n, (prompt_id, answer, right) in enumerate(rollouts)
+    ]
+    columns = [[getattr(row, name) for row in rows] for name in arrow_schema(RolloutRecord).names]
+    table = pa.table(columns, schema=arrow_schema(RolloutRecord))
+    for folder in ("rollouts", "labels"):
+        (run / folder).mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, run / folder / f"step-{step:06d}.parquet")
+
+
+def table(folder: Path, *rows: dict[str, object]) -> Path:
+    file = folder / "log.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_wrong_answers_of_all_visits_are_gathered_by_prompt(tmp_path: Path, prompts: PromptSet) -> None:
+    shard(tmp_path, 1, ("16", "10", True), ("16", "11", False), ("42", None, False), ("42", "3", False))
+    shard(tmp_path, 2, ("16", "9", False), ("16", "11", False), ("103", "31", True), ("42", "0", None))
+    assert wrong_answers(tmp_path, prompts) == {"16": ["11", "9"], "42": ["3"]}
+
+
+def test_a_log_may_have_answers_or_only_responses(tmp_path: Path, prompts: PromptSet) -> None:
+    answers = table(tmp_path, {"prompt_id": 16, "answer": "11", "is_correct": False})
+    assert wrong_answers(answers, prompts) == {"16": ["11"]}
+    responses = table(
+        tmp_path,
+        {"prompt_id": 16, "response": "so it is \\boxed{11}", "is_correct": False},
+        {"prompt_id": 16, "response": "", "is_correct": False},
+        {"prompt_id": 16, "response": "so it is \\boxed{10}", "is_correct": True},
+    )
+    assert wrong_answers(responses, prompts) == {"16": ["11"]}
+
+
+def test_responses_are_read_only_where_there_are_no_answers(tmp_path: Path, prompts: PromptSet) -> None:
+    columns = {"prompt_id": ["16"], "is_correct": [False], "response": [True]}  # which is no text
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.table({**columns, "answer": ["11"]}), log)
+    assert wrong_answers(log, prompts) == {"16": ["11"]}
+    pq.write_table(pa.table(columns), log)
+    with pytest.raises(UserError, match="'response' of row 0"):
+        wrong_answers(log, prompts)
+
+
+def test_only_complete_steps_of_a_run_count(tmp_path: Path, prompts: PromptSet) -> None:
+    shard(tmp_path, 1, ("16", "11", False))
+    shard(tmp_path, 2, ("16", "9", False))
+    (tmp_path / "labels" / "step-000002.parquet").unlink()
+    assert wrong_answers(tmp_path, prompts) == {"16": ["11"]}
+    (tmp_path / "labels" / "step-000001.parquet").unlink()
+    with pytest.raises(UserError, match="holds no complete step yet"):
+        wrong_answers(tmp_path, prompts)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "has no rows"),
+        ([{"prompt_id": "16", "answer": "1"}], "lacks the column is_correct"),
+        ([{"prompt_id": "16", "is_correct": False}], "lacks the column answer"),
+        ([{"prompt_id": "16", "answer": "1", "is_correct": None}], "does not say which rollouts are wrong"),
+        (
+            [{"prompt_id": "x", "answer": "1", "is_correct": False}],
+            "no wrong answer to a prompt of dapo_sample.parquet (its first prompt_id: x, here: 16)",
+        ),
+    ],
+)
+def test_a_table_that_cannot_serve_says_why(tmp_path, prompts, rows, message) -> None:
+    with pytest.raises(UserError) as caught:
+        wrong_answers(table(tmp_path, *rows), prompts)
+    assert message in str(caught.value)
+
+
+def test_what_is_no_run_and_a_torn_shard_are_named(tmp_path: Path, prompts: PromptSet) -> None:
+    with pytest.raises(UserError, match="is not a run directory: it has no folder rollouts"):
+        wrong_answers(tmp_path, prompts)
+    with pytest.raises(UserError, match="does not exist"):
+        wrong_answers(tmp_path / "nowhere.parquet", prompts)
+    shard(tmp_path, 1, ("16", "11", False))
+    shard(tmp_path, 2)
+    (tmp_path / "rollouts" / "step-000002.parquet").write_bytes(b"PAR1 torn")
+    with pytest.raises(UserError, match=r"step-000002\.parquet is not a whole Parquet file"):
+        wrong_answers(tmp_path, prompts)
+
+
+def test_only_one_spelling_of_each_class_proved_different_may_serve() -> None:
+    answers = {"a": ["7", "0.5", "1/2", "50\\%", "[1, 2", "12.0", "14/2"], "b": ["12"], "elsewhere": ["1"]}
+    labelled = [Prompt(name, (), "12", None, None) for name in "abc"]
+    with Judge(workers=1) as judge:
+        assert proved_wrong(answers, labelled, judge) == {"a": ["0.5", "14/2"], "b": []}

@@ -1,0 +1,209 @@
+"""Processes for the price of a fork: a server imports torch and the rest once and forks for every process.
+
+Each is a process of its own, as good as one from the shell: `kill -9` is the system's, files and locks are real. What
+it is spared is the import. In a process of `olr` a deed can be planned: just before file operation number N below a
+folder it kills itself, or fills the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 300.0
+"""Seconds after which a process counts as hanging."""
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload([
+    "pytest", "torch", "polars", "transformers.models.qwen3.modeling_qwen3", "transformers.models.auto.modeling_auto",
+    "transformers.integrations.accelerate", "rich.progress", "olr_cli.engines.local.loop", "olr_cli.engines.sweep",
+    "olr_cli.evaluation.backends.transformers_backend", "olr_cli.evaluation.rollouts", "olr_cli.evaluation.targets",
+    "olr_cli.evaluation.tables", "olr_cli.tables", "olr_cli.runs.summary", "olr_cli.cli",
+])  # fmt: skip
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens at a file operation of a command.
+
+    Attributes:
+        folder: operations below it count.
+        number: of the operation, from 1; 0: none, and all operations are written to `log`.
+        deed: ``kill``, ``fill`` with the bytes that stay free, or ``limit`` with the most that a file may have.
+        log: takes a line an operation; of ``fill`` the file that fills the disk.
+    """
+
+    folder: Path
+    number: int
+    deed: str
+    log: Path
+
+
+def fork(function: Callable[..., object], *arguments: object) -> BaseProcess:
+    """A process that calls a function of a module, started."""
+    process = _SERVER.Process(target=function, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def status(process: BaseProcess) -> int:
+    """The exit status of a process, once it has ended; the negative number of the signal that killed it."""
+    process.join(PATIENCE)
+    if process.exitcode is None:
+        process.kill()
+        raise TimeoutError(f"process {process.pid} hangs")
+    return process.exitcode
+
+
+class Command:
+    """`olr` with some words, started in a folder, which takes what it prints.
+
+    Args:
+        is_read: whether anybody reads what it prints; otherwise it goes into a closed pipe.
+    """
+
+    _count = 0
+
+    def __init__(self, folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True) -> None:
+        Command._count += 1
+        self._out, self._err = (folder / f"{Command._count}.{kind}" for kind in ("out", "err"))
+        self._process = fork(_be_olr, folder, [*map(str, words)], self._out, self._err, plan, is_read)
+        self.pid = self._process.pid or 0
+
+    def signal(self, number: int) -> None:
+        """Send a signal, unless the command has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Its exit status; the negative number of the signal that killed it."""
+        return status(self._process)
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+
+def olr(folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True) -> tuple[int, Command]:
+    """Run `olr` to its end; its exit status, and what it said."""
+    command = Command(folder, *words, plan=plan, is_read=is_read)
+    return command.wait(), command
+
+
+def kind_of_operation(line: str) -> str:
+    """An operation of a log without its numbers: what all writes of one kind have in common."""
+    return re.sub(r"\d+", "#", line)
+
+
+def _be_olr(folder: Path, words: list[str], out: Path, err: Path, plan: Plan | None, is_read: bool) -> None:
+    """Be the command, in the process that was forked for it; does not return."""
+    os.chdir(folder)
+    os.environ["COLUMNS"] = "200"
+    importlib.import_module("olr_cli.runs.store").STEPS_TOGETHER = 3  # type: ignore[attr-defined]
+    for number, path in ((1, out), (2, err)):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
+    if not is_read:
+        reader, writer = os.pipe()
+        os.dup2(writer, 1)
+        os.close(reader)
+        os.close(writer)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
+    if plan is not None:
+        _watch(plan)
+    sys.argv = ["olr", *words]
+    code = 1
+    try:
+        from olr_cli.cli import main
+
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _watch(plan: Plan) -> None:
+    count, is_busy = 0, False
+
+    def watch(event: str, arguments: Sequence[Any]) -> None:
+        nonlocal count, is_busy
+        if event not in _EVENTS or is_busy or not _writes(event, arguments):
+            return
+        is_busy = True
+        place = _place(event, arguments)
+        if place.startswith(str(plan.folder)):
+            count += 1
+            if plan.number == 0:
+                with open(plan.log, "a") as lines:
+                    lines.write(f"{event} {os.path.relpath(place, plan.folder)}\n")
+            elif count == plan.number:
+                _do(plan.deed, plan.log)
+        is_busy = False
+
+    sys.addaudithook(watch)
+
+
+def _do(deed: str, log: Path) -> None:
+    if deed == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if deed.startswith("limit"):
+        size = int(deed.removeprefix("limit"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    else:
+        fill_disk(log, int(deed.removeprefix("fill")))
+
+
+def fill_disk(ballast: Path, room: int = 0) -> None:
+    """Leave so many bytes of a file system free."""
+    with ballast.open("ab", buffering=0) as file:
+        size = 1 << 20
+        while size:
+            try:
+                file.write(bytes(size))
+            except OSError:
+                size //= 2
+        file.truncate(max(0, file.tell() - room))
+
+
+def _writes(event: str, arguments: Sequence[Any]) -> bool:
+    return event != "open" or bool(isinstance(arguments[2], int) and arguments[2] & _WRITES)
+
+
+def _place(event: str, arguments: Sequence[Any]) -> str:
+    """The path that an operation changes, as far as the event tells."""
+    place = arguments[1] if event == "os.rename" else arguments[0]
+    if isinstance(place, int):
+        return os.readlink(f"/proc/self/fd/{place}")
+    place = os.fspath(place)
+    if isinstance(place, bytes):
+        place = os.fsdecode(place)
+    # shutil.rmtree names files by their folder's descriptor.
+    descriptor = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2}.get(event)
+    if descriptor is not None and not os.path.isabs(place) and arguments[descriptor] not in (-1, None):
+        place = os.path.join(os.readlink(f"/proc/self/fd/{arguments[descriptor]}"), place)
+    return os.path.abspath(place)

@@ -1,0 +1,70 @@
+"""Slope and historical majority are what the paper's equations say, exactly (R11 to R13)."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import linregress
+
+from olr_cli.supervision import History, Past, Visit
+
+
+def visits_of(*counts, k=8):
+    """Visits whose majority is `a`, with so many of k rollouts; 0: no majority."""
+    return [Visit("a", "a", count, k) if count else Visit(None, None, 0, k) for count in counts]
+
+
+visits = st.lists(
+    st.integers(1, 16).flatmap(lambda k: st.integers(0, k).map(lambda count: visits_of(count, k=k)[0])),
+    min_size=2,
+    max_size=40,
+)
+
+
+@given(visits)
+def test_slope_is_the_least_squares_slope_and_its_double_compares_as_the_fraction_does(history):
+    rates = [visit.majority_count / visit.rollouts for visit in history]
+    exact = Past.of(history).slope
+    assert float(exact) == pytest.approx(linregress(range(1, len(history) + 1), rates).slope, abs=1e-12)
+    for text in ("0.05", "0.02", "0.1", "-0.05", "0", "0.125"):
+        assert (float(exact) > float(text)) == (exact > Fraction(text))
+
+
+def test_slope_of_one_visit_is_zero():
+    assert Past.of(visits_of(8)).slope == Past().slope == 0
+
+
+def test_slope_meets_a_decimal_threshold_exactly():
+    # 2, 2, 4 of 8: a rise of 1/4 over two epochs is a slope of exactly 1/8, which floating point may miss.
+    assert Past.of(visits_of(2, 2, 4)).slope == Fraction("0.125")
+
+
+def test_a_visit_without_majority_counts_as_pass_rate_zero():
+    past = Past.of(visits_of(8, 0, 8))
+    assert (past.slope, past.historical_majority) == (0, "a")
+
+
+@pytest.mark.parametrize(
+    ("majorities", "expected"),
+    [("", None), ("a", "a"), ("ab", None), ("abb", "b"), ("aabbc", None), ("ABa", "a"), ("abAB", None)],
+)
+def test_historical_majority_is_one_class_however_spelled_or_none(majorities, expected):
+    past = Past.of(Visit(spelling.lower(), spelling, 3, 8) for spelling in majorities)
+    assert past.historical_majority == expected
+
+
+def test_history_refuses_a_visit_out_of_turn():
+    history = History()
+    history.add("p", 1, Visit("a", "a", 3, 8))
+    for number in (3, 1):
+        with pytest.raises(ValueError, match=f"visit {number} follows visit 1"):
+            history.add("p", number, Visit("a", "a", 3, 8))
+    assert history.of("p") == Past.of([Visit("a", "a", 3, 8)])
+    assert history.of("never seen") == Past()
+
+
+def test_a_prompts_past_does_not_grow_with_its_visits():
+    past = Past.of(Visit(str(n % 3), str(n % 3), 1 + n % 8, 8) for n in range(5000))
+    assert past.visits == sum(times for spellings in past.majorities.values() for times in spellings.values())
+    assert (past.visits, len(past.majorities), past.scale) == (5000, 3, 8)
