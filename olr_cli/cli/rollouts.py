@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import require_known
-from olr_cli.cli.stopping import shown_until_stopped
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
@@ -141,7 +141,7 @@ def _sample(
     if path is None:
         path = unused_run_path(recipe.name)
         words += ["--run-dir", str(path)]
-    progress = choose_progress(as_json=as_json, table=ROLLOUTS)
+    progress = choose_progress(as_json=as_json, layout=ROLLOUTS)
     with shown_until_stopped(progress, path, words, kept_at_once="complete step"):
         make_engine = partial(RolloutEngine, backend=backend)
         launch(recipe, path, make_engine, progress, kind="rollouts", resume=resume)

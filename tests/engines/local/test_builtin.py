@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -169,8 +170,12 @@ def test_finding_a_shipped_policy_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.slow
-def test_a_policy_made_again_is_as_good_as_the_shipped_one(tmp_path):
+def test_a_policy_made_again_is_as_good_as_the_shipped_one(tmp_path, is_long, monkeypatch):
+    """All steps take a minute; after 300 of 2,000 it has begun to add."""
     shipped = WeightsRecord.read(policy_path("addition-easier"))
+    if not is_long:
+        monkeypatch.setattr(builtin_warmup, "warm_up", functools.partial(warm_up, steps=300))
     made = builtin_warmup.make_policy("addition-easier", tmp_path / "again", shipped.seed)
-    assert made.avg_at_8 == pytest.approx(shipped.avg_at_8, abs=0.01)
+    assert made.greedy > 0.25
+    if is_long:
+        assert made.avg_at_8 == pytest.approx(shipped.avg_at_8, abs=0.01)
