@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from olr_cli.answers import EXTRACTORS, Judge
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
+from olr_cli.data.prompts import PromptSet
+from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,

@@ -13,8 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from olr_cli.answers import default_extractor
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt
+from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet
 from olr_cli.engines.launch import load_data, warnings
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.engines.steps import total_steps

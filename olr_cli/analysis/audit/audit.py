@@ -37,8 +37,7 @@ from olr_cli.analysis.audit.trusted import (
 )
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.prompts import SENTINEL, PromptSet
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest
 

@@ -12,7 +12,7 @@ from olr_cli.analysis.arms import Run
 from olr_cli.analysis.report import cuts
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import training_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 
