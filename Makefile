@@ -53,7 +53,7 @@ test-lowest:
 
 # The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
 hard: $(VENV)/.installed-dev
-	$(BIN)/pytest tests/hard --long -s
+	$(BIN)/pytest tests/hard tests/engines/local/test_builtin.py --long -s
 
 # Coverage-guided fuzzing of what is made of answers; FUZZ_RUNS=N for N texts instead of 1,200,000.
 fuzz: $(VENV)/.installed-dev

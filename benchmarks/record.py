@@ -354,7 +354,8 @@ def shown(file: Path) -> str:
         case ".pdf" | ".safetensors" | ".pt":
             return "(binary)"
         case ".html":
-            text = re.sub(r"(?s)<svg[^>]*width=.(\d+).*?</svg>", r"<svg \1 points wide>", file.read_text())
+            drawing = r'<img src="data:image/svg[^"]*"[^>]* width="(\d+)">'
+            text = re.sub(drawing, r"<svg \1 points wide>", file.read_text())
             packed = r'(<script[^>]*data-kind="(\w+)"[^>]*>)([A-Za-z0-9+/=]+)'
             return re.sub(packed, lambda found: f"{found[1]}{_unpacked(found[2], found[3])}", text)
     return file.read_text(errors="replace")

@@ -37,8 +37,8 @@ from torch import Tensor
 from olr_cli import seeding
 from olr_cli.analysis.arms import Run, find_runs
 from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.critical import crossing
 from olr_cli.analysis.theory.simulation import Setting, simulate
+from olr_cli.analysis.theory.table import crossing
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import response_text
 from olr_cli.data.prompts import SENTINEL, Prompt
@@ -209,7 +209,7 @@ def _gradient(subject: Subject, row: int) -> Tensor:
 
 
 def magnitudes(subject: Subject, measured: dict[str, float]) -> dict[str, float]:
-    """G_c and G_n by `theory.advantage_magnitude` at the mean probabilities, and the rho_c that they give."""
+    """G_c and G_n by `formulas.advantage_magnitude` at the mean probabilities, and the rho_c that they give."""
     k = subject.run.recipe.train.rollouts_per_prompt
     p, q = measured["p_true"], measured["p_label"]
     found: dict[str, float] = {}

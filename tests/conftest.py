@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -19,12 +20,19 @@ settings.load_profile("olr")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--long", action="store_true", help="the long version of the tests in tests/hard and tests/openrlhf"
-    )
+    parser.addoption("--long", action="store_true", help="the long version of the tests that have one")
 
 
 @pytest.fixture(scope="session")
 def is_long(request: pytest.FixtureRequest) -> bool:
-    """Whether the tests of hard use run at length (`make hard`) or briefly, as in every test run."""
+    """Whether tests run at length (`make hard`) or briefly, as in every test run."""
     return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[object]:
+    """A judge of answers, for tests to which it does not matter what it has verified before."""
+    from olr_cli.answers import Judge
+
+    with Judge(workers=1) as judge:
+        yield judge

@@ -7,11 +7,10 @@ import json
 from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.tables.baselines import LAYOUT, UNSUPERVISED
-from olr_cli.analysis.tables.paper_table import build
+from olr_cli.analysis.tables.layouts import LAYOUTS, UNSUPERVISED
+from olr_cli.analysis.tables.paper import paper_table
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
-from olr_cli.evaluation.folder import AskedRecord, EvaluationRecord, Sampling, write_evaluation, write_scores
-from olr_cli.evaluation.scores import Score
+from olr_cli.evaluation.scores import Score, averages
 
 TINY = {"prompts": 4, "prompts_per_step": 4, "epochs": 1, "store_rollouts": False}
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 0}
@@ -47,8 +46,8 @@ def write_grid(folder):
     return folder
 
 
-def table_of(*places, models=()):
-    return build(LAYOUT, group(find_runs(places)), models, with_published=True)
+def table_of(*places, name="baselines", models=()):
+    return paper_table(LAYOUTS[name], group(find_runs(places)), models, with_published=True)
 
 
 def row(table, label, block=None):
@@ -56,14 +55,8 @@ def row(table, label, block=None):
     return found
 
 
-def asked(name, problems, samples):
-    return AskedRecord(
-        definition=find_benchmark(name), samples=samples, problems=problems, problems_digest=""
-    )
-
-
 def write_evaluated(folder, shares, *, name="model", step=None, problems=None, samples=1):
-    """An evaluation as `olr evaluate` leaves it, but for its generations."""
+    """An evaluation as `olr evaluate` leaves it, as far as tables read it."""
     folder.mkdir(parents=True)
     scores = []
     for benchmark, share in shares.items():
@@ -75,15 +68,8 @@ def write_evaluated(folder, shares, *, name="model", step=None, problems=None, s
             mean_tokens=9.0, by_problem={},
         )  # fmt: skip
         scores.append(score)
-    record = EvaluationRecord(
-        schema_version=1,
-        name=name,
-        model="/somewhere",
-        origin={} if step is None else {"run": "run", "step": step, "chosen": "last"},
-        sampling=Sampling(),
-        seed=0,
-        benchmarks={each: asked(each, problems or 7, samples) for each in shares},
-    )
-    write_evaluation(folder, record)
-    write_scores(folder, scores)
+    origin = {} if step is None else {"run": "run", "step": step, "chosen": "last"}
+    stored = {"name": name, "origin": origin, "scores": [score.plain() for score in scores]}
+    (folder / "scores.json").write_text(json.dumps(stored | {"averages": averages(scores)}))
+    (folder / "evaluation.json").write_text("{}")
     return folder

@@ -2,11 +2,10 @@
 
 import csv
 import io
-from xml.etree import ElementTree
 
 from olr_cli import tables
 from olr_cli.tables import Block, Cell, Column, Row, Table
-from olr_cli.tables.html import blocks
+from olr_cli.tables.html import html, table_elements
 
 
 def table(*rows, columns=("arm", "n"), **kwargs):
@@ -46,7 +45,7 @@ def test_a_title_spans_the_row_in_every_document():
     shown = table(Row(["Active noise"], "title"), Row(["GRPO", "3"]))
     assert "| **Active noise** |  |" in tables.markdown(shown)
     assert r"\multicolumn{2}{l}{\emph{Active noise}}" in tables.latex(shown)
-    (element,) = blocks(shown, "Table")
+    (element,) = table_elements(shown, "Table")
     assert element.find(".//th[@scope='rowgroup']").get("colspan") == "2"
 
 
@@ -56,9 +55,7 @@ def test_a_note_stands_below_its_row_in_a_terminal_and_nowhere_else(capsys):
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines == ["arm  n", "GRPO 3", "    Every label counts as given.", "OLR  5"]
     assert "counts" not in tables.markdown(shown) + tables.latex(shown)
-    assert "counts" not in "".join(
-        ElementTree.tostring(e, encoding="unicode") for e in blocks(shown, "Table")
-    )
+    assert "counts" not in html(table_elements(shown, "Table"))
 
 
 def test_words_are_aligned_to_the_left_in_a_terminal_and_numbers_to_the_right(capsys):
@@ -70,5 +67,18 @@ def test_words_are_aligned_to_the_left_in_a_terminal_and_numbers_to_the_right(ca
 
 
 def test_no_text_becomes_html():
-    (element,) = blocks(table(Row(["<script>", "1"])), "Table")
-    assert "&lt;script&gt;" in ElementTree.tostring(element, encoding="unicode")
+    assert "<bdi>&lt;script&gt;</bdi>" in html(table_elements(table(Row(["<script>", "1"])), "Table"))
+
+
+def test_blocks_stay_apart_in_html_each_under_its_title_with_its_notes_below():
+    first = Block([Column("arm"), Column("n")], [Row(["a|b", ""])], "A step")
+    second = Block(
+        [Column(""), Column("h", is_text=True)], [Row(["b", "2"])] * 41, "A run", notes=["Block's."]
+    )
+    step, run, *notes = table_elements(Table([first, second], {}, notes=["Table's."]), "Cost")
+    assert [element.find(".//caption").text for element in (step, run)] == ["Cost: A step", "Cost: A run"]
+    assert [note.find("bdi").text for note in notes] == ["Block's.", "Table's."]
+    assert [element.get("class") for element in (step, run)] == ["scroll", "scroll long"]
+    assert [element.find(".//td").get("class") for element in (step, run)] == ["number", None]
+    (nothing,) = table_elements(Table([], {}, nothing="No runs."), "Cost")
+    assert nothing.find("bdi").text == "No runs."

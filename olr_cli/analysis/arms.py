@@ -16,7 +16,6 @@ from typing import Any
 
 import polars as pl
 
-from olr_cli.analysis.frame import summarise
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
@@ -173,19 +172,6 @@ class Arm:
             )
         return notes
 
-    def by_epoch(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
-        """Mean and spread of metrics over the runs, for the epochs that all of them have.
-
-        Returns:
-            Columns ``arm``, ``metric``, ``epoch``, ``mean``, ``sd`` (of the sample; null for one run) and ``runs``
-            (how many have a value); no row where none has.
-        """
-        rows = [
-            (each.arm, each.metric, each.at, each.mean, each.sd, len(each.values))
-            for each in summarise(self.frame(metrics))
-        ]
-        return pl.DataFrame(rows, _BY_EPOCH, orient="row")
-
     def frame(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
         """The metrics of the epochs that all runs have, by run; `at` is the epoch."""
         tables = [
@@ -205,15 +191,6 @@ class Arm:
         in_order = pl.col("metric").cast(pl.Enum(list(metrics)))
         return pl.concat(tables).drop_nulls("value").sort(in_order, "at", maintain_order=True)
 
-
-_BY_EPOCH = {
-    "arm": pl.String,
-    "metric": pl.String,
-    "epoch": pl.Int64,
-    "mean": pl.Float64,
-    "sd": pl.Float64,
-    "runs": pl.Int64,
-}
 
 _BESIDE_RUNS = ("figures", "logs")
 """Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""
@@ -284,7 +261,8 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     members: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
         members[_name(run), repr(sorted(run.settings.items()))].append(run)
-    names = _unique_names([group[0] for group in members.values()])
+    firsts = [group[0] for group in members.values()]
+    names = tell_apart([_name(run) for run in firsts], [run.settings for run in firsts])
     return [
         Arm(name, tuple(_distinct_seeds(name, group)))
         for name, group in zip(names, members.values(), strict=True)
@@ -297,17 +275,6 @@ def _name(run: Run) -> str:
         return run.arm
     method = "rollouts" if run.kind == "rollouts" else compose(run.recipe.method).name
     return f"{run.noise} {method}" if run.noise else method
-
-
-def _unique_names(firsts: Sequence[Run]) -> list[str]:
-    """Each arm's name, with the settings that tell it from others of the same name."""
-    namesakes = defaultdict(list)
-    for run in firsts:
-        namesakes[_name(run)].append(run)
-    details = {
-        name: iter(telling_settings([run.settings for run in runs])) for name, runs in namesakes.items()
-    }
-    return [" ".join(filter(None, (_name(run), next(details[_name(run)])))) for run in firsts]
 
 
 @dataclass(frozen=True)
@@ -357,6 +324,15 @@ def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
     return next(
         (other for other in arms if other.method == "grpo" and other.settings("method.") == data), None
     )
+
+
+def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names, followed by the settings in which those of one name differ."""
+    namesakes = defaultdict(list)
+    for name, own in zip(names, settings, strict=True):
+        namesakes[name].append(own)
+    details = {name: iter(telling_settings(own)) for name, own in namesakes.items()}
+    return [f"{name} {next(details[name])}".rstrip() for name in names]
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,14 +1,14 @@
 """Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it.
 
-Held-out evaluation and checkpoints are no parts of a step, and are left out. Single steps are slow for reasons of the
-machine's, so everything here is a median with quartiles over the steps of all runs of an arm.
+Held-out evaluation and checkpoints are no parts of a step, and are left out. Single steps may be slow because of other
+work on the machine, so everything here is a median with quartiles over the steps of all runs of an arm.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import median, quantiles
 from typing import Any
@@ -21,35 +21,36 @@ from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, QUANTITIES, UTILISATION
+from olr_cli.tables import Cell, interval, percent
+from olr_cli.tables.numbers import three_digits
 
 STEP = "step"
 TOGETHER = "verification and labels"
-"""What runs have that measured the two as one."""
-
-_FACTS = ("engine", "device", "threads", "host")
+"""In place of both parts, in runs that measured them as one."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """How a part of a step is called and drawn."""
+    """How a part of a step is called and drawn; `head` may be broken in a terminal."""
 
     label: str
     colour: str
+    head: str = ""
 
 
 PARTS: Mapping[str, Part] = {
     "rollouts": Part("rollouts", SKY),
-    "verification": Part("verification", ORANGE),
-    "labels": Part("label update", VERMILION),
-    TOGETHER: Part("verification and label update", PURPLE),
-    "update": Part("policy update", BLUE),
+    "verification": Part("verification", ORANGE, "verifi-\ncation"),
+    "labels": Part("label update", VERMILION, "label\nupdate"),
+    TOGETHER: Part("verification and label update", PURPLE, "verif. +\nlabels"),
+    "update": Part("policy update", BLUE, "policy\nupdate"),
     "weights": Part("weights to vLLM", GREEN),
     "store": Part("storing", GREY),
     "other": Part("other", "#BDBDBD"),
 }
-"""Part of a step, as after ``time/`` -> how it is drawn; what is left of the step is `other`."""
+"""Part of a step, as after ``time/`` -> how it is shown; what is left of the step is `other`."""
 
 
 @dataclass(frozen=True)
@@ -68,43 +69,63 @@ class Spread:
         low, middle, high = quantiles(values, n=4, method="inclusive")
         return cls(middle, low, high)
 
+    def cell(self, text: Callable[[float], str]) -> Cell:
+        """The median; with quartiles where there is room."""
+        return Cell(text(self.median), f"{text(self.median)} {interval((self.low, self.high), text)}")
+
 
 @dataclass(frozen=True)
 class Cost:
     """The times of an arm's steps.
 
     Attributes:
-        arm: the arm.
-        steps: seed -> of each step the seconds of every part, and of the whole as `STEP`.
-        throughput: metric of `QUANTITIES` -> its values in the steps of all runs, where they have it.
+        steps: seed -> of each step the seconds of every part, of the whole as `STEP`, and its metrics of `QUANTITIES`.
     """
 
     arm: Arm
     steps: Mapping[int, Sequence[Mapping[str, float]]]
-    throughput: Mapping[str, Sequence[float]]
-
-    @cached_property
-    def parts(self) -> tuple[str, ...]:
-        """The parts that any step has, in the order of `PARTS`."""
-        found = {part for step in self.all_steps for part in step}
-        return tuple(part for part in PARTS if part in found)
 
     @cached_property
     def all_steps(self) -> list[Mapping[str, float]]:
         """The steps of all runs."""
-        return [step for own in self.steps.values() for step in own]
+        return [step for steps in self.steps.values() for step in steps]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Parts and quantities that any step has."""
+        return frozenset(name for step in self.all_steps for name in step)
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts of the steps, in the order of `PARTS`, and the whole."""
+        return [part for part in (*PARTS, STEP) if part in self.names]
 
     def spread(self, *parts: str) -> Spread:
         """Of the seconds that these parts take together."""
         return Spread.of([_sum(step, parts) for step in self.all_steps])
 
+    def values(self, name: str) -> list[float]:
+        """A metric of `QUANTITIES` in the steps that have it."""
+        return [step[name] for step in self.all_steps if name in step]
+
     def share(self, part: str) -> float:
         """The median share of the step that a part takes."""
         return median(step.get(part, 0.0) / step[STEP] for step in self.all_steps)
 
-    def by_seed(self, *parts: str) -> dict[int, float]:
-        """Of each run the median of the seconds that these parts take together."""
-        return {seed: median(_sum(step, parts) for step in own) for seed, own in self.steps.items()}
+    def medians(self, part: str) -> dict[int, float]:
+        """Seed -> median seconds of a part."""
+        return {seed: median(_sum(step, [part]) for step in steps) for seed, steps in self.steps.items()}
+
+    @cached_property
+    def finished(self) -> list[int]:
+        """Seeds of the runs that are finished."""
+        return [run.seed for run in self.arm.runs if run.note() is None and run.seed in self.steps]
+
+    def total(self, part: str) -> float | None:
+        """Seconds of all steps of a run, the median over finished runs; None without any, or without the part."""
+        if not self.finished or part not in self.parts:
+            return None
+        return median(sum(_sum(step, [part]) for step in self.steps[seed]) for seed in self.finished)
 
     @cached_property
     def machine(self) -> str:
@@ -122,58 +143,38 @@ def costs(arms: Sequence[Arm]) -> list[Cost]:
     Raises:
         UserError: a line of metrics.jsonl is damaged.
     """
-    found = []
-    for arm in arms:
-        lines = {run.seed: own for run in arm.runs if (own := _timed(run))}
-        if lines:
-            apart = all("time/verification" in line for own in lines.values() for line in own)
-            steps = {seed: [_parts(line, apart=apart) for line in own] for seed, own in lines.items()}
-            found.append(Cost(arm, steps, _throughput([line for own in lines.values() for line in own])))
-    return found
+    timed = [(arm, {run.seed: lines for run in arm.runs if (lines := _timed(run))}) for arm in arms]
+    return [_cost(arm, lines) for arm, lines in timed if lines]
 
 
-def _throughput(lines: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    values = {name: [line[name] for line in lines if name in line] for name in QUANTITIES}
-    return {name: measured for name, measured in values.items() if measured}
+def _timed(run: Run) -> list[Metrics]:
+    return [line for line in read_metrics(run.path, "time/step") if line["step"] > 0]
 
 
-def _timed(run: Run) -> list[Mapping[str, float]]:
-    return [line for line in read_metrics(run.path) if line["step"] > 0 and "time/step" in line]
+def _cost(arm: Arm, lines: Mapping[int, Sequence[Metrics]]) -> Cost:
+    apart = all("time/verification" in line for steps in lines.values() for line in steps)
+    return Cost(arm, {seed: [_step(line, apart=apart) for line in steps] for seed, steps in lines.items()})
 
 
-def _parts(line: Mapping[str, float], *, apart: bool) -> dict[str, float]:
-    """One step's seconds by part, verification and label update apart or together."""
+def _step(line: Metrics, *, apart: bool) -> dict[str, float]:
+    """One step's seconds by part, verification and label update apart or together, and its quantities."""
     times = {name.removeprefix("time/"): value for name, value in line.items() if name.startswith("time/")}
     whole = times[STEP] - times.get("evaluation", 0.0)
     if not apart:
         times[TOGETHER] = times.pop("verification", 0.0) + times.pop("labels", 0.0)
-    known = {part: times[part] for part in PARTS if part in times}
-    return known | {"other": max(whole - sum(known.values()), 0.0), STEP: whole}
+    parts = {part: times[part] for part in PARTS if part in times}
+    quantities = {name: line[name] for name in QUANTITIES if name in line}
+    return parts | {"other": max(whole - sum(parts.values()), 0.0), STEP: whole} | quantities
 
 
 def _machines(run: Run) -> Iterator[str]:
     """What each attempt of a run worked with."""
     for attempt in read_manifest(run.path)["attempts"]:
-        facts = {name: attempt[name] for name in _FACTS if attempt.get(name) is not None}
-        if "threads" in facts:
-            facts["threads"] = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
-        if "host" in facts:
-            facts["host"] = f"host {facts['host']}"
-        yield ", ".join(facts.values())
-
-
-def lacking(arms: Sequence[Arm]) -> str | None:
-    """What the figure needs that these arms are not; None if it can be drawn."""
-    known = any(_timed(run) for arm in arms for run in arm.runs)
-    return None if known else "runs whose metrics.jsonl has the time of a step (time/step)"
-
-
-def charts(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart, a bar an arm; see `lacking`."""
-    found = costs(arms)
-    rows = pl.DataFrame([row for cost in found for row in spreads(cost)])
-    with style.applied():
-        return [Chart("cost", _draw(found), rows)]
+        facts = [attempt.get(name) for name in ("engine", "device")]
+        threads, host = attempt.get("threads"), attempt.get("host")
+        facts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
+        facts.append(None if host is None else f"host {host}")
+        yield ", ".join(fact for fact in facts if fact is not None)
 
 
 def spreads(cost: Cost) -> Iterator[dict[str, Any]]:
@@ -181,41 +182,21 @@ def spreads(cost: Cost) -> Iterator[dict[str, Any]]:
 
     The share is the median of the steps' shares.
     """
-    for part in (*cost.parts, STEP):
-        spread = cost.spread(part)
-        yield {
-            "arm": cost.arm.name,
-            "part": part,
-            "unit": "s",
-            "steps": len(cost.all_steps),
-            "median": spread.median,
-            "low": spread.low,
-            "high": spread.high,
-            "share": cost.share(part),
-        }
-    for name, values in cost.throughput.items():
-        spread = Spread.of(values)
-        yield {
-            "arm": cost.arm.name,
-            "part": name,
-            "unit": QUANTITIES[name].unit,
-            "steps": len(values),
-            "median": spread.median,
-            "low": spread.low,
-            "high": spread.high,
-            "share": None,
-        }
+    for part in cost.parts:
+        yield _line(cost, part, "s", [_sum(step, [part]) for step in cost.all_steps], cost.share(part))
+    for name in QUANTITIES:
+        if name in cost.names:
+            yield _line(cost, name, QUANTITIES[name].unit, cost.values(name), None)
+
+
+def _line(cost: Cost, name: str, unit: str, values: Sequence[float], share: float | None) -> dict[str, Any]:
+    line = {"arm": cost.arm.name, "part": name, "unit": unit, "steps": len(values)}
+    return line | asdict(Spread.of(values)) | {"share": share}
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What times of steps are shown in.
-
-    Attributes:
-        name: as it is written.
-        seconds: how long one is.
-        digits: of differences, after the point.
-    """
+    """A unit of time: its name, its length in seconds, and the digits of differences after the point."""
 
     name: str
     seconds: float
@@ -223,8 +204,7 @@ class Unit:
 
     def text(self, seconds: float) -> str:
         """Three digits."""
-        value = seconds / self.seconds
-        return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
+        return three_digits(seconds / self.seconds)
 
 
 def unit_of(costs: Iterable[Cost]) -> Unit:
@@ -233,22 +213,31 @@ def unit_of(costs: Iterable[Cost]) -> Unit:
     return Unit("ms", 0.001, 1) if longest < 10 else Unit("s", 1.0, 2)
 
 
-def percent(share: float) -> str:
-    """One digit after the point; what is not nothing does not look like it."""
-    return f"{100 * share:.1f}" if share >= 0.0005 or share == 0 else "<0.1"
+def lacking(arms: Sequence[Arm]) -> str | None:
+    """What the figure needs that these arms are not; None if it can be drawn."""
+    timed = any(_timed(run) for arm in arms for run in arm.runs)
+    return None if timed else "runs whose metrics.jsonl has the time of a step (time/step)"
 
 
-def _draw(found: Sequence[Cost]) -> Figure:
-    names = [_name(cost, several=len({each.machine for each in found}) > 1) for cost in found]
+def charts(arms: Sequence[Arm]) -> list[Chart]:
+    """One chart, a bar an arm; see `lacking`."""
+    timed = costs(arms)
+    rows = pl.DataFrame([row for cost in timed for row in spreads(cost)])
+    with style.applied():
+        return [Chart("cost", _draw(timed), rows)]
+
+
+def _draw(costs: Sequence[Cost]) -> Figure:
+    names = [_name(cost, several=len({other.machine for other in costs}) > 1) for cost in costs]
     lines = [
-        1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, found, strict=True)
+        1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, costs, strict=True)
     ]
     height = 1.0 + 0.14 * sum(max(count, 2) for count in lines)
     sheet = style.Sheet(1, 1, width=style.TEXT_WIDTH, panel_height=height)
     (axes,) = sheet.panels
-    _bars(axes, found, unit_of(found))
-    axes.set_yticks(range(len(found)), names)
-    axes.set_ylim(len(found) - 0.5, -0.5)
+    _bars(axes, costs, unit_of(costs))
+    axes.set_yticks(range(len(costs)), names)
+    axes.set_ylim(len(costs) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     handles, parts = axes.get_legend_handles_labels()
@@ -268,7 +257,7 @@ def _draw(found: Sequence[Cost]) -> Figure:
 def _name(cost: Cost, *, several: bool) -> str:
     """The arm, and on which machine, where it is not the same for all."""
     words = [cost.arm.name.replace("_", " "), *([cost.machine] if several else [])]
-    return "\n".join(textwrap.fill(each, 30) for each in words)
+    return "\n".join(textwrap.fill(word, 30) for word in words)
 
 
 def _speed(cost: Cost) -> str:
@@ -276,30 +265,29 @@ def _speed(cost: Cost) -> str:
     lines = (((GENERATED, "{} tokens/s"),), ((UTILISATION, "MFU {}"), (PEAK_MEMORY, "{} GB")))
     words = [
         ", ".join(
-            text.format(QUANTITIES[name].text(median(cost.throughput[name])))
+            text.format(QUANTITIES[name].text(median(cost.values(name))))
             for name, text in line
-            if name in cost.throughput
+            if name in cost.names
         )
         for line in lines
     ]
     return "".join(f"\n{line}" for line in words if line)
 
 
-def _bars(axes: Axes, found: Sequence[Cost], unit: Unit) -> None:
+def _bars(axes: Axes, costs: Sequence[Cost], unit: Unit) -> None:
     """The medians of the parts on end; quartiles of the whole step as a whisker, its median as a number."""
-    left = [0.0] * len(found)
+    left = [0.0] * len(costs)
     for name, part in PARTS.items():
-        if not any(name in cost.parts for cost in found):
+        if not any(name in cost.parts for cost in costs):
             continue
-        widths = [cost.spread(name).median / unit.seconds for cost in found]
-        axes.barh(range(len(found)), widths, left=left, height=0.65, color=part.colour, label=part.label)
+        widths = [cost.spread(name).median / unit.seconds for cost in costs]
+        axes.barh(range(len(costs)), widths, left=left, height=0.65, color=part.colour, label=part.label)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    for place, cost in enumerate(found):
+    for place, cost in enumerate(costs):
         step = cost.spread(STEP)
-        reach = [[(step.median - step.low) / unit.seconds], [(step.high - step.median) / unit.seconds]]
-        axes.errorbar(
-            step.median / unit.seconds, place, xerr=reach, color=style.BLACK, linewidth=0.8, capsize=1.5
-        )
+        middle, low, high = (value / unit.seconds for value in (step.median, step.low, step.high))
+        reach = [[middle - low], [high - middle]]
+        axes.errorbar(middle, place, xerr=reach, color=style.BLACK, linewidth=0.8, capsize=1.5)
         share = f", label update {percent(cost.share('labels'))} %" if "labels" in cost.parts else ""
         axes.text(
             1.02,

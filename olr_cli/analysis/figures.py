@@ -1,18 +1,104 @@
-"""From what was asked for to figures and tables: their names, the arms, the folder they go to."""
+"""The figures that stored runs can show, and from a request to figures and tables: names, arms, folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
-from olr_cli.analysis import FIGURES, NEEDING, OF_NO_RUN, PAPER_TABLES, PUBLISHED_TABLES
-from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis import PAPER_TABLES, PUBLISHED_TABLES
 from olr_cli.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from olr_cli.analysis.arms import Arm, Run
+    from olr_cli.analysis.style import Chart
     from olr_cli.tables import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of `olr analyze`; its functions are named as ``module:function`` and imported when they are needed.
+
+    Attributes:
+        caption: what it shows.
+        charts: from arms to the charts that are saved.
+        lacks: from arms to what the figure needs and they are not, None if it can be drawn; empty: all arms will do.
+        needs_runs: otherwise it is of the theory alone, and ``all`` leaves it out.
+    """
+
+    caption: str
+    charts: str
+    lacks: str = ""
+    needs_runs: bool = True
+
+    def lacking(self, arms: Sequence[Arm]) -> str | None:
+        """The runs that the figure needs; None if it can be drawn."""
+        lacking: str | None = _resolved(self.lacks)(arms) if self.lacks else None
+        return lacking
+
+    def drawn(self, arms: Sequence[Arm]) -> list[Chart]:
+        """The charts of some arms.
+
+        Raises:
+            UserError: a run has no labels, or a file is damaged.
+        """
+        from olr_cli.analysis.style import applied
+
+        with applied():
+            charts: list[Chart] = _resolved(self.charts)(arms)
+        return charts
+
+
+def _resolved(name: str) -> Callable[[Sequence[Arm]], Any]:
+    function: Callable[[Sequence[Arm]], Any] = resolve_name(f"olr_cli.analysis.{name}")
+    return function
+
+
+FIGURES: Mapping[str, Figure] = {
+    "coherence": Figure(
+        "Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts,"
+        " by epoch.",
+        "by_epoch:coherence",
+    ),
+    "dynamics": Figure(
+        "Training dynamics (the paper's Fig. 3, and its twin under inactive noise): six panels, by epoch.",
+        "by_epoch:dynamics",
+    ),
+    "composition": Figure(
+        "What majority answers are made of, by epoch: stacked shares on clean and on noisy prompts.",
+        "by_epoch:composition",
+    ),
+    "ablation": Figure(
+        "The ablation of OLR's criteria as bars (the paper's Table ablation, and its Fig. 3e as a whole).",
+        "variations:ablation",
+        "variations:ablation_lacks",
+    ),
+    "sensitivity": Figure(
+        "Sensitivity to OLR's two settings: the score at the end of training against delta, and against T.",
+        "variations:sensitivity",
+        "variations:sensitivity_lacks",
+    ),
+    "cost": Figure(
+        "Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it.",
+        "cost:charts",
+        "cost:lacking",
+    ),
+    "theory": Figure(
+        "The theory's quantities drawn: L_t by epoch, OLR's effective noise, and how often majorities are wrong.",
+        "theory.figure:charts",
+        "theory.figure:lacking",
+    ),
+    "phase": Figure(
+        "Where training on noisy labels keeps the true answers: simulated, and by the paper's boundaries.",
+        "theory.phase:charts",
+        needs_runs=False,
+    ),
+}
+
+
+WITHOUT_RUNS = [name for name, figure in FIGURES.items() if not figure.needs_runs]
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
@@ -46,10 +132,11 @@ def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
     """
     wanted = []
     for name in known_figures(names):
-        if name in OF_NO_RUN and name not in names:
+        figure, is_named = FIGURES[name], name in names
+        if not figure.needs_runs and not is_named:
             continue
-        lacking = import_module(FIGURES[name]).lacking(arms) if name in NEEDING else None
-        if lacking is not None and name in names:
+        lacking = figure.lacking(arms)
+        if lacking is not None and is_named:
             raise UserError(f"--figure {name} needs {lacking}")
         if lacking is None:
             wanted.append(name)
@@ -68,7 +155,7 @@ def draw(names: Sequence[str], arms: Sequence[Arm], folder: Path) -> list[Path]:
     from olr_cli.analysis.style import save
 
     _require_folder(folder)
-    charts = [chart for name in names for chart in import_module(FIGURES[name]).charts(arms)]
+    charts = [chart for name in names for chart in FIGURES[name].drawn(arms)]
     return [file for chart in charts for file in save(chart, folder)]
 
 
@@ -101,24 +188,24 @@ def count(
     """
     if name in PAPER_TABLES:
         from olr_cli.analysis.tables.layouts import LAYOUTS
-        from olr_cli.analysis.tables.paper_table import build
+        from olr_cli.analysis.tables.paper import paper_table
 
         layout = LAYOUTS[name]
         _refuse_baseline(baseline, name, layout.reference_in_words)
-        return build(layout, _trained(arms, name), models, with_published=with_published).table()
+        return paper_table(layout, _trained(arms, name), models, with_published=with_published).table()
     if name == "cost":
-        from olr_cli.analysis.tables.cost_table import cost_table
+        from olr_cli.analysis.tables.cost import cost_table
 
         _refuse_baseline(baseline, name, "GRPO under the same settings")
-        return cost_table(arms, with_published=with_published).table()
+        return cost_table(arms, with_published=with_published)
     if name == "theory":
         from olr_cli.analysis.theory.table import theory_table
 
         _refuse_baseline(baseline, name, "what the theory predicts")
-        return theory_table(arms).table()
-    from olr_cli.analysis.tables.arms_table import compare
+        return theory_table(arms)
+    from olr_cli.analysis.tables.arms import arms_table
 
-    return compare(arms, baseline).table()
+    return arms_table(arms, baseline)
 
 
 def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:

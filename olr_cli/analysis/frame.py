@@ -2,7 +2,7 @@
 
     runs ──► frame: arm, seed, metric, at, value ──► summarise ──► n, mean, sd, paired difference and interval
 
-`at` is where a value belongs: an epoch, a part of a step, a bin; null for what a run has one of.
+`at` is where a value belongs: an epoch, a part of a step, a bin; null for a metric with one value a run.
 
 Runs of one seed share the training prompts, the marked labels and the held-out prompts, so differences within seeds
 vary less than the runs do.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,8 +50,6 @@ class Summary:
     """A metric of an arm over its seeds.
 
     Attributes:
-        metric: its name.
-        arm: the arm's name.
         values: seed -> value; seeds without a value are left out.
         difference: to the baseline; None for the baseline and where no seed has both.
         at: as in the frame.
@@ -111,21 +109,28 @@ def summarise(values: pl.DataFrame, baseline: str | None = None) -> list[Summary
         Summary(metric, arm, dict(zip(seeds, numbers, strict=True)), at=at)
         for metric, at, arm, seeds, numbers in grouped.iter_rows()
     ]
-    if baseline is None:
-        return summaries
-    references = {(each.metric, each.at): each.values for each in summaries if each.arm == baseline}
+    references = {(one.metric, one.at): one.values for one in summaries if one.arm == baseline}
     return [
-        Summary(
-            each.metric,
-            each.arm,
-            each.values,
-            None
-            if each.arm == baseline
-            else difference(each.values, references.get((each.metric, each.at), {})),
-            each.at,
-        )
-        for each in summaries
+        one
+        if baseline in (None, one.arm)
+        else replace(one, difference=difference(one.values, references.get((one.metric, one.at), {})))
+        for one in summaries
     ]
+
+
+def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
+    """The summaries of a frame as the rows of a figure.
+
+    Args:
+        values: a frame.
+        at: the name of the column that holds `at`.
+
+    Returns:
+        Columns arm, metric, `at`, mean, sd (null for one run) and runs (how many have a value).
+    """
+    columns = {"arm": str, "metric": str, at: int, "mean": float, "sd": float, "runs": int}
+    rows = [(one.arm, one.metric, one.at, one.mean, one.sd, len(one.values)) for one in summarise(values)]
+    return pl.DataFrame(rows, columns, orient="row")
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:

@@ -148,7 +148,9 @@ def _require_gapless(run: Path, steps: Sequence[int]) -> None:
     if missing is None:
         return
     tables = ("labels", "rollouts")
-    lacking = [t for t in tables if not any(missing in shard.steps for shard in table_shards(run / t))]
+    lacking = [
+        table for table in tables if not any(missing in shard.steps for shard in table_shards(run / table))
+    ]
     raise UserError(
         f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the file"
         " from a copy, for every decision depends on the earlier ones"

@@ -1,4 +1,4 @@
-"""One call of `olr analyze`: what is asked for, held against the runs that are there, and what came of it."""
+"""One call of `olr analyze`: a request, held against the runs that are there, and its answer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from olr_cli.analysis import OF_NO_RUN, PUBLISHED_TABLES, TABLES, figures
+from olr_cli.analysis import PUBLISHED_TABLES, TABLES, figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
-from olr_cli.tables import Table
+from olr_cli.tables import Answer, File, Table
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 """How tables can be printed."""
@@ -21,21 +20,19 @@ STANDING_ALONE = ("markdown", "latex", "csv")
 """Formats in which standard output has a table and nothing else."""
 
 _MOST_PLACES = 3
-"""Named in a command that is proposed; with more, only what to add to the one before is said."""
+"""Places named in a proposed command; with more, it is not repeated in full."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, as the command line has it.
+    """The arguments and options of the command line.
 
     Attributes:
         places: run directories, folders of runs, evaluations of models.
         figure: names of figures, or ``all``.
-        table: name of a table.
         compare: ``paper``, for the published numbers beside ours.
         baseline: of ``--table arms``: the arm that others are compared to.
         out: the folder for figures and report.
-        report: whether the HTML page is asked for.
         shape: one of `FORMATS`.
     """
 
@@ -62,39 +59,7 @@ class Request:
         return ["arms"] if wants_arms else []
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What came of a request.
-
-    Attributes:
-        tables: by name.
-        written: the files.
-        notes: sentences on the runs.
-        proposals: commands that may come next, each with what it is for in brackets.
-    """
-
-    tables: Mapping[str, Table]
-    written: Sequence[Path]
-    notes: Sequence[str] = ()
-    proposals: Sequence[str] = ()
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {
-            "tables": {name: table.data for name, table in self.tables.items()},
-            "written": [str(file) for file in self.written],
-            "notes": list(self.notes),
-        }
-
-    def notes_beside(self, shape: str) -> list[str]:
-        """The notes but those that a terminal shows below a table anyway."""
-        if shape != "terminal":
-            return list(self.notes)
-        below = {line for table in self.tables.values() for line in table.footnotes}
-        return [note for note in self.notes if note not in below]
-
-
-def carry_out(request: Request) -> Findings:
+def carry_out(request: Request) -> Answer:
     """Count the tables, draw the figures, write the report.
 
     Raises:
@@ -109,33 +74,57 @@ def carry_out(request: Request) -> Findings:
     runs, waiting = begun(find_runs(places), places)
     arms = group(runs)
     drawn = figures.asked_for(request.wanted_figures, arms)
-    counted = figures.known("table", request.tables(arms), TABLES)
-    figures.require_use(models, counted)
-    with_published = figures.wants_published(request.compare, counted)
+    names = figures.known("table", request.tables(arms), TABLES)
+    figures.require_use(models, names)
+    with_published = figures.wants_published(request.compare, names)
     writes = bool(drawn) or request.report
     folder = (request.out or figures.default_folder(places, runs)) if writes else Path()
     tables = {
         name: figures.count(name, arms, request.baseline, models, with_published=with_published)
-        for name in counted
+        for name in names
     }
     written = figures.draw(drawn, arms, folder)
     notes = [*_notes(runs, waiting, arms)]
     if request.report:
-        from olr_cli.analysis.report.build import write_report
+        from olr_cli.analysis.report.page import write_report
 
         written.append(write_report(arms, folder, notes, tables))
-    return Findings(tables, written, notes, tuple(_proposals(request, arms, counted)))
+    return _answer(tables, written, notes, dict(_next(request, arms, names)))
 
 
-def _without_runs(request: Request, named: Sequence[str]) -> Findings:
+def _without_runs(request: Request, named: Sequence[str]) -> Answer:
     """Figures of the theory alone."""
     figures.wants_published(request.compare, [])
-    if request.report or not named or not set(named) <= set(OF_NO_RUN):
+    if request.report or not named or not set(named) <= set(figures.WITHOUT_RUNS):
         raise UserError(
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
-            f" {', '.join(OF_NO_RUN)})"
+            f" {', '.join(figures.WITHOUT_RUNS)})"
         )
-    return Findings({}, figures.draw(named, [], request.out or Path("figures")))
+    return _answer({}, figures.draw(named, [], request.out or Path("figures")))
+
+
+def _answer(
+    tables: Mapping[str, Table],
+    written: Sequence[Path],
+    notes: Sequence[str] = (),
+    next_commands: Mapping[str, str] | None = None,
+) -> Answer:
+    texts = {".png": ", .pdf and .csv", ".html": " ({:.1f} MB), for any browser"}
+    return Answer(
+        parts=list(tables.values()),
+        data={
+            "tables": {name: table.data for name, table in tables.items()},
+            "written": [str(file) for file in written],
+            "notes": list(notes),
+        },
+        notes=notes,
+        files=[
+            File(file, texts[file.suffix].format(file.stat().st_size / 1e6))
+            for file in written
+            if file.suffix in texts
+        ],
+        next=next_commands or {},
+    )
 
 
 def _notes(runs: Sequence[Run], waiting: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
@@ -151,31 +140,29 @@ def _notes(runs: Sequence[Run], waiting: Sequence[str], arms: Sequence[Arm]) -> 
         yield f"The arms were trained for different numbers of epochs ({lengths})."
 
 
-def _proposals(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Iterator[str]:
+def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Likely next commands, each with its purpose."""
     if tables:
-        yield _of_table(request, tables[-1])
+        yield _next_of_table(request, tables[-1])
         return
     first = arms[0].runs[0]
     run = shlex.quote(str(first.path))
     if first.kind == "rollouts":
-        yield f"olr audit {run}   (which labels look wrong)"
+        yield f"olr audit {run}", "which labels look wrong"
     else:
-        yield f"olr replay {run} --grid default   (what other criteria select, no training)"
+        yield f"olr replay {run} --grid default", "what other criteria select, no training"
     if not request.report:
-        yield f"olr analyze {run} --report   (every prompt's history, in one HTML file)"
+        yield f"olr analyze {run} --report", "every prompt's history, in one HTML file"
 
 
-def _of_table(request: Request, table: str) -> str:
+def _next_of_table(request: Request, table: str) -> tuple[str, str]:
     """The same table with the published numbers beside; if they are there or there are none, as Markdown."""
     options, purpose = "--format markdown", "the table for a paper or README"
-    if table in PUBLISHED_TABLES:
-        published = "--compare paper"
-        if request.compare is None:
-            options, purpose = published, "the published numbers beside"
-        else:
-            options = f"{published} {options}"
+    if table in PUBLISHED_TABLES and request.compare is None:
+        options, purpose = "--compare paper", "the published numbers beside"
+    elif table in PUBLISHED_TABLES:
+        options = f"--compare paper {options}"
     if len(request.places) > _MOST_PLACES:
-        return f"the same command with {options}   ({purpose})"
-    given = shlex.join(map(str, request.places))
+        return f"the same command with {options}", purpose
     named = "" if table == "arms" else f" --table {table}"
-    return f"olr analyze {given}{named} {options}   ({purpose})"
+    return f"olr analyze {shlex.join(map(str, request.places))}{named} {options}", purpose

@@ -1,4 +1,4 @@
-"""How figures look: sizes, colours, axes, lines named where they end, and how they are saved.
+"""How figures look: sizes, colours, axes, lines named where they end instead of in a legend, and how they are saved.
 
 A figure is made at the size it is printed at; no text is smaller than 7 points there. 5.5 inches are the text width of
 a one-column paper and fit into that of a two-column one.
@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from olr_cli.analysis import labels
 from olr_cli.analysis.arms import Arm
 from olr_cli.files import write_text, write_whole, writing
 
@@ -31,6 +32,9 @@ TEXT_WIDTH = 5.5
 COLUMN_WIDTH = 3.25
 FONT_SIZE = 7.0
 TITLE_SIZE = 7.5
+LINE_HEIGHT = 1.2 * FONT_SIZE
+LABEL_GAP = 4.0
+"""Between a panel and the names of its lines, in points."""
 
 BLACK, GREY = "#000000", "#6E6E6E"
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
@@ -86,7 +90,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Line:
-    """How a metric is drawn, and what the line is called."""
+    """How a metric is drawn, as a line or an area, and its name in the figure."""
 
     metric: str
     label: str
@@ -122,46 +126,111 @@ class Sheet:
         self.panels: list[Axes] = list(grid.flat)[:panels]
         for unused in list(grid.flat)[panels:]:
             unused.remove()
-        self._labels: list[labels.EndLabel] = []
+        self._labels: dict[Axes, list[Annotation]] = {}
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
         """Name what ends at `y` at the right of the panel."""
-        self._labels.append(labels.EndLabel(axes, y, text, darker(colour)))
+        label = axes.annotate(
+            text,
+            (1, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(LABEL_GAP, 0),
+            textcoords="offset points",
+            va="center",
+            color=darker(colour),
+            linespacing=1.0,
+        )
+        self._labels.setdefault(axes, []).append(label)
 
-    def lines(self, axes: Axes, lines: Sequence[Line], rows: pl.DataFrame) -> None:
+    def lines(self, axes: Axes, lines: Sequence[Line], rows: pl.DataFrame, x: str = "epoch") -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each metric, named at its end.
 
         Args:
             axes: the panel.
             lines: which metrics, and how; one without rows is left out.
-            rows: columns metric, epoch, mean, sd.
+            rows: columns metric, `x`, mean, sd.
+            x: the column that is drawn across.
         """
         for line in lines:
-            own = rows.filter(pl.col("metric") == line.metric)
-            if own.is_empty():
+            points = rows.filter(metric=line.metric)
+            if points.is_empty():
                 continue
-            epochs, mean, sd = (own[name].to_numpy() for name in ("epoch", "mean", "sd"))
+            across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
             dashes = (0, (3, 1.5)) if line.is_dashed else "-"
-            marker = (line.marker or "o" * (len(epochs) == 1)) if len(epochs) <= 25 else ""
+            marker = (line.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
             axes.plot(
-                epochs, mean, color=line.colour, linestyle=dashes, marker=marker, clip_on=False, zorder=3
+                across, mean, color=line.colour, linestyle=dashes, marker=marker, clip_on=False, zorder=3
             )
-            if own["sd"].is_not_null().any():
-                axes.fill_between(epochs, mean - sd, mean + sd, color=line.colour, alpha=0.2, linewidth=0)
+            if points["sd"].is_not_null().any():
+                axes.fill_between(across, mean - sd, mean + sd, color=line.colour, alpha=0.2, linewidth=0)
             self.label(axes, float(mean[-1]), line.label, line.colour)
 
     def finish(self) -> Figure:
-        """The figure with all labels in place; the panels' limits must be final."""
-        labels.place(self.figure, self._labels, line_height=1.2 * FONT_SIZE)
+        """The figure with its labels moved apart; the panels' limits must be final."""
+        # Only a layout that is settled says where the data are on the page.
+        self.figure.draw_without_rendering()
+        self.figure.set_layout_engine("none")
+        for axes, labels in self._labels.items():
+            _spread(axes, labels, 72 / self.figure.dpi)
         return self.figure
+
+    def chart(self, name: str, data: pl.DataFrame) -> Chart:
+        """The finished figure with the numbers behind it."""
+        return Chart(name, self.finish(), data)
+
+
+def _spread(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
+    low, high = (axes.transAxes.transform((0, edge))[1] * points for edge in (0, 1))
+    wanted = [axes.transData.transform((0, label.xy[1]))[1] * points for label in labels]
+    heights = [(1 + label.get_text().count("\n")) * LINE_HEIGHT for label in labels]
+    # Below a panel there is room for half a line of text; above it stands the title.
+    placed = declutter(wanted, heights, low - LINE_HEIGHT / 2, high)
+    for label, here, there in zip(labels, wanted, placed, strict=True):
+        label.set_position((LABEL_GAP, there - here))
+
+
+def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
+    """Middles of labels, as near to the wanted ones as they can be without overlaps (least squares).
+
+    Args:
+        wanted: where each label's middle should be.
+        heights: of the labels.
+        low: where the lowest label may begin.
+        high: where the highest label may end; a stack too tall for both ends is let out at the top.
+    """
+    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
+    # Less the room that the labels below need, "no overlap" says "ascending", and the nearest ascending numbers are
+    # found by pooling neighbours that are in the wrong order (isotonic regression; scipy's takes a second to import).
+    room = [0.0]
+    for lower, upper in pairwise(order):
+        room.append(room[-1] + (heights[lower] + heights[upper]) / 2)
+    pools: list[tuple[float, int]] = []
+    for index, below in zip(order, room, strict=False):
+        mean, size = wanted[index] - below, 1
+        while pools and pools[-1][0] > mean:
+            other, count = pools.pop()
+            mean, size = (mean * size + other * count) / (size + count), size + count
+        pools.append((mean, size))
+    levels = [mean for mean, size in pools for _ in range(size)]
+    placed = [0.0] * len(wanted)
+    for index, level, below in zip(order, levels, room, strict=False):
+        first = low + heights[order[0]] / 2
+        last = high - heights[order[-1]] / 2 - room[len(order) - 1]
+        placed[index] = max(min(level, last), first) + below
+    return placed
+
+
+def lettered(number: int, title: str) -> str:
+    """The title of a panel, ``(a) …`` for number 0."""
+    return f"({chr(ord('a') + number)}) {title}"
 
 
 def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:
     """``(a) name`` of one of several arms, in lines that fit `width` inches; of a single arm, the name."""
     name = arms[number].name.replace("_", " ")
-    letter = f"({chr(ord('a') + number)}) " if len(arms) > 1 else ""
+    title = lettered(number, name) if len(arms) > 1 else name
     # A line may also end after a plus sign.
-    lines = textwrap.fill(letter + name.replace("+", "+ "), int(width * 72 / (0.56 * TITLE_SIZE)))
+    lines = textwrap.fill(title.replace("+", "+ "), int(width * 72 / (0.56 * TITLE_SIZE)))
     return lines.replace("+ ", "+")
 
 
@@ -184,6 +253,13 @@ def epoch_ticks(epochs: int, most: int) -> list[int]:
     raise AssertionError("unreachable: the largest step leaves two ticks")
 
 
+def band_ends(rows: pl.DataFrame) -> tuple[float, float]:
+    """The lowest and the highest end of all bands, of columns mean and sd."""
+    sd = pl.col("sd").fill_null(0.0)
+    low, high = rows.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(0)
+    return low, high
+
+
 def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     """Limits for shares, wide enough for all bands and at least 20 points, never beyond 0 to 100 %.
 
@@ -192,8 +268,7 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     """
     if rows.is_empty():
         return 0.0, 1.0
-    spread = pl.col("sd").fill_null(0.0)
-    low, high = rows.select((pl.col("mean") - spread).min(), high=(pl.col("mean") + spread).max()).row(0)
+    low, high = band_ends(rows)
     margin = 0.05 * max(high - low, 0.2)
     low, high = max(low - margin, 0.0), min(high + margin, 1.0)
     if high - low < 0.2:
@@ -227,11 +302,20 @@ def mark_warmup(axes: Axes, warmup_epochs: int, epochs: int, *, named: bool, col
         )
 
 
-def remark(axes: Axes, text: str) -> None:
-    """What a panel has to say where it has nothing to draw."""
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[["left", "bottom"]].set_visible(False)
+def label_first(axes: Axes, column: int, text: str) -> None:
+    """Label the y axis of the first panel of a row, which the others share."""
+    if column == 0:
+        axes.set_ylabel(text)
+    else:
+        axes.tick_params(labelleft=False)
+
+
+def remark(axes: Axes, text: str, *, keeps_axes: bool = False) -> None:
+    """Say in a panel why it has nothing to draw."""
+    if not keeps_axes:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[["left", "bottom"]].set_visible(False)
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, linespacing=1.4)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from olr_cli.cli.options import figures, shape_of, tables
-
-if TYPE_CHECKING:
-    from olr_cli.analysis.request import Findings
 
 
 def analyze(
@@ -85,6 +81,7 @@ def analyze(
 ) -> None:
     """Draw figures of one run, or of several runs averaged over seeds, and compare arms."""
     from olr_cli.analysis.request import Request, carry_out
+    from olr_cli.cli.printing import show
 
     request = Request(
         places=runs or [],
@@ -96,31 +93,4 @@ def analyze(
         report=report,
         shape=shape_of(format_, as_json=json),
     )
-    _show(carry_out(request), request.shape)
-
-
-def _show(found: Findings, shape: str) -> None:
-    """Results on standard output; beside a table that stands alone, the rest on standard error."""
-    from olr_cli.tables import print_table
-
-    if shape == "json":
-        import json
-
-        typer.echo(json.dumps(found.plain(), indent=2))
-        return
-    for table in found.tables.values():
-        print_table(table, shape)
-    for note in found.notes_beside(shape):
-        typer.echo(f"Note: {note}", err=True)
-    _say_what_was_written(found.written, err=shape != "terminal")
-    if shape == "terminal":
-        for place, proposal in enumerate(found.proposals):
-            typer.echo(f"{'  or' if place else 'Next'}: {proposal}")
-
-
-def _say_what_was_written(files: Iterable[Path], *, err: bool) -> None:
-    for file in files:
-        if file.suffix == ".png":
-            typer.echo(f"Wrote {file}, .pdf and .csv", err=err)
-        elif file.suffix == ".html":
-            typer.echo(f"Wrote {file} ({file.stat().st_size / 1e6:.1f} MB), for any browser", err=err)
+    show(carry_out(request), request.shape)

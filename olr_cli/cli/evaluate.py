@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from olr_cli.cli.options import require_known
+from olr_cli.cli.options import require_known, shape_of
+from olr_cli.cli.printing import show as show_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from olr_cli.evaluation.evaluate import Settings
     from olr_cli.evaluation.folder import Target
     from olr_cli.evaluation.scores import Score
+    from olr_cli.tables import Answer
 
-    Evaluated = list[tuple[Target, Sequence[Score]]]
-
-FORMATS = ("terminal", "markdown", "latex", "json")
+FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 """How scores can be printed."""
 
 _TAKEN = {
-    "list_": {"format_"},
+    "list_": {"format_", "json"},
     "show": {"model", "data", "trust_remote_code"},
-    "regrade": {"benchmarks", "compare", "format_"},
+    "regrade": {"benchmarks", "compare", "format_", "json"},
 }
 """Options that go with those that evaluate nothing."""
 
@@ -100,8 +99,9 @@ def evaluate(
         ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="Format of the scores: terminal, markdown, latex or json.")
+        str, typer.Option("--format", help="Format of the scores: terminal, markdown, latex, csv or json.")
     ] = "terminal",
+    json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     regrade: Annotated[
         Path | None,
         typer.Option(
@@ -122,15 +122,18 @@ def evaluate(
     from olr_cli.errors import UserError
 
     require_known("--format", format_, FORMATS)
+    shape = shape_of(format_, as_json=json)
     for mode, taken in _TAKEN.items():
         if context.params[mode]:
             _require_nothing_but(context, {mode, *taken})
     if list_:
-        _list(format_)
+        from olr_cli.evaluation.benchmark import listing
+
+        show_answer(listing(), shape)
     elif show is not None:
         _show(show, model, data, trust_remote_code=trust_remote_code)
     elif regrade is not None:
-        _regrade(regrade, benchmarks, compare, format_)
+        show_answer(_regrade(regrade, benchmarks, compare), shape)
     elif not model:
         raise UserError(
             "name a model or a run: olr evaluate MODEL (`olr evaluate --list` shows the benchmarks)"
@@ -144,7 +147,7 @@ def evaluate(
         require_known("--device", device, ("auto", "cpu", "cuda"))
         settings = Settings(Sampling(temperature, max_new_tokens), seed, samples, limit, data)
         opening = {"name": backend, "device": device, "trust_remote_code": trust_remote_code}
-        _evaluate(model, checkpoint or [], out, benchmarks, settings, opening, compare, format_)
+        show_answer(_evaluate(model, checkpoint or [], out, benchmarks, settings, opening, compare), shape)
 
 
 def _require_nothing_but(context: typer.Context, taken: set[str]) -> None:
@@ -170,139 +173,75 @@ def _evaluate(
     settings: Settings,
     opening: dict[str, Any],
     compare: str | None,
-    shape: str,
-) -> None:
-    """Evaluate every model that the command names; show the scores."""
+) -> Answer:
+    """Evaluate every model that the command names."""
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.evaluation.backends import open_backend
     from olr_cli.evaluation.benchmark import PAPER, choose
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as run_evaluation
-    from olr_cli.evaluation.targets import check_reference, default_benchmarks, origin, targets
+    from olr_cli.evaluation.targets import (
+        answer,
+        check_reference,
+        default_benchmarks,
+        origin,
+        require_models,
+        targets,
+    )
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
-    found = targets(model, checkpoints, out)
-    check_reference(compare, found)
-    asked = settings.tasks(choose(benchmarks or default_benchmarks(model, settings.data)))
-    names = [each.benchmark.name for each in asked]
+    models = targets(model, checkpoints, out)
+    check_reference(compare, models)
+    require_models(models)
+    tasks = settings.tasks(choose(benchmarks or default_benchmarks(model, settings.data)))
+    names = [task.benchmark.name for task in tasks]
     left_out = [] if benchmarks else [name for name in PAPER if name not in names]
     if settings.data is not None and 0 < len(left_out) < len(PAPER):
         typer.echo(
             f"{settings.data} has no problems of {', '.join(left_out)}; the others are scored", err=True
         )
-    evaluated: Evaluated = []
+    evaluated: list[tuple[Target, Sequence[Score]]] = []
     progress = Progress()
-    for target in found:
+    for target in models:
         open_model = partial(open_backend, model=target.model, **opening)
         try:
-            scores = run_evaluation(target, asked, settings, open_model, progress, opening["name"])
+            scores = run_evaluation(target, tasks, settings, open_model, progress, opening["name"])
             evaluated.append((target, scores))
         except (Interrupted, KeyboardInterrupt) as stop:
             progress.stop()
-            there = (
+            done = (
                 f"What is done is in {target.folder}" if target.folder.exists() else "Nothing is stored yet"
             )
-            typer.echo(f"Stopped. {there}; the same command goes on.", err=True)
+            typer.echo(f"Stopped. {done}; the same command goes on.", err=True)
             raise typer.Exit(exit_status(stop)) from None
         finally:
             progress.stop()
-    note = mixture_note(origin(model))
-    if note is not None:
-        typer.echo(f"Note: {note}", err=True)
-    _print_scores(evaluated, compare, shape)
+    return answer(evaluated, compare, mixture_note(origin(model)))
 
 
-_SHOWN = 10
-"""Changed grades that are shown of each kind."""
-
-
-def _regrade(place: Path, benchmarks: str | None, compare: str | None, shape: str) -> None:
+def _regrade(place: Path, benchmarks: str | None, compare: str | None) -> Answer:
+    """Grade the evaluations at a place again."""
     from olr_cli.evaluation.benchmark import choose
     from olr_cli.evaluation.evaluate import regrade
     from olr_cli.evaluation.folder import finished
-    from olr_cli.evaluation.targets import check_reference, evaluations_at
+    from olr_cli.evaluation.targets import answer, check_reference, evaluations_at
 
-    found = evaluations_at(place)
-    begun = [] if len(found) == 1 else [target for target in found if not finished(target.folder)]
+    evaluations = evaluations_at(place)
+    begun = [target for target in evaluations if not finished(target.folder)]
+    if len(begun) == len(evaluations):
+        begun = []  # then the first is an error
     for target in begun:
         typer.echo(f"{target.folder}: no benchmark is done yet; left out", err=True)
-    found = [target for target in found if target not in begun] or found
-    check_reference(compare, found)
+    evaluations = [target for target in evaluations if target not in begun]
+    check_reference(compare, evaluations)
     chosen = choose(benchmarks) if benchmarks else None
-    evaluated: Evaluated = []
-    for target in found:
-        done = regrade(target.folder, chosen)
-        evaluated.append((done.target, done.scores))
-        changed = len(done.now_right) + len(done.now_wrong)
-        left_out = f"; not done yet: {', '.join(done.unfinished)}" if done.unfinished else ""
-        typer.echo(
-            f"{target.folder}: {done.samples:,} samples graded again, {changed:,} grades changed{left_out}",
-            err=True,
-        )
-        for verdict, rows in (("right", done.now_right), ("wrong", done.now_wrong)):
-            for row in rows[:_SHOWN]:
-                where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
-                typer.echo(f"  now {verdict}: {row.answer} for {row.gold} ({where})", err=True)
-            if len(rows) > _SHOWN:
-                typer.echo(f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}", err=True)
-    _print_scores(evaluated, compare, shape)
-
-
-def _print_scores(evaluated: Evaluated, compare: str | None, shape: str) -> None:
-    import json
-
-    from olr_cli.evaluation.targets import table_of
-    from olr_cli.tables import print_table
-
-    table = table_of(evaluated, compare).table()
-    if shape == "json":
-        typer.echo(json.dumps(table.data, indent=2))
-    else:
-        print_table(table, shape)
-    if shape == "terminal":
-        for target, _ in evaluated:
-            how = target.origin.get("chosen", "named")
-            which = "" if how == "named" else f" (checkpoint: {how})"
-            typer.echo(f"Wrote {target.folder}/scores.json and generations/{which}")
-        typer.echo(f"Next: {_next_command([target for target, _ in evaluated], compare)}")
-
-
-def _next_command(targets: list[Target], compare: str | None) -> str:
-    """What most would do next with these evaluations."""
-    import shlex
-
-    from olr_cli.errors import UserError
-    from olr_cli.evaluation.targets import paper_row
-
-    place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
-    command = f"olr evaluate --regrade {shlex.quote(str(place))}"
-    if compare is None:
-        with suppress(UserError):
-            return f"{command} --compare paper   (the paper's scores of {paper_row(targets).setting})"
-    else:
-        command += f" --compare {shlex.quote(compare)}"
-    return f"{command} --format markdown   (the table for a paper or README)"
-
-
-def _list(shape: str) -> None:
-    import json
-
-    from olr_cli.evaluation.benchmark import describe, registry
-
-    rows = [describe(benchmark) for benchmark in registry().values()]
-    if shape == "json":
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    for row in rows:
-        aliases = f" (also: {row['aliases']})" if row["aliases"] else ""
-        facts = ", ".join(
-            filter(None, (f"{row['problems']} problems", row["metric"], row["grader"], row["average"]))
-        )
-        typer.echo(f"{row['name']}{aliases}: {row['title']}")
-        typer.echo(f"    {facts}")
-        typer.echo(f"    {row['source']}; {row['licence'] or 'licence not stated'}")
-        if row["page"]:
-            typer.echo(f"    {row['page']}")
+    evaluated: list[tuple[Target, Sequence[Score]]] = []
+    for target in evaluations:
+        regraded = regrade(target.folder, chosen)
+        evaluated.append((regraded.target, regraded.scores))
+        for sentence in regraded.sentences():
+            typer.echo(sentence, err=True)
+    return answer(evaluated, compare)
 
 
 def _show(name: str, model: str | None, data: Path | None, *, trust_remote_code: bool) -> None:

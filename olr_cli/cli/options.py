@@ -17,7 +17,7 @@ def recipe_names(incomplete: str) -> list[str]:
 
 def figures(incomplete: str) -> list[str]:
     """What `olr analyze --figure` draws."""
-    from olr_cli.analysis import FIGURES
+    from olr_cli.analysis.figures import FIGURES
 
     return [name for name in (*FIGURES, "all") if name.startswith(incomplete)]
 

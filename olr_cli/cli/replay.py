@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from olr_cli.cli.options import Settings, require_new
+from olr_cli.cli.printing import show
 
 
 def replay(
@@ -45,34 +46,22 @@ def replay(
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
     if grid:
-        _grid(history, grid, set_ or [], out, json)
+        from olr_cli.analysis.replay.grid_answer import grid_answer
+
+        show(grid_answer(history, grid, set_ or [], out), "json" if json else "terminal")
         return
     from olr_cli.analysis.histories import read_history
-    from olr_cli.analysis.replay.replay import replay as decide
-    from olr_cli.analysis.replay.replay import replay_file, summary, write_json_lines
+    from olr_cli.analysis.replay import replay as replays
     from olr_cli.answers import Judge
     from olr_cli.files import writing
 
     require_new(out, "the labels table", as_json=json)
     source = read_history(history, set_ or ())
-    for note in source.notes:
-        typer.echo(f"Note: {note}", err=True)
     with Judge(ledger=source.given_up, keep=False) as judge:
-        if json:
-            with writing(Path("standard output")):
-                write_json_lines(decide(source, judge), typer.get_text_stream("stdout"))
+        if not json:
+            show(replays.replay_answer(source, judge, out or replays.replay_file(source)))
             return
-        target = out or replay_file(source)
-        lines = summary(source, decide(source, judge), target)
-    for line in lines:
-        typer.echo(line)
-
-
-def _grid(history: Path, grid: list[str], settings: list[str], out: Path | None, as_json: bool) -> None:
-    import json
-
-    from olr_cli.analysis.replay.grid_report import report
-
-    found = report(history, grid, settings, out)
-    for line in [json.dumps(found.plain(), indent=2)] if as_json else found.lines():
-        typer.echo(line)
+        for note in source.notes:
+            typer.echo(f"Note: {note}", err=True)
+        with writing(Path("standard output")):
+            replays.write_json_lines(replays.replay(source, judge), typer.get_text_stream("stdout"))

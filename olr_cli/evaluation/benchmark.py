@@ -20,6 +20,7 @@ from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.checks import require_plain
 from olr_cli.recipe.files import read_tree
 from olr_cli.recipe.schema import Count, Section, Text
+from olr_cli.tables import Answer, Block, Column, Row, Table
 
 PAPER = (
     "aime24",
@@ -284,8 +285,26 @@ def _sentence(detail: Any) -> str:
     return f"{key} is {shown(detail['input'])}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
-def describe(benchmark: Benchmark) -> dict[str, str]:
-    """What `olr evaluate --list` shows of a benchmark, column by column."""
+def listing() -> Answer:
+    """The built-in benchmarks and their sources."""
+    rows = [_facts(benchmark) for benchmark in registry().values()]
+    lines = []
+    for row in rows:
+        aliases = f" (also: {row['aliases']})" if row["aliases"] else ""
+        facts = (f"{row['problems']:,} problems", row["metric"], row["grader"], row["average"])
+        lines += [
+            f"{row['name']}{aliases}: {row['title']}",
+            f"    {', '.join(filter(None, facts))}",
+            f"    {row['source']}; {row['licence'] or 'licence not stated'}",
+            *([f"    {row['page']}"] if row["page"] else []),
+        ]
+    heads = [Column(head, is_text=True) for head in rows[0]]
+    cells = [Row([str(value) for value in row.values()]) for row in rows]
+    table = Table([Block(heads, cells, only="document")], {"rows": rows})
+    return Answer(parts=[*lines, table], data=rows)
+
+
+def _facts(benchmark: Benchmark) -> dict[str, Any]:
     source = benchmark.source
     match source:
         case HubSource():
@@ -300,7 +319,7 @@ def describe(benchmark: Benchmark) -> dict[str, str]:
         "name": benchmark.name,
         "aliases": ", ".join(benchmark.aliases),
         "title": benchmark.title,
-        "problems": "" if benchmark.problems is None else f"{benchmark.problems:,}",
+        "problems": benchmark.problems,
         "metric": f"avg@{benchmark.samples}" if benchmark.metric == "avg" else benchmark.metric,
         "grader": benchmark.grader,
         "average": {"in": "in distribution", "out": "out of distribution", None: ""}[benchmark.distribution],

@@ -11,7 +11,7 @@ sample is a function of its prompt and its own seed, an evaluation that was inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +55,9 @@ fixed, so that a resumed evaluation has the same chunks.
 """
 
 _LINE_EVERY_SECONDS = 30
+
+_SHOWN = 10
+"""Changed grades that are shown of each kind."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +248,20 @@ class Regraded:
     now_right: Sequence[Generation]
     now_wrong: Sequence[Generation]
     unfinished: Sequence[str]
+
+    def sentences(self) -> Iterator[str]:
+        """How many grades changed, and the first of them."""
+        changed = len(self.now_right) + len(self.now_wrong)
+        left_out = f"; not done yet: {', '.join(self.unfinished)}" if self.unfinished else ""
+        yield (
+            f"{self.target.folder}: {self.samples:,} samples graded again, {changed:,} grades changed{left_out}"
+        )
+        for verdict, rows in (("right", self.now_right), ("wrong", self.now_wrong)):
+            for row in rows[:_SHOWN]:
+                where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
+                yield f"  now {verdict}: {row.answer} for {row.gold} ({where})"
+            if len(rows) > _SHOWN:
+                yield f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}"
 
 
 def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regraded:

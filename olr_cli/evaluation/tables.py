@@ -20,6 +20,9 @@ _SIDE_BY_SIDE = 5
 
 _LONGEST_HEAD = 11
 
+_FACTS = ("problems", "samples", "majority", "truncated", "missing_answers", "mean_tokens")
+"""What a line of CSV has of a score, beside its mean and interval."""
+
 GROUPS: Mapping[Group | None, str] = {
     "in": "In-distribution",
     "out": "Out-of-distribution",
@@ -74,7 +77,7 @@ class Reference:
     name: str
     note: str
     values: Mapping[str, Value]
-    differences: tuple[Mapping[str, Difference], ...]
+    differences: Sequence[Mapping[str, Difference]]
 
 
 def scores_table(
@@ -205,8 +208,8 @@ def _lines(
     """A line an evaluation, a column a benchmark; then the reference and the differences to it."""
 
     def shares(values: Mapping[str, Value]) -> list[str]:
-        known = [values.get(column.name) or Value(None) for column in columns]
-        return [joined(percent(value.share), interval(value.interval, percent)) for value in known]
+        known = [values.get(column.name) for column in columns]
+        return [joined(percent(it.share), interval(it.interval, percent)) if it else NOTHING for it in known]
 
     heads = [TableColumn(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
     rows = [Row([evaluation.name, *shares(evaluation.values)]) for evaluation in evaluations]
@@ -247,7 +250,24 @@ def _data(evaluations: Sequence[Evaluation], reference: Reference | None) -> dic
             },
         },
         "notes": list(_notes(evaluations, reference, "as shares from 0 to 1")),
+        "rows": list(_rows(evaluations, reference)),
     }
+
+
+def _rows(evaluations: Sequence[Evaluation], reference: Reference | None) -> Iterator[dict[str, Any]]:
+    """The same as flat objects: a line an evaluation and benchmark, or average."""
+    for place, evaluation in enumerate(evaluations):
+        scores = {score.benchmark: score.plain() for score in evaluation.scores}
+        for name, value in evaluation.values.items():
+            low, high = value.interval or (None, None)
+            row = {"model": evaluation.name, "benchmark": name, "avg": value.share, "low": low, "high": high}
+            row |= {key: scores.get(name, {}).get(key) for key in _FACTS}
+            if reference is not None:
+                theirs, by = reference.values.get(name), reference.differences[place].get(name)
+                low, high = (by and by.interval) or (None, None)
+                row |= {"reference": reference.name, "reference_avg": theirs and theirs.share}
+                row |= {"difference": by and by.mean, "difference_low": low, "difference_high": high}
+            yield row
 
 
 def _notes(

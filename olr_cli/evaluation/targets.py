@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
-from olr_cli.errors import UserError, no_path
+from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
 from olr_cli.evaluation.problems import data_sources
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
 from olr_cli.evaluation.scores import Score, is_evaluation
-from olr_cli.evaluation.tables import Comparison, Evaluation, compare
+from olr_cli.evaluation.tables import Evaluation, scores_table
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
+from olr_cli.tables import Answer, File
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -87,6 +91,33 @@ def _model(model: str) -> str:
     if is_beside_runs or not _HUB_ID.fullmatch(model) or model.startswith("."):
         raise no_path(model, "name a run, a model folder, or a hub id (org/name)")
     return model
+
+
+def require_models(targets: Sequence[Target]) -> None:
+    """Make sure that what is no folder is a model on the hub, before benchmarks are loaded for it.
+
+    A model that has an evaluation already may not be needed any more.
+
+    Raises:
+        UserError: the hub, or without a network its local cache, has no such model.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    for model in {
+        target.model for target in targets if not target.is_local and not is_evaluation(target.folder)
+    }:
+        unreached = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
+        try:
+            hf_hub_download(model, "config.json")
+        except GatedRepoError:
+            continue  # there is one
+        except (LocalEntryNotFoundError, RepositoryNotFoundError) as error:
+            hint = did_you_mean(model, [f"builtin:{name}" for name in MIXTURES])
+            raise UserError(
+                f"there is no model folder, run or built-in policy '{model}', and no such model on the Hugging Face"
+                f" hub{unreached}{hint}; check the name"
+            ) from error
 
 
 def default_benchmarks(model: str, data: Path | None) -> str:
@@ -180,25 +211,24 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
     Raises:
         UserError: the paper has no such row, or the models are of different ones.
     """
-    rows = [published_row(_setting(target)) for target in targets]
-    other = next((number for number, row in enumerate(rows) if row != rows[0]), None)
-    if other is not None:
-        raise UserError(
-            f"--compare paper: {targets[0].name} and {targets[other].name} have different rows in the paper; compare"
-            " them one at a time"
-        )
+    rows = []
+    for target in targets:
+        above = target.folder.absolute().parent.parent  # where the run is now, if it was moved
+        if "run" not in target.origin:
+            setting = Setting(model_name(target.model))
+        else:
+            setting = setting_of(above if is_run(str(above)) else Path(target.origin["run"]))
+        rows.append(published_row(setting))
+        if rows[-1] != rows[0]:
+            raise UserError(
+                f"--compare paper: {targets[0].name} and {target.name} have different rows in the paper; compare"
+                " them one at a time"
+            )
     return rows[0]
 
 
-def _setting(target: Target) -> Setting:
-    if "run" not in target.origin:
-        return Setting(model_name(target.model))
-    above = target.folder.absolute().parent.parent  # where the run is now, if it was moved
-    return setting_of(above if (above / "manifest.json").is_file() else Path(target.origin["run"]))
-
-
 def check_reference(named: str | None, targets: Sequence[Target]) -> None:
-    """Make sure that the models can be compared with what is named, before they are evaluated.
+    """Make sure that the models can be compared with what `--compare` names, before they are evaluated.
 
     Raises:
         UserError: they cannot.
@@ -209,29 +239,59 @@ def check_reference(named: str | None, targets: Sequence[Target]) -> None:
         _other(named)
 
 
-def table_of(evaluated: Sequence[tuple[Target, Sequence[Score]]], named: str | None) -> Comparison:
-    """The scores of some evaluations, side by side and beside what `--compare` names.
+def answer(
+    evaluated: Sequence[tuple[Target, Sequence[Score]]], compare: str | None, note: str | None = None
+) -> Answer:
+    """The scores of evaluations side by side and beside what `--compare` names, and what to do next.
 
-    Of several evaluations at the place it names, the last counts, as the last checkpoint of a run.
+    Of several evaluations at the place that `--compare` names, the last counts, as the last checkpoint of a run.
 
     Raises:
         UserError: there is nothing of that name to compare with.
     """
-    names = [target.name for target, _ in evaluated]
+    targets = [target for target, _ in evaluated]
+    names = [target.name for target in targets]
     shown = [
         Evaluation(target.name if names.count(target.name) == 1 else str(target.folder), tuple(scores))
         for target, scores in evaluated
     ]
-    if named is None:
-        return compare(shown)
-    if named == "paper":
-        return compare(shown, paper_row([target for target, _ in evaluated]))
-    other = _other(named)
-    for (target, _), evaluation in zip(evaluated, shown, strict=True):
-        if _same(other.folder, target.folder):
-            return compare(shown, evaluation)
-    name = other.name if other.name not in names else str(other.folder)
-    return compare(shown, Evaluation(name, tuple(read_scores(other.folder))))
+    reference: Evaluation | PublishedRow | None = None
+    if compare == "paper":
+        reference = paper_row(targets)
+    elif compare is not None:
+        other = _other(compare)
+        among = [pair[1] for pair in zip(targets, shown, strict=True) if _same(pair[0].folder, other.folder)]
+        name = other.name if other.name not in names else str(other.folder)
+        reference = among[0] if among else Evaluation(name, tuple(read_scores(other.folder)))
+    table = scores_table(shown, reference)
+    notes = [] if note is None else [note]
+    files = []
+    for target in targets:
+        chosen = target.origin.get("chosen", "named")
+        which = "" if chosen == "named" else f" (checkpoint: {chosen})"
+        files.append(File(target.folder / "scores.json", f" and generations/{which}"))
+    return Answer(
+        parts=[table],
+        data={
+            **{key: value for key, value in table.data.items() if key != "rows"},
+            "notes": [*table.data["notes"], *notes],
+        },
+        notes=notes,
+        files=files,
+        next=_next_command(targets, compare),
+    )
+
+
+def _next_command(targets: Sequence[Target], compare: str | None) -> dict[str, str]:
+    """What most would do next with these evaluations: its command and its purpose."""
+    place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
+    command = f"olr evaluate --regrade {shlex.quote(str(place))}"
+    if compare is None:
+        with suppress(UserError):
+            return {f"{command} --compare paper": f"the paper's scores of {paper_row(targets).setting}"}
+    else:
+        command += f" --compare {shlex.quote(compare)}"
+    return {f"{command} --format markdown": "the table for a paper or README"}
 
 
 def _other(named: str) -> Target:

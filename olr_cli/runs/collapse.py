@@ -111,7 +111,7 @@ class CollapseWatch:
             self._recent.append(metrics)
             if len(self._first) < STEADY_STEPS:
                 self._first.append(metrics)
-        if "eval/avg_stderr" in metrics:
+        if metrics.keys() >= {"eval/avg", "eval/avg_stderr"}:
             best = self._best_held_out
             if best is None or metrics["eval/avg"] > best["eval/avg"]:
                 self._best_held_out = metrics

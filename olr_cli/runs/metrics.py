@@ -56,27 +56,33 @@ def sync_metrics(run: Path) -> None:
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
     """The lines, oldest first; a last line cut off by a kill is left out.
 
-    With `having`, only lines that have this metric; the others, most of a long run's, are not parsed.
+    With `having`, only lines that have this metric; others that look whole, most of a long run, are not parsed.
 
     Raises:
         UserError: a line is not a step's metrics; it is named.
     """
-    return [known(line) for line in _whole_lines(run / "metrics.jsonl", having)]
+    lines = map(known, _whole_lines(run / "metrics.jsonl", having))
+    return [line for line in lines if not having or having in line]
 
 
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
+    """The lines, nulls among their values, but for a last one that is cut off; some of those without `having`."""
     key = json.dumps(having).encode() if having else b""
-    for number, line in enumerate(file.read_bytes().split(b"\n")[:-1] if file.exists() else (), start=1):
-        if not line or key not in line:
-            continue
-        metrics = None
-        with suppress(ValueError):
-            metrics = json.loads(line)
-        if not isinstance(metrics, dict) or "step" not in metrics:
-            raise UserError(
-                f"{file}, line {number} is not a step's metrics; remove the line, or restore the file from a copy"
-            )
-        yield metrics
+    if not file.exists():
+        return
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            looks_whole = line.startswith(b'{"step": ') and line.endswith(b"}\n")
+            if line == b"\n" or not line.endswith(b"\n") or (looks_whole and key not in line):
+                continue
+            metrics = None
+            with suppress(ValueError):
+                metrics = json.loads(line)
+            if not isinstance(metrics, dict) or "step" not in metrics:
+                raise UserError(
+                    f"{file}, line {number} is not a step's metrics; remove the line, or restore the file from a copy"
+                )
+            yield metrics
 
 
 def drop_metrics_after(run: Path, step: int) -> None:

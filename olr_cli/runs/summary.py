@@ -75,9 +75,12 @@ def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
     if len(measured) < 2:
         return []
     first, last = measured[0], measured[-1]
+    majority = "not in metrics.jsonl"
+    if "eval/majority" in first and "eval/majority" in last:
+        majority = f"{first['eval/majority']:.1%} -> {last['eval/majority']:.1%}"
     return [
         ("held-out accuracy (avg)", f"{first['eval/avg']:.1%} -> {last['eval/avg']:.1%}{_interval(last)}"),
-        ("held-out accuracy (majority)", f"{first['eval/majority']:.1%} -> {last['eval/majority']:.1%}"),
+        ("held-out accuracy (majority)", majority),
     ]
 
 

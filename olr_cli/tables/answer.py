@@ -71,7 +71,7 @@ class Answer:
             return self.data
         rest = {
             "notes": list(self.notes),
-            "files": [str(file.path) for file in self.files],
+            "written": [str(file.path) for file in self.files],
             "next": list(self.next),
         }
         return {**self.data, **{key: value for key, value in rest.items() if value and key not in self.data}}

@@ -1,62 +1,100 @@
-"""Tables as HTML."""
+"""HTML elements from Python values, and tables as HTML; whatever is put into an element becomes text."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from olr_cli.tables.markup import element, isolated
-from olr_cli.tables.table import Table
+from olr_cli.tables.table import Block, Row, Table
 
-_LONG = 40
-"""Lines of a table beyond which it takes no more room in the page."""
+_LONGEST = 40
+"""Rows beyond which a table scrolls within the page."""
+
+_NOT_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-def blocks(table: Table, caption: str) -> Iterator[Element]:
+def element(tag: str, *children: Element | str | None, **attributes: str) -> Element:
+    """An HTML element.
+
+    Args:
+        tag: its name.
+        children: elements and texts, in order; None is left out.
+        attributes: values by name; ``class_`` is ``class``, and other underscores are hyphens.
+    """
+    parent = Element(
+        tag, {key.rstrip("_").replace("_", "-"): text(value) for key, value in attributes.items()}
+    )
+    last: Element | None = None
+    for child in children:
+        if isinstance(child, Element):
+            parent.append(child)
+            last = child
+        elif child is not None and last is None:
+            parent.text = (parent.text or "") + text(child)
+        elif child is not None and last is not None:
+            last.tail = (last.tail or "") + text(child)
+    return parent
+
+
+def isolated(value: str) -> Element:
+    """Text from a run, whose direction of writing ends with it."""
+    return element("bdi", value)
+
+
+def text(value: str) -> str:
+    """The same text, with U+FFFD for what no HTML file can hold: controls, and halves of characters."""
+    return _NOT_HTML.sub("\N{REPLACEMENT CHARACTER}", value)
+
+
+def html(elements: Iterable[Element]) -> str:
+    """Elements as HTML."""
+    return "\n".join(
+        ElementTree.tostring(element, encoding="unicode", method="html", short_empty_elements=False)
+        for element in elements
+    )
+
+
+def table_elements(table: Table, caption: str) -> Iterator[Element]:
     """The blocks of a table, each with its title in its caption, and the notes below."""
     for block in table.shown("document"):
-        columns, rows = block.grid("document")
-        heads = [column.text("document") for column in columns]
-        lines = [texts if any(texts[1:]) else texts[:1] for _, texts in rows]
-        title = f"{caption}: {block.title}" if block.title else caption
-        yield grid(heads, lines, numbers=range(1, len(heads)), caption=title)
-        yield from (_note(note) for note in block.notes)
-    yield from (_note(note) for note in table.notes)
+        yield _grid(block, f"{caption}: {block.title}" if block.title else caption)
+        yield from map(_note, block.notes)
+    yield from map(_note, table.notes)
     if not table.blocks:
         yield _note(table.nothing)
 
 
-def _note(text: str) -> Element:
-    return element("p", isolated(text), class_="note")
+def _note(sentence: str) -> Element:
+    return element("p", isolated(sentence), class_="note")
 
 
-def grid(
-    heads: Sequence[str], lines: Sequence[Sequence[str]], *, numbers: Collection[int], caption: str
-) -> Element:
-    """A table that scrolls in itself if it is wide, or longer than `_LONG`.
+def _grid(block: Block, caption: str) -> Element:
+    """A block in a region that scrolls if it is wide or long; the first column names the rows."""
+    columns, rows = block.grid("document")
+    kinds = [
+        {} if not place or column.is_text else {"class_": "number"} for place, column in enumerate(columns)
+    ]
 
-    The first column names the lines, and a line of one cell those below it.
-
-    Args:
-        heads: of the columns.
-        lines: cells as text.
-        numbers: places of the columns that are aligned to the right.
-        caption: above the table.
-    """
-
-    def row(cells: Sequence[str], head: str) -> Element:
-        if len(cells) == 1 < len(heads):
-            title = element("th", isolated(cells[0]), colspan=str(len(heads)), scope="rowgroup")
+    def row_element(row: Row, texts: Sequence[str]) -> Element:
+        if row.is_spanning:
+            title = element("th", isolated(texts[0]), colspan=str(len(columns)), scope="rowgroup")
             return element("tr", title, class_="block")
-        made = []
-        for place, cell in enumerate(cells):
-            kind = {"class_": "number"} if place in numbers else {}
-            tag = "th" if head == "col" or place == 0 else "td"
-            scope = {"scope": head if place else head or "row"} if tag == "th" else {}
-            made.append(element(tag, isolated(cell), **kind, **scope))
-        return element("tr", *made)
+        cells = [
+            element("td", isolated(value), **kind) for value, kind in zip(texts[1:], kinds[1:], strict=True)
+        ]
+        return element("tr", element("th", isolated(texts[0]), scope="row"), *cells)
 
-    body = element("tbody", *(row(line, "") for line in lines))
-    table = element("table", element("caption", caption), element("thead", row(heads, "col")), body)
-    kind = "scroll long" if len(lines) > _LONG else "scroll"
-    return element("div", table, class_=kind, tabindex="0", role="region", aria_label=caption)
+    heads = [
+        element("th", isolated(column.text("document")), **kind, scope="col")
+        for column, kind in zip(columns, kinds, strict=True)
+    ]
+    table = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", *heads)),
+        element("tbody", *(row_element(row, texts) for row, texts in rows)),
+    )
+    scroll = "scroll long" if len(rows) > _LONGEST else "scroll"
+    return element("div", table, class_=scroll, tabindex="0", role="region", aria_label=caption)

@@ -1,4 +1,4 @@
-"""Numbers as tables print them."""
+"""Numbers as tables print them: ± stands before an sd, an interval is [low, high]."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def percent(share: float | None, nothing: str = NOTHING) -> str:
 def points(share: float | None, nothing: str = NOTHING) -> str:
     """A difference of shares in percentage points, with its sign."""
     return nothing if share is None else f"{100 * share:+.1f}"
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits, or a whole number from 100 on."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def interval(ends: tuple[float | None, float | None] | None, text: Callable[[float], str] = points) -> str:

@@ -12,13 +12,13 @@ Medium: TypeAlias = Literal["terminal", "document"]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell says where there is room (`full`), and in a terminal (`brief`)."""
+    """A text for a terminal (`brief`), and one for where there is room (`full`)."""
 
     brief: str
     full: str
 
     def text(self, medium: Medium) -> str:
-        """What the cell says in a medium."""
+        """The text in a medium."""
         return self.brief if medium == "terminal" else self.full
 
 
@@ -27,12 +27,12 @@ class Column:
     """A column.
 
     Attributes:
-        head: its name; a terminal may break it where it has a line break.
-        full: its name where there is room, if it is another.
-        only: the one medium that shows it; None for both.
+        head: a terminal may break it where it has a line break.
+        full: the head where there is room, if it is another.
+        only: the one medium that shows the column; None for both.
         group: columns of one group that stand side by side share a head above theirs in LaTeX.
-        is_dim: shown dim in a terminal.
-        is_text: words, which a terminal aligns to the left, as it does the first column.
+        is_dim: in a terminal.
+        is_text: words, aligned to the left like the first column.
         has_ends: LaTeX sets the ends of an interval as sub- and superscript.
     """
 
@@ -69,15 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows under one head.
-
-    Attributes:
-        columns: the first is that of the rows' names.
-        rows: as they are printed.
-        title: above the block; empty for none.
-        notes: sentences below it.
-        only: the one medium that shows it; None for both.
-    """
+    """Rows under one head; the first column has the rows' names. `only` is the one medium that shows the block."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -99,15 +91,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """Blocks, one below the other.
 
     Attributes:
-        blocks: one below the other.
         data: the same as JSON values; ``rows`` has a flat object for each line of CSV.
         notes: what a reader should know, where there is room.
         footnotes: what the reader of a terminal should know.
         fields: the columns of CSV, where ``data`` may have no rows.
-        nothing: what is printed where there are no blocks.
+        nothing: printed where there are no blocks.
     """
 
     blocks: Sequence[Block]

@@ -3,11 +3,13 @@
 import json
 import re
 import statistics
+from decimal import Decimal
 
 import pytest
 from histories import write_history
 
-from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.arms import find_runs, group, grpo_beside, vary
+from olr_cli.analysis.frame import spreads
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import by_visit
@@ -113,7 +115,7 @@ def test_what_is_no_run_is_named(tmp_path):
 def test_mean_and_spread_are_over_runs_that_have_a_value(tmp_path):
     runs = [write(tmp_path / str(seed), seed=seed, method=OLR) for seed in (1, 2, 3)]
     (arm,) = arms_of(tmp_path)
-    rows = arm.by_epoch()
+    rows = spreads(arm.frame())
     assert set(rows["arm"]) == {"active 0.5 olr"}
     own = [by_visit(scan_labels(run)) for run in runs]
     for row in rows.iter_rows(named=True):
@@ -130,7 +132,7 @@ def test_an_epoch_under_way_is_left_out_and_said(tmp_path):
     write(tmp_path / "run", steps=5)
     (arm,) = arms_of(tmp_path)
     assert arm.epochs == 2
-    assert arm.by_epoch()["epoch"].max() == 2
+    assert spreads(arm.frame())["epoch"].max() == 2
     assert arm.notes() == [
         f"{tmp_path / 'run'} has gone through 2 of 4 epochs; epoch 3 is under way and left out."
     ]
@@ -139,14 +141,14 @@ def test_an_epoch_under_way_is_left_out_and_said(tmp_path):
 def test_a_first_epoch_under_way_is_shown(tmp_path):
     write(tmp_path / "run", steps=1)
     (arm,) = arms_of(tmp_path)
-    assert (arm.epochs, arm.by_epoch()["epoch"].max()) == (1, 1)
+    assert (arm.epochs, spreads(arm.frame())["epoch"].max()) == (1, 1)
 
 
 def test_runs_of_different_length_are_averaged_over_the_epochs_that_all_have(tmp_path):
     write(tmp_path / "long", seed=1)
     write(tmp_path / "short", seed=2, steps=6)
     (arm,) = arms_of(tmp_path)
-    assert arm.by_epoch()["epoch"].max() == 3
+    assert spreads(arm.frame())["epoch"].max() == 3
     assert arm.notes()[-1] == "Arm 'active 0.5 olr' is drawn up to epoch 3, which all its runs have finished."
 
 
@@ -180,3 +182,36 @@ def test_folders_that_olr_makes_beside_runs_are_passed_over_and_others_are_not(t
     for places in ([figures], [run, others]):
         with pytest.raises(UserError, match="neither a run directory nor a folder of runs"):
             find_runs(places)
+
+
+def varied(folder, key="method.slope_threshold"):
+    return vary(group(find_runs([folder])), key)
+
+
+def test_arms_that_differ_in_one_key_alone_stand_in_the_order_of_its_values(tmp_path):
+    for threshold in (0.1, 0.02):
+        for ratio in (0.25, 0.5):
+            write(
+                tmp_path / f"{ratio}-{threshold}", method={**OLR, "slope_threshold": threshold}, ratio=ratio
+            )
+    write(tmp_path / "penalised", method={**OLR, "penalty_weight": 0.1})
+    write(tmp_path / "grpo", method={"name": "grpo"})
+    write(tmp_path / "clean", method=OLR, noise=None)
+    by_threshold, by_ratio = varied(tmp_path), varied(tmp_path, "noise.ratio")
+    assert [list(each.arms) for each in by_threshold] == [[Decimal("0.02"), Decimal("0.1")]] * 2
+    assert [list(each.arms) for each in by_ratio] == [[Decimal("0.25"), Decimal("0.5")]] * 2
+    assert by_threshold[0].first.name == "active 0.25 olr slope_threshold=0.02"
+    shared = by_threshold[0].settings("noise.")
+    assert "method.warmup_epochs" in shared
+    assert not {"method.slope_threshold", "noise.ratio"} & shared.keys()
+
+
+def test_grpo_beside_an_arm_is_trained_on_the_same_data_without_additions(tmp_path):
+    write(tmp_path / "olr", method=OLR)
+    write(tmp_path / "other-noise", method={"name": "grpo"}, noise="inactive")
+    write(tmp_path / "penalised", method={"name": "grpo", "penalty_weight": 0.1})
+    arms = arms_of(tmp_path)
+    (olr,) = (arm for arm in arms if arm.olr)
+    assert grpo_beside(olr, arms) is None
+    write(tmp_path / "grpo", method={"name": "grpo"})
+    assert grpo_beside(olr, arms_of(tmp_path)).name == "active 0.5 grpo"

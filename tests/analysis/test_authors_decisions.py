@@ -13,7 +13,7 @@ import pytest
 
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay.replay import replay
-from olr_cli.answers import Judge, extract
+from olr_cli.answers import extract
 from olr_cli.supervision import Past
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "authors_decisions.parquet"
@@ -43,12 +43,6 @@ AGREEMENT = {  # visits that agree, of all visits
     "rep_spelling": (45, 80),
     "static_wrong": (39, 40),
 }
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge() as judge:
-        yield judge
 
 
 @pytest.fixture(scope="module")

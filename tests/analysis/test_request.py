@@ -23,9 +23,7 @@ def make_rollouts(run):
 
 
 def proposals(*places, **asked):
-    """What is proposed, each without what it is for."""
-    found = carry_out(Request(places, **asked))
-    return [proposal.partition("   (")[0] for proposal in found.proposals]
+    return list(carry_out(Request(places, **asked)).next)
 
 
 def test_all_figures_are_wanted_unless_something_else_alone_is():
@@ -55,13 +53,13 @@ def test_after_rollouts_without_training_comes_the_audit(run, tmp_path):
 def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_path):
     grpo = {"name": "grpo"}
     make_rollouts(write_history(tmp_path / "rollouts", method=grpo, **(SMALL | {"epochs": 2})))
-    found = carry_out(Request([run, tmp_path / "rollouts"], table="noise_ratios"))
-    rows = found.tables["noise_ratios"].data["rows"]
+    answer = carry_out(Request([run, tmp_path / "rollouts"], table="noise_ratios"))
+    rows = answer.data["tables"]["noise_ratios"]["rows"]
     assert {(row["method"], row["noise"]) for row in rows if row["n"] and row["method"] != "base"} == {
         ("olr", "active 0.5")
     }
-    assert any("rollouts holds rollouts without training" in note for note in found.notes)
-    assert not any("different numbers of epochs" in note for note in found.notes)
+    assert any("rollouts holds rollouts without training" in note for note in answer.notes)
+    assert not any("different numbers of epochs" in note for note in answer.notes)
     with pytest.raises(UserError, match=r"--table ablation needs training runs; .* holds rollouts"):
         carry_out(Request([tmp_path / "rollouts"], table="ablation"))
 

@@ -1,12 +1,15 @@
-"""Axes, sizes and files of figures."""
+"""Axes, sizes and files of figures, and labels at the ends of lines that never overlap."""
+
+import itertools
 
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Annotation
 
 from olr_cli.analysis import style
-from olr_cli.analysis.style import Chart, Line
+from olr_cli.analysis.style import Line, declutter
 from olr_cli.errors import UserError
 
 ROWS = pl.DataFrame(
@@ -21,7 +24,7 @@ def chart(name="chart"):
         style.epoch_axis(axes, 3)
         style.percent_axis(axes, style.percent_limits(ROWS))
         sheet.lines(axes, [Line("m", "line", style.BLUE), Line("absent", "absent", style.BLACK)], ROWS)
-        return Chart(name, sheet.finish(), ROWS)
+        return sheet.chart(name, ROWS)
 
 
 def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
@@ -33,11 +36,6 @@ def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF")
     assert pl.read_csv(csv).equals(ROWS)
     assert sorted(file.name for file in png.parent.iterdir()) == ["chart.csv", "chart.pdf", "chart.png"]
-
-
-def test_the_same_rows_give_the_same_bytes(tmp_path):
-    one, other = (style.save(chart(), tmp_path / place) for place in ("a", "b"))
-    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in other]
 
 
 def test_a_line_without_rows_is_neither_drawn_nor_named():
@@ -56,14 +54,14 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_the_users_own_matplotlib_settings_do_not_change_a_figure(tmp_path):
+def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_settings_are(tmp_path):
     import matplotlib
 
     plain = style.save(chart(), tmp_path / "plain")
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 10}):
         styled = style.save(chart(), tmp_path / "styled")
         assert matplotlib.rcParams["font.size"] == 30
-    assert plain[0].read_bytes() == styled[0].read_bytes()
+    assert [file.read_bytes() for file in plain] == [file.read_bytes() for file in styled]
 
 
 @given(st.integers(1, 2000), st.integers(3, 6))
@@ -98,3 +96,56 @@ def test_limits_of_shares_hold_the_bands_and_stay_within_0_and_100_percent(point
     for mean, sd in points:
         assert low <= max(mean - (sd or 0), 0) + 1e-9
         assert high >= min(mean + (sd or 0), 1) - 1e-9
+
+
+LABELS = st.lists(st.tuples(st.floats(0, 100), st.floats(5, 20)), min_size=1, max_size=8)
+
+
+@given(LABELS)
+def test_labels_do_not_overlap_and_keep_their_order(labels):
+    wanted, heights = zip(*labels, strict=True)
+    placed = declutter(wanted, heights, 0, 200)
+    stack = sorted(range(len(placed)), key=lambda i: placed[i])
+    for lower, upper in itertools.pairwise(stack):
+        assert placed[upper] - placed[lower] >= (heights[upper] + heights[lower]) / 2 - 1e-6
+        assert wanted[upper] >= wanted[lower]
+
+
+@given(LABELS)
+def test_labels_stay_between_the_limits_where_there_is_room(labels):
+    wanted, heights = zip(*labels, strict=True)
+    for middle, height in zip(declutter(wanted, heights, 0, 200), heights, strict=True):
+        assert middle - height / 2 >= -1e-6
+        assert middle + height / 2 <= 200 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("wanted", "heights", "placed"),
+    [
+        ([50, 10, 30], [8, 8, 8], [50, 10, 30]),
+        ([30, 30], [10, 10], [25, 35]),
+        ([30, 30, 60], [10, 20, 10], [22.5, 37.5, 60]),
+        ([], [], []),
+    ],
+)
+def test_labels_with_room_stay_and_crowded_ones_share_the_displacement(wanted, heights, placed):
+    assert declutter(wanted, heights, 0, 100) == pytest.approx(placed)
+
+
+def test_the_written_labels_do_not_overlap_on_the_page():
+    with style.applied():
+        sheet = style.Sheet(2, 2, width=5.5, panel_height=1.6)
+        for axes in sheet.panels:
+            axes.set_ylim(0, 1)
+            for y, text in ((0.5, "one"), (0.51, "two\nlines"), (0.49, "three"), (1.0, "top"), (0.0, "low")):
+                sheet.label(axes, y, text, style.BLUE)
+        figure = sheet.finish()
+        figure.draw_without_rendering()
+        for axes in sheet.panels:
+            texts = [text for text in axes.texts if isinstance(text, Annotation)]
+            assert len(texts) == 5
+            boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.y0)
+            for lower, upper in itertools.pairwise(boxes):
+                assert upper.y0 >= lower.y1 - 1
+            page = figure.get_window_extent()
+            assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in boxes)

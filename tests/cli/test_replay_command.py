@@ -78,7 +78,7 @@ def test_a_grid_over_a_run_is_shown_and_drawn_below_it(run):
     files = sorted((run / "replay").iterdir())
     assert [file.suffix for file in files] == [".csv", ".pdf", ".png"]
     assert f"Wrote {files[2]}, .pdf and .csv" in done.output
-    assert "4 settings over 48 visits." in done.output
+    assert "4 settings over 48 visits;" in done.output
     assert "Pareto front" in done.output
     assert f"Next: olr replay {run} --set" in done.output
 
@@ -96,7 +96,7 @@ def test_a_grid_over_a_table_lies_beside_it_or_where_out_says(tmp_path, table):
 def test_a_grid_as_json_is_one_object(run):
     done = replay(run, "--grid", "default", "--json")
     found = json.loads(done.stdout)
-    assert set(found) == {"cells", "notes", "written"}
+    assert {"cells", "notes", "written"} < set(found)
     assert {cell["criteria"] for cell in found["cells"]} == {"slope+consistency", "consistency", "slope"}
     assert all(
         isinstance(cell["slope_threshold"], float) for cell in found["cells"] if "slope" in cell["criteria"]

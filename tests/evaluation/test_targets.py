@@ -11,11 +11,11 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.folder import Target
 from olr_cli.evaluation.targets import (
+    answer,
     check_reference,
     default_benchmarks,
     evaluations_at,
     paper_row,
-    table_of,
     targets,
 )
 from olr_cli.runs.checkpoints import checkpoint_path
@@ -123,16 +123,17 @@ def test_evaluations_are_found_at_in_and_below_a_place(evaluated, tmp_path, trai
 
 
 def test_an_evaluation_among_those_shown_is_what_the_others_are_compared_with(evaluated):
-    table = table_of(evaluated, str(evaluated[0][0].folder))
-    assert [each.name for each in table.evaluations] == [str(evaluated[1][0].folder)]
-    assert table.reference.differences[0]["sums"].pairs == 12
+    data = answer(evaluated, str(evaluated[0][0].folder)).data
+    [name] = [each["name"] for each in data["evaluations"]]
+    assert name == str(evaluated[1][0].folder)
+    assert data["reference"]["differences"][name]["sums"]["pairs"] == 12
 
 
 def test_the_last_evaluation_at_a_place_is_the_one_to_compare_with(evaluated, tmp_path):
     check_reference(str(tmp_path / "all"), [evaluated[0][0]])
-    table = table_of(evaluated[:1], str(tmp_path / "all"))
-    assert [each.name for each in table.evaluations] == ["some model"]
-    assert table.reference.name == str(evaluated[1][0].folder), "both are called some model"
+    data = answer(evaluated[:1], str(tmp_path / "all")).data
+    assert [each["name"] for each in data["evaluations"]] == ["some model"]
+    assert data["reference"]["name"] == str(evaluated[1][0].folder), "both are called some model"
     with pytest.raises(UserError, match="nowhere does not exist"):
         check_reference(str(tmp_path / "nowhere"), [evaluated[0][0]])
 

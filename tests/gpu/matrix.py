@@ -31,7 +31,7 @@ from stack import Train, metrics, processes_of
 
 from olr_cli import __version__
 from olr_cli.engines.computer import Check, look_at_computer, look_at_gpus
-from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
+from olr_cli.engines.local.builtin_warmup import build_tokenizer
 from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.memory import ModelShape, memory_need
 from olr_cli.recipe.files import load_recipe

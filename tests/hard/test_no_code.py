@@ -28,7 +28,7 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
+from olr_cli.engines.local.builtin_warmup import build_tokenizer
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.openrlhf.flags import REFUSED, arguments
 from olr_cli.engines.openrlhf.model import StartingModel

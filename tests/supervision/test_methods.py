@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import (
@@ -25,13 +24,6 @@ from olr_cli.recipe.schema import (
 )
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge() as judge:
-        yield judge
-
 
 WRONG = Prompt("p", (), SENTINEL, "12", "inactive")
 

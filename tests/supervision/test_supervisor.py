@@ -6,16 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import GrpoMethod, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge() as judge:
-        yield judge
 
 
 def prompt(noise_type="clean", given="12", true="12", prompt_id="p"):
@@ -38,6 +31,13 @@ def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
     assert decided.label.majority_answer == "12"
     assert decided.label.label_source == "given"
     assert not decided.label.is_selected
+
+
+def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
+    known = RolloutGroup(prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL))
+    (decided,) = Supervisor(compose(GrpoMethod()), judge, seed=0).supervise([known])
+    assert [rollout.answer for rollout in decided.rollouts] == ["12", None, None]
+    assert decided.rewards == (1.0, 0.0, 0.0)
 
 
 def test_missing_answers_do_not_vote_but_count_in_the_pass_rate(judge):

@@ -24,6 +24,7 @@ from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recip
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
+from olr_cli.tables import Answer, File
 
 if TYPE_CHECKING:
     import polars as pl
@@ -129,39 +130,35 @@ def write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
     write_whole(target, write)
 
 
-def summary(history: RolloutHistory, steps: Iterable[list[LabelRecord]], target: Path) -> list[str]:
-    """Write the replay to `target` and say in a few lines what it decided."""
+def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
+    """Write the labels of a replay to `target`, and say in a few lines what was decided."""
     import polars as pl
 
-    write_labels(steps, target)
+    write_labels(replay(history, judge), target)
     labels = pl.scan_parquet(target)
+    is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
         visits=pl.len(),
         prompts=pl.col("prompt_id").n_unique(),
         selected=pl.col("is_selected").sum(),
-        right=(pl.col("is_selected") & pl.col("effective_label_is_correct")).sum(),
-        known=(pl.col("is_selected") & pl.col("effective_label_is_correct").is_not_null()).sum(),
+        right=(pl.col("is_selected") & is_right).sum(),
+        known=(pl.col("is_selected") & is_right.is_not_null()).sum(),
         rollouts=pl.col("rollouts").sum(),
         answered=pl.col("answered").sum(),
         last_visit=pl.col("visit").max(),
     ).collect()
-    row = counts.row(0, named=True)
+    row, method = counts.row(0, named=True), compose(history.recipe.method).name
+    right = f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."
     lines = [
-        f"Replayed {row['visits']:,} visits of {row['prompts']:,} prompts under {compose(history.recipe.method).name}"
+        f"Replayed {row['visits']:,} visits of {row['prompts']:,} prompts under {method}"
         f" ({_settings(history.recipe)}).",
-        f"Selected: {row['selected']:,} of {row['visits']:,} visits"
-        + (f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."),
+        f"Selected: {row['selected']:,} of {row['visits']:,} visits{right}",
     ]
-    kind = kind_of(read_manifest(history.source)) if history.is_run else "training"
-    note = kind_note(history.source, kind)
-    if note is not None:
-        lines.append(f"Note: {note}")
-    elif history.is_run:
-        own, replayed = compose(read_recipe(history.source).method).name, compose(history.recipe.method).name
-        if own != replayed:
-            lines.append(f"The run's own method is {own}; name it with --set method.name=… to replay that.")
-        lines += _agreement(history.source, labels)
-    return [*lines, *_warnings(history.recipe, row), f"Wrote {target}"]
+    if history.is_run:
+        note = kind_note(history.source, kind_of(read_manifest(history.source)))
+        lines += _agreement(history, method, labels) if note is None else [f"Note: {note}"]
+    lines += _warnings(history.recipe, row)
+    return Answer(lines, notes=history.notes, files=[File(target)])
 
 
 def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:
@@ -192,11 +189,14 @@ def _settings(recipe: Recipe) -> str:
     )
 
 
-def _agreement(run: Path, labels: pl.LazyFrame) -> Iterator[str]:
+def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
     """In how many visits the replay decided as the run did: on the label, and on whether the prompt trains."""
     import polars as pl
 
-    stored = scan_labels(run).select(
+    run_method = compose(read_recipe(history.source).method).name
+    if run_method != method:
+        yield f"The run's own method is {run_method}; name it with --set method.name=… to replay that."
+    stored = scan_labels(history.source).select(
         "prompt_id", "visit", stored=pl.col("effective_label"), trained=pl.col("trains")
     )
     both = labels.join(stored, on=["prompt_id", "visit"]).select(

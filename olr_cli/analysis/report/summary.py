@@ -1,4 +1,4 @@
-"""What runs were, at a glance."""
+"""What runs were, at a glance: outcomes, settings, epochs, recipes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,27 @@ from xml.etree.ElementTree import Element
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.directory import is_held, kind_of, read_manifest, recipe_yaml
+from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.progress import of_epoch
 from olr_cli.runs.summary import outcomes, signs_of_collapse, throughput_lines
 from olr_cli.supervision import compose
-from olr_cli.tables.html import grid
-from olr_cli.tables.markup import element, isolated
+from olr_cli.tables import Block, Column, Row, Table, percent
+from olr_cli.tables.html import element, isolated, table_elements
+
+_EPOCHS = {
+    "rollout/reward": ("reward", "{:,.2f}"),
+    "majority/accuracy": ("majority right, %", ""),
+    "majority/accuracy_clean": ("on clean prompts", ""),
+    "majority/accuracy_noisy": ("on noisy prompts", ""),
+    "label/selection_ratio": ("labels replaced, %", ""),
+    "label/selected_accuracy": ("of these right", ""),
+    "label/effective_noise": ("labels wrong, %", ""),
+    "eval/avg": ("held-out accuracy, %", ""),
+    "policy/entropy": ("entropy, nats", "{:,.3f}"),
+    "rollout/length": ("length, tokens", "{:,.1f}"),
+    "rollout/zero_variance_groups": ("groups of equal rewards, %", ""),
+}
+"""Metric -> head of its column in the table of epochs, and its format; shares are in percent."""
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
@@ -24,13 +41,21 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:
         yield _tiles(outcomes(runs[0].path))
-        yield _facts(runs[0])
+        facts = (
+            element("div", element("dt", name), element("dd", isolated(value)))
+            for name, value in _settings(runs[0])
+        )
+        yield element("dl", *facts, class_="facts")
     else:
-        yield _runs(arms)
-    told = [*notes, *(line for run in runs for line in _collapse(run, alone=len(runs) == 1))]
-    if told:
+        yield from table_elements(_runs(arms), "Runs")
+    notes = list(notes)
+    for run in runs:
+        place = "" if len(runs) == 1 else f"{run.path}: "
+        signs = signs_of_collapse(run.path)
+        notes += [f"{place}sign of collapse after step {step}: {sign}" for step, sign in signs]
+    if notes:
         yield element("h3", "Notes")
-        yield element("ul", *(element("li", isolated(note)) for note in told), class_="notes")
+        yield element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")
 
 
 def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
@@ -43,30 +68,51 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
             yield element("details", element("summary", isolated(arm.name)), yaml)
 
 
+def epochs(run: Run) -> Table:
+    """A row an epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
+    by_epoch: dict[int, list[Metrics]] = {}
+    for line in read_metrics(run.path, "epoch"):
+        by_epoch.setdefault(int(line["epoch"]), []).append(line)
+    values = {name: [of_epoch(name, steps) for _, steps in sorted(by_epoch.items())] for name in _EPOCHS}
+    shown = {name: of_epochs for name, of_epochs in values.items() if set(of_epochs) - {None}}
+    if not shown:
+        return Table([], {}, nothing="metrics.jsonl has none of the metrics that are shown by epoch.")
+    names = [f"{epoch}" if epoch <= run.epochs else f"{epoch} (under way)" for epoch in sorted(by_epoch)]
+    cells = [[_epoch_cell(name, value) for value in of_epochs] for name, of_epochs in shown.items()]
+    columns = [Column("epoch"), *(Column(_EPOCHS[name][0]) for name in shown)]
+    return Table([Block(columns, [Row(row) for row in zip(names, *cells, strict=True)])], {})
+
+
+def _epoch_cell(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    text = _EPOCHS[name][1]
+    return text.format(value) if text else percent(value)
+
+
 def status(run: Run) -> str:
     """What the manifest says of the run, and how far it is."""
-    said = str(read_manifest(run.path)["status"])
-    if said == "running" and not is_held(run.path):
-        said = "stopped without a word (its process is gone)"
-    planned = run.recipe.train.epochs
-    return f"{said}: {run.epochs} of {planned} epochs" if said != "finished" else said
+    state = str(read_manifest(run.path)["status"])
+    if state == "running" and not is_held(run.path):
+        state = "stopped without a word (its process is gone)"
+    return f"{state}: {run.epochs} of {run.recipe.train.epochs} epochs" if state != "finished" else state
 
 
-def _tiles(told: Sequence[tuple[str, str]]) -> Element:
-    tiles = (
-        element(
-            "div",
-            element("dt", name),
-            element("dd", element("b", main), f" {rest}" if rest else None),
-        )
-        for name, (main, rest) in ((name, _first_number(value)) for name, value in told)
-    )
+def _tiles(values: Sequence[tuple[str, str]]) -> Element:
+    tiles = []
+    for name, value in values:
+        main, rest = _first_number(_with_arrow(value))
+        number = element("dd", element("b", main), f" {rest}" if rest else None)
+        tiles.append(element("div", element("dt", name), number))
     return element("dl", *tiles, class_="tiles")
 
 
+def _with_arrow(value: str) -> str:
+    return value.replace("->", "\N{RIGHTWARDS ARROW}")
+
+
 def _first_number(value: str) -> tuple[str, str]:
-    """An outcome without, and with, what is said in brackets or after a comma followed by a space."""
-    value = value.replace("->", "\N{RIGHTWARDS ARROW}")
+    """An outcome up to a bracket, or a comma followed by a space; and what comes after."""
     for separator in (" (", ", "):
         if separator in value:
             main, rest = value.split(separator, 1)
@@ -74,27 +120,21 @@ def _first_number(value: str) -> tuple[str, str]:
     return value, ""
 
 
-def _facts(run: Run) -> Element:
-    pairs = (
-        element("div", element("dt", name), element("dd", isolated(value))) for name, value in _settings(run)
-    )
-    return element("dl", *pairs, class_="facts")
-
-
 def _settings(run: Run) -> Iterator[tuple[str, str]]:
     recipe, manifest = run.recipe, read_manifest(run.path)
-    data: dict[str, Any] = manifest.get("data", {})
+    prompts = {
+        name: f", {data['prompts']:,} prompts" if data.get("prompts") else ""
+        for name, data in manifest.get("data", {}).items()
+    }
     yield "status", status(run)
     trains = kind_of(manifest) == "training"
     if trains:
-        yield "method", method(recipe.method)
+        yield "method", _method(recipe.method)
     yield "noise", run.noise or "no label is marked"
     yield "model", recipe.model.path
-    size = data.get("train", {}).get("prompts")
-    yield "data", recipe.data.train + (f", {size:,} prompts" if size else "")
+    yield "data", recipe.data.train + prompts.get("train", "")
     if recipe.data.test is not None:
-        size = data.get("test", {}).get("prompts")
-        yield "held-out data", str(recipe.data.test) + (f", {size:,} prompts" if size else "")
+        yield "held-out data", recipe.data.test + prompts.get("test", "")
     train = recipe.train
     a_step = f"{train.prompts_per_step} prompts a step, {train.rollouts_per_prompt} rollouts a prompt"
     if trains:
@@ -106,16 +146,16 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "engine", ", ".join(where) or recipe.engine.name
     if run.created:
         yield "begun", run.created.replace("T", " ").replace("+00:00", " UTC")
-    fast = ", ".join(f"{name} {value}" for name, value in throughput_lines(run.path))
-    if fast:
-        yield "throughput", f"{fast} (medians over the steps)"
+    throughput = ", ".join(f"{name} {value}" for name, value in throughput_lines(run.path))
+    if throughput:
+        yield "throughput", f"{throughput} (medians over the steps)"
     versions = ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())
     if versions:
         yield "versions", versions
     yield "run directory", str(run.path)
 
 
-def method(section: Any) -> str:
+def _method(section: Any) -> str:
     """A method with what decides about its labels."""
     name = compose(section).name
     if not isinstance(section, OlrMethod):
@@ -127,26 +167,17 @@ def method(section: Any) -> str:
     )
 
 
-def _runs(arms: Sequence[Arm]) -> Element:
-    told = {run.path: dict(outcomes(run.path)) for arm in arms for run in arm.runs}
-    names = list(dict.fromkeys(name for each in told.values() for name in each))
-    heads = ["arm", "seed", "status", *names, "begun", "run directory"]
-    lines = [
-        [
-            arm.name,
-            str(run.seed),
-            status(run),
-            *(told[run.path].get(name, "").replace("->", "\N{RIGHTWARDS ARROW}") for name in names),
-            run.created[:10],
-            str(run.path),
-        ]
-        for arm in arms
-        for run in arm.runs
+def _runs(arms: Sequence[Arm]) -> Table:
+    outcomes_of = {run.path: dict(outcomes(run.path)) for arm in arms for run in arm.runs}
+    names = list(dict.fromkeys(name for values in outcomes_of.values() for name in values))
+    columns = [
+        *(Column("arm"), Column("seed"), Column("status", is_text=True)),
+        *map(Column, names),
+        *(Column("begun", is_text=True), Column("run directory", is_text=True)),
     ]
-    return grid(heads, lines, numbers={1, *range(3, 3 + len(names))}, caption="Runs")
-
-
-def _collapse(run: Run, *, alone: bool) -> Iterator[str]:
-    place = "" if alone else f"{run.path}: "
-    for step, sign in signs_of_collapse(run.path):
-        yield f"{place}sign of collapse after step {step}: {sign}"
+    rows = []
+    for arm in arms:
+        for run in arm.runs:
+            values = [_with_arrow(outcomes_of[run.path].get(name, "")) for name in names]
+            rows.append(Row([arm.name, str(run.seed), status(run), *values, run.created[:10], str(run.path)]))
+    return Table([Block(columns, rows)], {})

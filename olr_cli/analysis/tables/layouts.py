@@ -1,178 +1,230 @@
-"""The paper's tables of scores: what each prints, row by row.
+"""The paper's tables of scores: what each prints.
 
-Runs stand in the row of their method and noise, and of the one thing that a table varies besides. Other settings of
+Runs stand in the row of their method and noise, and of the one setting that a table varies besides. Other settings of
 ours may differ from the paper's, as those of laptop runs do: a note says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.tables import baselines
-from olr_cli.analysis.tables.baselines import (
-    UNSUPERVISED,
-    method_and_noise,
-    method_title,
-    noise_block,
-    title_and_noise,
-)
-from olr_cli.analysis.tables.paper_table import BASE, Layout
 from olr_cli.evaluation.published import Setting
+from olr_cli.recipe.schema import METHODS
+from olr_cli.supervision import compose
 
-PAPER_SETTINGS = {"slope_threshold": Decimal("0.05"), "warmup_epochs": 5}
-"""OLR's settings wherever the paper doesn't vary them (R17)."""
+BASE = "base"
+"""What the published scores call the policy before training."""
 
-_SYMBOLS = {"slope_threshold": "delta", "warmup_epochs": "T"}
+TITLES = {
+    BASE: "before training",
+    "ttrl": "TTRL",
+    "co_reward": "Co-Reward",
+    "self_certainty": "Self-Certainty",
+    "token_entropy": "Token Entropy",
+    "sequence_entropy": "Sequence Entropy",
+    "grpo": "GRPO",
+    "confidence_penalty": "Confidence Penalty",
+    "label_smoothing": "Label Smoothing",
+    "small_loss_selection": "Small-loss Selection",
+    "random_selection": "Random Selection",
+    "olr": "OLR",
+    "olr_without_slope": "OLR without slope",
+    "olr_without_consistency": "OLR without consistency",
+    "olr_every_majority": "OLR, every majority",
+}
+"""What the paper calls the methods, and the parts of mixed ones."""
 
-_T_IS_PRINTED_LESS = (
-    "T counts the epochs that keep the given labels, as in the paper's other tables; this one prints the authors'"
-    " start_select_epoch, which is T - 1."
-)
-_EXCHANGED = (
-    "The paper's scores of GRPO under active noise on AIME25 (56.2) and AMC (19.6) look exchanged; they are shown as"
-    " printed."
-)
+UNSUPERVISED = frozenset(kind.model_fields["name"].default for kind in METHODS if not kind.needs_labels)
+"""Methods that use no labels, so that noise makes no row of its own."""
+
+_WORDS = {
+    "noise_ratio": "{}",
+    "train_prompts": "{:,} prompts",
+    "model": "{}",
+    "slope_threshold": "delta {}",
+    "warmup_epochs": "T = {}",
+}
+"""A field of `Setting` in the name of a row."""
 
 
-def _layout(
-    name: str,
-    trained: str,
-    *,
-    label: Callable[[Setting], str] = method_title,
-    block: Callable[[Setting], str] = noise_block,
-    tells: str = "",
-    told: Callable[[Setting], str] = lambda _: "",
-    reference: str = "grpo",
-    reference_in_words: str = "GRPO under the same noise",
-    remark: str = "",
-    misprint: str = "",
-) -> Layout:
-    """A table of runs with and without OLR.
+@dataclass(frozen=True)
+class Layout:
+    """One of the paper's tables.
 
-    Args:
-        name: of the table.
+    Attributes:
+        name: of the table in the published scores, and of ours.
         trained: what the published scores are of.
-        label: as in `Layout`.
-        block: as in `Layout`.
-        tells: what of a setting the table varies besides method and noise; empty for nothing.
-        told: the same in words, for rows that the paper's table doesn't have.
+        varies: the field of `Setting` that tells rows apart besides method and noise: a column of CSV, and the order of
+            rows that the paper's table doesn't have; empty for none.
+        named: the field that the name of a row has besides the method; the noise ratio is then not in the title above.
         reference: the method that the others are compared with.
-        reference_in_words: as in `Layout`.
-        remark: a note of the table's own.
-        misprint: a note on published scores that look wrong.
+        reference_in_words: the same within a sentence.
+        remarks: sentences about the table.
+        misprint: a sentence on published scores that look wrong.
     """
 
-    def key(setting: Setting) -> Hashable:
-        return *method_and_noise(setting), *([getattr(setting, tells)] if tells else [])
+    name: str
+    trained: str
+    varies: str = ""
+    named: str = ""
+    reference: str = "grpo"
+    reference_in_words: str = "GRPO under the same noise"
+    remarks: Sequence[str] = ()
+    misprint: str = ""
 
-    def compared_with(setting: Setting) -> Hashable:
-        if setting.method.split("+")[0] in {BASE, *UNSUPERVISED} or setting.method == reference:
+    def key(self, setting: Setting) -> Hashable:
+        """What makes a row: runs and published scores with the same key stand together."""
+        varied = [getattr(setting, self.varies)] if self.varies else []
+        return setting.method, setting.noise_type, setting.noise_ratio, *varied
+
+    def reference_key(self, setting: Setting) -> Hashable | None:
+        """The key of the row that a row is compared with; None for no comparison."""
+        if setting.method == self.reference or _uses_no_labels(setting):
             return None
-        own = setting if reference == "olr" else replace(setting, slope_threshold=None, warmup_epochs=None)
-        return key(replace(own, method=reference))
+        return self.key(replace(setting, method=self.reference, slope_threshold=None, warmup_epochs=None))
 
-    def departures(arms: Sequence[Arm]) -> Iterator[str]:
-        if remark:
-            yield remark
-        yield from unlike_the_papers(arms, leave_out=tells)
+    def block(self, setting: Setting) -> str:
+        """The title of the rows under the same noise; none for the policy before training."""
+        if setting.method == BASE:
+            return ""
+        if setting.noise_type is None:
+            return "Unsupervised methods"
+        ratio = "" if self.named == "noise_ratio" else f" {setting.noise_ratio}"
+        return f"{setting.noise_type.capitalize()} noise{ratio}"
 
-    return Layout(
-        name=name,
-        published=" ".join(filter(None, (baselines.published(trained), misprint))),
-        key=key,
-        block=block,
-        label=label,
-        other_label=lambda setting: ", ".join(filter(None, (title_and_noise(setting), told(setting)))),
-        reference=compared_with,
-        departures=departures,
-        tells=(tells,) if tells else (),
-        reference_name=baselines.TITLES[reference],
-        reference_in_words=reference_in_words,
-    )
+    def label(self, setting: Setting) -> str:
+        """What a row is called below the title of its block."""
+        words = _words(setting, self.named)
+        if words and self.named == "warmup_epochs":
+            words += f" (printed {setting.warmup_epochs - 1})"  # type: ignore[operator]  # there are words for it
+        return " at ".join(filter(None, (_method_title(setting), words)))
 
+    def full_label(self, setting: Setting) -> str:
+        """What a row is called that the paper's table doesn't have: method, noise, and what the table varies."""
+        noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "no marked labels"
+        words = (
+            _method_title(setting),
+            "" if _uses_no_labels(setting) else noise,
+            _words(setting, self.varies),
+        )
+        return ", ".join(filter(None, words))
 
-def unlike_the_papers(arms: Sequence[Arm], leave_out: str) -> Iterator[str]:
-    """Sentences on settings of OLR that are not the paper's.
+    def departures(self, arms: Sequence[Arm]) -> Iterator[str]:
+        """Sentences on where the arms that are shown are not what their rows' names say."""
+        yield from self.remarks
+        yield from _unlike_the_papers(arms, self.varies)
+        yield from _departures(arms)
 
-    Args:
-        arms: that are shown.
-        leave_out: the setting that the table varies.
-    """
-    for name, papers in PAPER_SETTINGS.items():
-        counted = [
-            arm.olr for arm in arms if arm.olr and (name != "slope_threshold" or "slope" in arm.olr.criteria)
-        ]
-        ours = sorted({getattr(olr, name) for olr in counted})
-        if name != leave_out and any(value != papers for value in ours):
-            shown = ", ".join(map(str, ours))
-            yield f"OLR's {name} ({_SYMBOLS[name]}) is {shown} in ours and {papers} in the paper."
-
-
-def _noise_type(setting: Setting) -> str:
-    return f"{setting.noise_type.capitalize()} noise" if setting.noise_type else ""
-
-
-def _at_ratio(setting: Setting) -> str:
-    return (
-        f"{method_title(setting)} at {setting.noise_ratio}" if setting.noise_type else method_title(setting)
-    )
+    @property
+    def published(self) -> str:
+        """What to know of the published scores, for when they are shown."""
+        note = (
+            f"Published: {self.trained}; means over the six in-distribution (ID) and the three out-of-distribution"
+            " (OOD) benchmarks, and differences of them, are computed from its scores and may differ by 0.1 from the"
+            " printed ones."
+        )
+        return " ".join(filter(None, (note, self.misprint)))
 
 
-def _delta(setting: Setting) -> str:
-    return "" if setting.slope_threshold is None else f"delta {setting.slope_threshold}"
+def _uses_no_labels(setting: Setting) -> bool:
+    return setting.method.split("+")[0] in {BASE, *UNSUPERVISED}
 
 
-def _warmup(setting: Setting) -> str:
-    return "" if setting.warmup_epochs is None else f"T = {setting.warmup_epochs}"
+def _method_title(setting: Setting) -> str:
+    """The method as the paper calls it; of a mixed one its parts."""
+    return " + ".join(TITLES.get(part, part) for part in setting.method.split("+"))
 
 
-def _at_delta(setting: Setting) -> str:
-    return " at ".join(filter(None, (method_title(setting), _delta(setting))))
+def _words(setting: Setting, name: str) -> str:
+    value = getattr(setting, name) if name else None
+    untrained = setting.method == BASE and name == "train_prompts"
+    return "" if value is None or untrained else _WORDS[name].format(value)
 
 
-def _at_warmup(setting: Setting) -> str:
-    printed = (
-        "" if setting.warmup_epochs is None else f"{_warmup(setting)} (printed {setting.warmup_epochs - 1})"
-    )
-    return " at ".join(filter(None, (method_title(setting), printed)))
+_PAPER_SETTINGS = {"slope_threshold": ("delta", Decimal("0.05")), "warmup_epochs": ("T", 5)}
+"""OLR's settings wherever the paper doesn't vary them (R17), with their symbols."""
 
 
-def _prompts(setting: Setting) -> str:
-    return "" if setting.method == BASE else f"{setting.train_prompts:,} prompts"
+def _unlike_the_papers(arms: Sequence[Arm], varies: str) -> Iterator[str]:
+    """Sentences on settings of OLR that are not the paper's, but for the one that the table varies."""
+    methods = [arm.olr for arm in arms if arm.olr]
+    for name, (symbol, papers) in _PAPER_SETTINGS.items():
+        ours = {
+            getattr(method, name)
+            for method in methods
+            if name != "slope_threshold" or "slope" in method.criteria
+        }
+        if name != varies and ours - {papers}:
+            values = ", ".join(map(str, sorted(ours)))
+            yield f"OLR's {name} ({symbol}) is {values} in ours and {papers} in the paper."
+
+
+_DEPARTURES = {
+    "co_reward": "Co-Reward rolls out K responses to a prompt and K to its rephrasing, twice as many as the others. It"
+    " is not in the authors' code.",
+    "token_entropy": "Token Entropy rewards minus the mean entropy of a response's tokens (score_reduction: mean), a"
+    " departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
+    "sequence_entropy": "Sequence Entropy rewards the mean log-probability of a response's tokens (score_reduction:"
+    " mean), a departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
+    "confidence_penalty": "The confidence penalty is not in the authors' code, and the paper does not give its weight.",
+    "label_smoothing": "Label smoothing is commented out in the authors' code, and the paper does not give its weight.",
+    "small_loss_selection": "Small-loss selection ranks prompts by a definition of ours, abs(mean over response tokens"
+    " of A log pi_old): the plain surrogate is about 0 for every group.",
+}
+"""Part of a method -> where it departs from the paper, from its sources or from the authors' code."""
+
+_TOKEN_MEANS = (
+    "Self-certainty, entropy and log-probability are averaged over response tokens only. The authors' code averages"
+    " over padding too and then sums over tokens, which rewards length."
+)
+
+
+def _departures(arms: Sequence[Arm]) -> Iterator[str]:
+    methods = [arm.recipe.method for arm in arms]
+    shown = {part for method in methods for part in compose(method).name.split("+")}
+    reductions = {(method.name, getattr(method, "score_reduction", "")) for method in methods}
+    sums, means = ({name for name, how in reductions if how == reduction} for reduction in ("sum", "mean"))
+    weights = {
+        "confidence_penalty": sorted({method.penalty_weight for method in methods} - {0}),
+        "label_smoothing": sorted({method.smoothing for method in methods} - {0}),
+    }
+    for part, sentence in _DEPARTURES.items():
+        if part in shown - (sums - means):
+            ours = ", ".join(f"{value:g}" for value in weights.get(part, ()))
+            yield f"{sentence} Ours: {ours}." if ours else sentence
+    if shown & {"self_certainty", "token_entropy", "sequence_entropy"}:
+        yield _TOKEN_MEANS
 
 
 _QWEN = "Qwen3-4B-Base trained on 800 prompts"
 
 _ALL = (
-    _layout("noise_ratios", _QWEN, block=_noise_type, label=_at_ratio),
-    baselines.LAYOUT,
-    _layout("scale_4k", "Qwen3-4B-Base trained on 4,000 prompts", tells="train_prompts", told=_prompts),
-    _layout(
-        "qwen3_8b",
-        "Qwen3-8B-Base trained on 800 prompts",
-        tells="model",
-        told=lambda setting: setting.model,
-    ),
-    _layout(
+    Layout("noise_ratios", _QWEN, named="noise_ratio"),
+    Layout("baselines", _QWEN),
+    Layout("scale_4k", "Qwen3-4B-Base trained on 4,000 prompts", varies="train_prompts"),
+    Layout("qwen3_8b", "Qwen3-8B-Base trained on 800 prompts", varies="model"),
+    Layout(
         "llama_8b",
         "DeepSeek-R1-Distill-Llama-8B trained on 800 prompts",
-        tells="model",
-        told=lambda setting: setting.model,
-        misprint=_EXCHANGED,
+        varies="model",
+        misprint="The paper's scores of GRPO under active noise on AIME25 (56.2) and AMC (19.6) look exchanged; they"
+        " are shown as printed.",
     ),
-    _layout("slope_sensitivity", _QWEN, label=_at_delta, tells="slope_threshold", told=_delta),
-    _layout(
+    Layout("slope_sensitivity", _QWEN, varies="slope_threshold", named="slope_threshold"),
+    Layout(
         "warmup_sensitivity",
         _QWEN,
-        label=_at_warmup,
-        tells="warmup_epochs",
-        told=_warmup,
-        remark=_T_IS_PRINTED_LESS,
+        varies="warmup_epochs",
+        named="warmup_epochs",
+        remarks=(
+            "T counts the epochs that keep the given labels, as in the paper's other tables; this one prints the"
+            " authors' start_select_epoch, which is T - 1.",
+        ),
     ),
-    _layout(
+    Layout(
         "ablation",
         _QWEN,
         reference="olr",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
 from olr_cli.analysis.arms import Arm, Run, telling_settings
 from olr_cli.errors import UserError
@@ -24,11 +22,9 @@ AVERAGES = (Column("in", "ID", "in", is_average=True), Column("out", "OOD", "out
 _TASK = ("model.path", "data.train", "data.test")
 """Runs that agree in these started from one policy and are measured on the same prompts."""
 
-BySeed = dict[int, float]
-
 
 @dataclass(frozen=True)
-class BeforeTraining:
+class Start:
     """A policy before training.
 
     Attributes:
@@ -39,31 +35,35 @@ class BeforeTraining:
 
     model: str
     detail: str
-    values: Mapping[str, BySeed]
+    values: Mapping[str, Mapping[int, float]]
 
 
-class Source(Protocol):
+@dataclass(frozen=True)
+class Source:
     """Where the numbers come from.
 
     Attributes:
         columns: what is measured of each run.
-        published: the columns of the paper's scores that are shown.
+        published: the columns of the paper's scores that go with them.
+        shares: run directory -> column -> what was measured at the run's end.
+        starts: the policies that the runs started from, as far as they were measured.
+        notes: sentences about the numbers.
     """
 
-    @property
-    def columns(self) -> Sequence[Column]: ...
+    columns: Sequence[Column]
+    published: Sequence[Column]
+    shares: Mapping[Path, Mapping[str, float]]
+    starts: Sequence[Start]
+    notes: Sequence[str]
 
     @property
-    def published(self) -> Sequence[Column]: ...
+    def is_held_out(self) -> bool:
+        """Whether the numbers are held-out accuracy, on the runs' own task."""
+        return HELD_OUT in self.columns
 
     def values(self, run: Run) -> Mapping[str, float]:
         """What was measured of a run at its end, by column."""
-
-    def before_training(self) -> list[BeforeTraining]:
-        """The policies that the runs started from, as far as they were measured."""
-
-    def notes(self) -> Iterator[str]:
-        """What a reader should know about the numbers."""
+        return self.shares.get(run.path, {})
 
 
 def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
@@ -75,10 +75,36 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {run.path: last for run in runs if (last := _last_scores(run.path)) is not None}
-    return (
-        BenchmarkScores(runs, scores, [_of_a_model(place) for place in models])
-        if scores or models
-        else HeldOut(runs)
+    if scores or models:
+        return _benchmark_scores(runs, scores, [_model_scores(place) for place in models])
+    return _held_out(runs)
+
+
+def task(run: Run) -> dict[str, object]:
+    """From which policy a run started, and on which prompts it is measured."""
+    return {key: run.settings.get(key, "unset") for key in _TASK}
+
+
+def _held_out(runs: Sequence[Run]) -> Source:
+    """Held-out accuracy as it was logged during training: the last value, and at step 0."""
+    name = HELD_OUT.name
+    ends = {run.path: run.last_logged(name) for run in runs}
+    tasks = {repr(task(run)): task(run) for run in runs}
+    starts = []
+    for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):
+        seeds: dict[int, list[float]] = {}
+        for run in runs:
+            start = run.logged_before_training(name) if repr(task(run)) == key else None
+            if start is not None:
+                seeds.setdefault(run.seed, []).append(start)
+        values = {seed: fmean(values) for seed, values in sorted(seeds.items())}
+        starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, {name: values}))
+    return Source(
+        columns=(HELD_OUT,),
+        published=AVERAGES,
+        shares={path: {name: end} for path, end in ends.items() if end is not None},
+        starts=starts,
+        notes=("Ours: held-out accuracy at the end of training, on the run's own task.",),
     )
 
 
@@ -89,7 +115,7 @@ def _last_scores(run: Path) -> StoredScores | None:
     return max(of_paper, key=lambda scores: scores.step or 0, default=None)
 
 
-def _of_a_model(place: Path) -> StoredScores:
+def _model_scores(place: Path) -> StoredScores:
     scores = stored_scores(place)
     if scores.step is not None:
         raise UserError(f"{place} is the evaluation of a run's checkpoint; name the run itself")
@@ -101,120 +127,65 @@ def _of_a_model(place: Path) -> StoredScores:
     return scores
 
 
-def task(run: Run) -> dict[str, object]:
-    """From which policy a run started, and on which prompts it is measured."""
-    return {key: run.settings.get(key, "unset") for key in _TASK}
-
-
-class HeldOut:
-    """Held-out accuracy as it was logged during training: the last value, and at step 0."""
-
-    columns = (HELD_OUT,)
-    published = AVERAGES
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._runs = runs
-
-    def values(self, run: Run) -> Mapping[str, float]:
-        """The last value; nothing if there is none."""
-        last = run.last_logged(HELD_OUT.name)
-        return {} if last is None else {HELD_OUT.name: last}
-
-    def before_training(self) -> list[BeforeTraining]:
-        """Of each policy the values at step 0, averaged over the runs of a seed."""
-        tasks = list({repr(task(run)): task(run) for run in self._runs}.values())
-        found = []
-        for own, detail in zip(tasks, telling_settings(tasks), strict=True):
-            seeds: defaultdict[int, list[float]] = defaultdict(list)
-            for run in self._runs:
-                start = run.logged_before_training(HELD_OUT.name)
-                if start is not None and task(run) == own:
-                    seeds[run.seed].append(start)
-            values = {seed: fmean(starts) for seed, starts in sorted(seeds.items())}
-            found.append(BeforeTraining(model_name(str(own["model.path"])), detail, {HELD_OUT.name: values}))
-        return found
-
-    def notes(self) -> Iterator[str]:
-        """What ours are."""
-        yield "Ours: held-out accuracy at the end of training, on the run's own task."
-
-
-class BenchmarkScores:
-    """Scores that `olr evaluate` left.
-
-    Args:
-        runs: of the table.
-        scores: run directory -> the scores of its last evaluated checkpoint.
-        models: the scores of policies before training.
-    """
-
-    def __init__(
-        self, runs: Sequence[Run], scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
-    ) -> None:
-        self._runs, self._scores, self._models = runs, scores, models
-        named = [registry()[name] for name in PAPER]
-        self.columns = tuple(
-            column
-            for average in AVERAGES
-            for column in (
-                *(
-                    Column(each.name, each.title, average.group)
-                    for each in named
-                    if each.distribution == average.group
-                ),
-                average,
-            )
+def _benchmark_scores(
+    runs: Sequence[Run], scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
+) -> Source:
+    """Scores that `olr evaluate` left in the runs, and those of policies before training, each a seed."""
+    columns = tuple(
+        column
+        for average in AVERAGES
+        for column in (
+            *(
+                Column(name, registry()[name].title, average.group)
+                for name in PAPER
+                if registry()[name].distribution == average.group
+            ),
+            average,
         )
-        self.published = self.columns
-
-    def values(self, run: Run) -> Mapping[str, float]:
-        """The scores of the last evaluated checkpoint; nothing if there is none."""
-        scores = self._scores.get(run.path)
-        return {} if scores is None else self._of_columns(scores)
-
-    def before_training(self) -> list[BeforeTraining]:
-        """The models that were given, each a seed of its own."""
-        several = len(self._models) > 1
-        return [
-            BeforeTraining(
-                model_name(each.name),
-                each.name if several else "",
-                {name: {0: share} for name, share in self._of_columns(each).items()},
-            )
-            for each in self._models
-        ]
-
-    def _of_columns(self, scores: StoredScores) -> dict[str, float]:
-        return {
-            column.name: scores.shares[column.name] for column in self.columns if column.name in scores.shares
-        }
-
-    def notes(self) -> Iterator[str]:
-        """Which scores were taken, and where they don't compare."""
-        yield (
+    )
+    names = {column.name for column in columns}
+    starts = [
+        Start(
+            model_name(model.name),
+            model.name if len(models) > 1 else "",
+            {name: {0: share} for name, share in model.shares.items() if name in names},
+        )
+        for model in models
+    ]
+    return Source(
+        columns,
+        columns,
+        {path: last.shares for path, last in scores.items()},
+        starts,
+        [
             "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out"
-            " accuracy is left out."
-        )
-        for run in self._runs:
-            steps, scores = checkpoint_steps(run.path), self._scores.get(run.path)
-            if scores is not None and steps and scores.step != steps[-1]:
-                yield (
-                    f"The scores of {run.path} are of step {scores.step}; its last checkpoint is of step {steps[-1]}."
-                )
-        if not self._models:
-            yield (
-                "The policy before training has no scores here: name its evaluation too, the folder that"
-                " `olr evaluate MODEL` wrote."
-            )
-        yield from self._unequal()
+            " accuracy is left out.",
+            *_older_scores(runs, scores),
+            *_unequal([*scores.values(), *models], has_start=bool(models)),
+        ],
+    )
 
-    def _unequal(self) -> Iterator[str]:
-        """Benchmarks of which not all problems were scored, or not always as many samples."""
-        everything = [*self._scores.values(), *self._models]
-        for name in PAPER:
-            found = [scores.benchmarks[name] for scores in everything if name in scores.benchmarks]
-            title = registry()[name].title
-            if any(not score.is_whole for score in found):
-                yield f"{title}: only some of the problems were scored, so it does not compare with the paper's."
-            if len({(score.samples, score.problems) for score in found}) > 1:
-                yield f"{title}: not all runs were scored on the same number of problems and samples."
+
+def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> Iterator[str]:
+    for run in runs:
+        steps, last = checkpoint_steps(run.path), scores.get(run.path)
+        if last is not None and steps and last.step != steps[-1]:
+            yield (
+                f"The scores of {run.path} are of step {last.step}; its last checkpoint is of step {steps[-1]}."
+            )
+
+
+def _unequal(evaluations: Sequence[StoredScores], *, has_start: bool) -> Iterator[str]:
+    """No start; benchmarks of which not all problems were scored, or not always as many samples."""
+    if not has_start:
+        yield (
+            "The policy before training has no scores here: name its evaluation too, the folder that"
+            " `olr evaluate MODEL` wrote."
+        )
+    for name in PAPER:
+        scores = [each.benchmarks[name] for each in evaluations if name in each.benchmarks]
+        title = registry()[name].title
+        if any(not score.is_whole for score in scores):
+            yield f"{title}: only some of the problems were scored, so it does not compare with the paper's."
+        if len({(score.samples, score.problems) for score in scores}) > 1:
+            yield f"{title}: not all runs were scored on the same number of problems and samples."

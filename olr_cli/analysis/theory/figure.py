@@ -8,27 +8,25 @@ worse than the paper has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from itertools import cycle
 
 import matplotlib
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.frame import spreads
 from olr_cli.analysis.style import BLACK, BLUE, GREY, VERMILION, Chart, Line
-from olr_cli.analysis.theory.histories import gap_titles, has_noisy_labels
-from olr_cli.analysis.theory.values import Measured, bounds, effective_noise, errors
-from olr_cli.supervision import compose
+from olr_cli.analysis.theory.measure import gap_titles, has_noisy_labels, measure
 
 _MARKERS = "os^vDPX"
 _FEWEST_EPOCHS = 3
 """Delta_p of a visit is counted in those before and after."""
-_COLUMNS = {"arm": str, "metric": str, "at": str, "mean": float, "sd": float, "runs": int}
+_SHOWN = "^(log_ratio|effective_noise_.*|selection_.*)$"
 
 
 def lacking(arms: Sequence[Arm]) -> str | None:
@@ -46,106 +44,74 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
     Raises:
         UserError: a run has no labels, or a file is damaged.
     """
-    rows = pl.concat([_rows(arm) for arm in arms])
-    with style.applied():
-        return [Chart("theory", _draw(arms, rows), rows)]
-
-
-def _rows(arm: Arm) -> pl.DataFrame:
-    """Columns arm, metric, at (epoch or bin of Delta_p), mean, sd, runs."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for run in arm.runs:
-        for place, value in _values(Measured(run, arm.epochs)).items():
-            found.setdefault(place, []).append(value)
-    rows = [
-        (arm.name, *place, np.mean(own), np.std(own, ddof=1) if len(own) > 1 else None, len(own))
-        for place, own in found.items()
+    rows = spreads(measure(arms).filter(pl.col("metric").str.contains(_SHOWN)), "at")
+    panels: list[tuple[str, Callable[[style.Sheet, Axes], None]]] = [
+        (f"log-ratio on noisy prompts, {method}", partial(_log_ratios, arms=named, rows=rows))
+        for method, named in _by_method(arms, rows).items()
     ]
-    return pl.DataFrame(rows, _COLUMNS, orient="row")
+    if "effective_noise_counted" in rows["metric"]:
+        panels.append(("effective noise under OLR", partial(_noise, rows=rows)))
+    panels.append(("wrong majorities on noisy prompts", partial(_errors, rows=rows)))
+    sheet = style.Sheet(len(panels), min(len(panels), 2), width=style.TEXT_WIDTH, panel_height=2.2)
+    for number, (axes, (title, draw)) in enumerate(zip(sheet.panels, panels, strict=True)):
+        axes.set_title(style.lettered(number, title))
+        draw(sheet, axes)
+    return [sheet.chart("theory", _named_bins(rows))]
 
 
-def _values(measured: Measured) -> dict[tuple[str, str], float]:
-    found = {("log_ratio", str(epoch)): value for epoch, value in measured.log_ratios.items()}
-    for epoch, predicted, counted in effective_noise(measured).iter_rows():
-        found["effective_noise_predicted", str(epoch)] = predicted
-        found["effective_noise_counted", str(epoch)] = counted
-    for metric, values in (("error", errors(measured)), ("bound", bounds(measured))):
-        for name, value in values.items():
-            if value is not None:
-                found[f"selection_{metric}", gap_titles()[int(name.rpartition("_")[2])]] = value
-    return found
-
-
-def _draw(arms: Sequence[Arm], rows: pl.DataFrame) -> Figure:
-    methods = _by_method(arms, rows)
-    refined = rows.filter(pl.col("metric").str.starts_with("effective_noise"))
-    panels = len(methods) + (not refined.is_empty()) + 1
-    sheet = style.Sheet(panels, min(panels, 2), width=style.TEXT_WIDTH, panel_height=2.2)
-    drawn = iter(enumerate(sheet.panels))
-    for method, own in methods.items():
-        number, axes = next(drawn)
-        axes.set_title(f"({chr(ord('a') + number)}) log-ratio on noisy prompts, {method}")
-        _log_ratios(sheet, axes, own, rows)
-    if not refined.is_empty():
-        number, axes = next(drawn)
-        axes.set_title(f"({chr(ord('a') + number)}) effective noise under OLR")
-        _noise(axes, refined)
-    number, axes = next(drawn)
-    axes.set_title(f"({chr(ord('a') + number)}) wrong majorities on noisy prompts")
-    _errors(sheet, axes, rows)
-    return sheet.finish()
+def _named_bins(rows: pl.DataFrame) -> pl.DataFrame:
+    names = pl.col("at").replace_strict(dict(enumerate(gap_titles())), default=None, return_dtype=pl.String)
+    is_bin = pl.col("metric").str.starts_with("selection_")
+    return rows.with_columns(at=pl.when(is_bin).then(names).otherwise(pl.col("at").cast(pl.String)))
 
 
 def _by_method(arms: Sequence[Arm], rows: pl.DataFrame) -> Mapping[str, Sequence[tuple[Decimal | str, Arm]]]:
-    """Method -> what tells its arms apart, and the arm; those with a log-ratio to draw."""
+    """Method -> the noise ratio or else the name that tells its arms apart, and the arm; those with an L to draw."""
     known = set(_drawn(rows)["arm"])
-    found: dict[str, dict[str, Arm]] = {}
+    methods: dict[str, list[Arm]] = {}
     for arm in arms:
         if arm.name in known:
-            found.setdefault(compose(arm.recipe.method).name, {})[arm.name] = arm
-    return {method: _short(own) for method, own in found.items()}
+            methods.setdefault(arm.method, []).append(arm)
+    return {method: _short_names(arms) for method, arms in methods.items()}
 
 
-def _short(arms: Mapping[str, Arm]) -> Sequence[tuple[Decimal | str, Arm]]:
+def _short_names(arms: Sequence[Arm]) -> Sequence[tuple[Decimal | str, Arm]]:
     """The arms by their noise ratio, ascending, where that tells them apart, else by name."""
     by_ratio = {
         noise.ratio: arm
-        for arm in arms.values()
+        for arm in arms
         if (noise := arm.recipe.noise) is not None and noise.ratio is not None
     }
-    if len(by_ratio) < len(arms):
-        return list(arms.items())
-    return sorted(by_ratio.items())
+    return sorted(by_ratio.items()) if len(by_ratio) == len(arms) else [(arm.name, arm) for arm in arms]
 
 
 def _drawn(rows: pl.DataFrame) -> pl.DataFrame:
-    """L by epoch, from the second on: columns arm, metric, epoch, mean, sd."""
-    found = rows.filter(pl.col("metric") == "log_ratio").with_columns(epoch=pl.col("at").cast(pl.Int64))
-    return found.filter(pl.col("epoch") > 1)
+    """L from the second epoch on."""
+    return rows.filter(pl.col("at") > 1, metric="log_ratio")
 
 
 def _log_ratios(
     sheet: style.Sheet, axes: Axes, arms: Sequence[tuple[Decimal | str, Arm]], rows: pl.DataFrame
 ) -> None:
-    found = _drawn(rows)
+    drawn = _drawn(rows)
     for number, ((label, arm), marker) in enumerate(zip(arms, cycle(_MARKERS), strict=False)):
         # A ratio has the same colour in every panel.
         place = number / len(arms) if isinstance(label, str) else float(label)
         shade = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.9 * place))
-        own = found.filter(pl.col("arm") == arm.name)
-        sheet.lines(axes, [Line("log_ratio", str(label), shade, marker)], own)
+        line = Line("log_ratio", str(label), shade, marker)
+        sheet.lines(axes, [line], drawn.filter(arm=arm.name), x="at")
     axes.axhline(0, color=GREY, linewidth=0.6)
     style.epoch_axis(axes, max(arm.epochs for _, arm in arms))
-    spread = pl.col("sd").fill_null(0.0)
-    low, high = found.select((pl.col("mean") - spread).min(), high=(pl.col("mean") + spread).max()).row(0)
+    low, high = style.band_ends(drawn)
     margin = 0.05 * max(high - low, 0.5)
     axes.set_ylim(min(low, 0.0) - margin, max(high, 0.0) + margin)
     axes.set_ylabel("L, nats")
 
 
-def _noise(axes: Axes, rows: pl.DataFrame) -> None:
+def _noise(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
     """Every epoch of every arm: predicted across, counted up."""
-    pairs = rows.pivot("metric", index=["arm", "at"], values="mean")
+    noise = rows.filter(pl.col("metric").str.starts_with("effective_noise"))
+    pairs = noise.pivot("metric", index=["arm", "at"], values="mean").drop_nulls()
     predicted, counted = (pairs[f"effective_noise_{name}"].to_numpy() for name in ("predicted", "counted"))
     top = 1.05 * max(predicted.max(), counted.max(), 0.1)
     axes.plot([0, top], [0, top], color=GREY, linewidth=0.6)
@@ -158,19 +124,19 @@ def _noise(axes: Axes, rows: pl.DataFrame) -> None:
 
 
 def _errors(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
-    titles = gap_titles()
-    for metric, label, colour in (
-        ("selection_error", "counted", VERMILION),
-        ("selection_bound", "exp(-KΔ²)", BLACK),
+    for metric, label, colour, dashes in (
+        ("selection_error", "counted", VERMILION, "-"),
+        ("selection_bound", "exp(-KΔ²)", BLACK, "--"),
     ):
-        own = rows.filter(pl.col("metric") == metric)
-        if own.is_empty():
+        of_metric = rows.filter(metric=metric)
+        if of_metric.is_empty():
             continue
-        places = own["at"].replace_strict(titles, range(len(titles)), return_dtype=pl.Int64)
-        axes.plot(places, own["mean"], "o", color=colour, alpha=0.4, markersize=2.4, markeredgewidth=0)
-        means = own.with_columns(place=places).group_by("place").agg(pl.col("mean").mean()).sort("place")
-        axes.plot(means["place"], means["mean"], color=colour, linestyle="-" if colour == VERMILION else "--")
-        sheet.label(axes, float(means["mean"][-1]), label, colour)
+        places, means = of_metric["at"], of_metric["mean"]
+        axes.plot(places, means, "o", color=colour, alpha=0.4, markersize=2.4, markeredgewidth=0)
+        over_arms = of_metric.group_by("at").agg(pl.col("mean").mean()).sort("at")
+        axes.plot(over_arms["at"], over_arms["mean"], color=colour, linestyle=dashes)
+        sheet.label(axes, float(over_arms["mean"][-1]), label, colour)
+    titles = gap_titles()
     axes.set_xticks(range(len(titles)), [title.replace(" ", "\n", 1) for title in titles])
     axes.set_xlim(-0.3, len(titles) - 0.7)
     style.percent_axis(axes, (0, 1))

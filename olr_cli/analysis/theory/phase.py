@@ -18,6 +18,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import matplotlib.colors
 import numpy as np
@@ -89,17 +90,24 @@ PLANES = (
 )
 
 
-def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS, seed: int = 0) -> list[Chart]:
-    """One chart of three cases in two planes.
-
-    Args:
-        arms: not read; the figure is of a simulation and the same for all runs.
-        cells: along either side of a plane.
-        seed: of the simulation.
-    """
-    rows = pl.concat([simulated(case, plane, cells, seed) for case in CASES for plane in PLANES])
-    with style.applied():
-        return [Chart("phase", _draw(rows), rows)]
+def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
+    """One chart of three cases in two planes, with `cells` along either side; `arms` are not read."""
+    rows = pl.concat([simulated(case, plane, cells) for case in CASES for plane in PLANES])
+    sheet = style.Sheet(len(CASES) * len(PLANES), len(PLANES), width=style.TEXT_WIDTH, panel_height=1.75)
+    parted = wrong_sides(rows)
+    for number, axes in enumerate(sheet.panels):
+        case, plane = CASES[number // len(PLANES)], PLANES[number % len(PLANES)]
+        of_panel = {"case": case.name, "plane": plane.name}
+        _panel(
+            sheet, axes, case, plane, rows.filter(**of_panel), parted.filter(**of_panel).row(0, named=True)
+        )
+        axes.set_title(style.lettered(number, f"{case.title}, {plane.fixed}"))
+        if number // len(PLANES) == len(CASES) - 1:
+            axes.set_xlabel(plane.axis)
+        if number % len(PLANES) == 0:
+            axes.set_ylabel("noise ratio ρ")
+    _explain(sheet.figure)
+    return [sheet.chart("phase", rows)]
 
 
 def wrong_sides(rows: pl.DataFrame) -> pl.DataFrame:
@@ -121,14 +129,8 @@ def wrong_sides(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def simulated(case: Case, plane: Plane, cells: int, seed: int) -> pl.DataFrame:
-    """The cells of one panel.
-
-    Args:
-        case: its row.
-        plane: its column.
-        cells: along either side.
-        seed: of the simulation.
+def simulated(case: Case, plane: Plane, cells: int, seed: int = 0) -> pl.DataFrame:
+    """The cells of one panel, `cells` along either side.
 
     Returns:
         Columns case, plane, rho, gamma, rollouts, those of `Outcome`, and the boundaries printed and corrected at each
@@ -138,28 +140,16 @@ def simulated(case: Case, plane: Plane, cells: int, seed: int) -> pl.DataFrame:
     gammas, rollouts = shares, np.array([ROLLOUTS])
     if plane.column == "rollouts":
         # Whole numbers, so fewer than `cells` where neighbours round to the same one.
-        gammas, rollouts = (
-            np.array([COUPLING]),
-            np.unique(np.geomspace(2, 256, cells).round().astype(np.int64)),
-        )
+        rollouts = np.unique(np.geomspace(2, 256, cells).round().astype(np.int64))
+        gammas = np.array([COUPLING])
     rho, gamma, k = (axis.ravel() for axis in np.meshgrid(shares, gammas, rollouts, indexing="ij"))
     outcome = simulate(case.setting, rho, gamma, k, seed)
     printed, corrected = _boundaries(case, gamma, k, outcome.replaced)
-    return pl.DataFrame(
-        {
-            "case": [case.name] * rho.size,
-            "plane": [plane.name] * rho.size,
-            "rho": rho,
-            "gamma": gamma,
-            "rollouts": k,
-            "coherent": outcome.coherent,
-            "rises": outcome.rises,
-            "log_ratio": outcome.log_ratio,
-            "replaced": outcome.replaced,
-            "printed": printed,
-            "corrected": corrected,
-        },
-        schema_overrides={"corrected": pl.Float64},
+    axes = {"rho": rho, "gamma": gamma, "rollouts": k}
+    boundaries = {"printed": printed, "corrected": corrected}
+    columns = axes | vars(outcome) | boundaries
+    return pl.DataFrame(columns, schema_overrides={"corrected": pl.Float64}).select(
+        pl.lit(case.name).alias("case"), pl.lit(plane.name).alias("plane"), pl.all()
     )
 
 
@@ -183,22 +173,6 @@ def _boundaries(
     return critical, formulas.critical_ratio(gamma, *sampled)
 
 
-def _draw(rows: pl.DataFrame) -> Figure:
-    sheet = style.Sheet(len(CASES) * len(PLANES), len(PLANES), width=style.TEXT_WIDTH, panel_height=1.75)
-    parted = wrong_sides(rows)
-    for number, axes in enumerate(sheet.panels):
-        case, plane = CASES[number // len(PLANES)], PLANES[number % len(PLANES)]
-        of_panel = (pl.col("case") == case.name) & (pl.col("plane") == plane.name)
-        _panel(sheet, axes, case, plane, rows.filter(of_panel), parted.row(by_predicate=of_panel, named=True))
-        axes.set_title(f"({chr(ord('a') + number)}) {case.title}, {plane.fixed}")
-        if number // len(PLANES) == len(CASES) - 1:
-            axes.set_xlabel(plane.axis)
-        if number % len(PLANES) == 0:
-            axes.set_ylabel("noise ratio ρ")
-    _explain(sheet.figure)
-    return sheet.finish()
-
-
 def _panel(
     sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.DataFrame, parted: dict[str, float]
 ) -> None:
@@ -216,27 +190,24 @@ def _panel(
     axes.set_ylim(0, 1)
     axes.grid(False)
     axes.tick_params(left=True)
-    wrong = f"\n{parted['printed']:.1%} wrong"
+    line = partial(_line, sheet, axes, across)
+    wrong = {
+        name: f"{name}\n{parted[name]:.1%} wrong"
+        for name in ("printed", "corrected")
+        if parted[name] is not None
+    }
     if case.name == "olr":
-        _line(sheet, axes, across, _edge(ratio, field["printed"]), f"printed{wrong}", BLACK, "--")
+        line(_edge(ratio, field["printed"]), wrong["printed"], BLACK, "--")
         critical = formulas.critical_ratio(field["gamma"][0], *case.setting.magnitudes())
-        _line(sheet, axes, across, critical, "printed,\nno OLR", GREY, ":")
+        line(critical, "printed,\nno OLR", GREY, ":")
         return
     early = f"\n(early {parted['printed_early']:.1%})" if case.name == "plain" else ""
-    _line(sheet, axes, across, field["printed"][0], f"printed{wrong}{early}", BLACK, "--")
+    line(field["printed"][0], wrong["printed"] + early, BLACK, "--")
     if case.name == "kl":
-        _line(
-            sheet,
-            axes,
-            across,
-            field["corrected"][0],
-            f"corrected\n{parted['corrected']:.1%} wrong",
-            BLACK,
-            "-",
-        )
+        line(field["corrected"][0], wrong["corrected"], BLACK, "-")
     elif plane.column == "gamma":
         unnormalised = formulas.critical_ratio(SQUARED_GRADIENT * across, *case.setting.magnitudes())
-        _line(sheet, axes, across, unnormalised, "γ not\nnormalised", GREY, ":")
+        line(unnormalised, "γ not\nnormalised", GREY, ":")
     else:
         _guarantees(sheet, axes, case.setting, across.astype(np.int64))
 

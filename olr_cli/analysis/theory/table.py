@@ -5,105 +5,130 @@ Everything is counted from run directories; what needs the policy itself is in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import polars as pl
 
 from olr_cli import tables
-from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.frame import Summary
-from olr_cli.analysis.theory.critical import Series, crossing, refined_crossing, series
-from olr_cli.analysis.theory.subjects import (
-    CHANGES,
-    CRITICAL_COLUMNS,
-    CRITICAL_NAME,
-    CRITICAL_NOTES,
-    CRITICAL_TITLE,
-    Column,
-    Subject,
-    subjects,
-)
-from olr_cli.analysis.theory.values import Measured
+from olr_cli.analysis.arms import Arm, Variation, tell_apart, vary
+from olr_cli.analysis.frame import Summary, frame, summarise
+from olr_cli.analysis.theory import formulas
+from olr_cli.analysis.theory.measure import SMOOTHING, gap_titles, measure
 from olr_cli.tables import Table, interval
 from olr_cli.tables.numbers import joined
 
-Cells: TypeAlias = Mapping[str, Summary]
-"""Column -> values by seed; a column without any is left out."""
-
 NOTHING = "No run here has noisy labels and known true answers, which the theory is about."
 
-_Change: TypeAlias = Callable[[Measured], float | None]
+MOST_EPOCHS = 10
+"""Columns of L by epoch; of longer runs some epochs are left out, and all are in the figure's CSV."""
+
+Cells: TypeAlias = Mapping[tuple[str, int | None, str], Summary]
+"""Metric, `at` and line -> values by seed."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """One subject.
+class Column:
+    """A column of a block.
 
     Attributes:
         name: in CSV and JSON.
+        title: in the head, in two lines at most.
+        kind: shares are shown in percent, other numbers as they are, with sd or with an interval.
+        at: of a metric that has several values.
+    """
+
+    name: str
+    title: str
+    kind: Literal["share", "count", "number", "interval"] = "share"
+    at: int | None = None
+
+    def text(self, value: float) -> str:
+        """A value as it is printed; numbers near 0, as the footnote's chance, keep their exponent."""
+        if self.kind == "share":
+            return f"{100 * value:.1f}"
+        if self.kind == "count":
+            return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+        return f"{value:.0e}" if 0 < abs(value) < 0.005 else f"{value:.2f}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a block of the table is about.
+
+    Attributes:
+        name: in CSV and JSON; the metrics of the columns are ``name/column``, or ``name`` at several places.
         title: of the block.
-        columns: those that some line has a value for.
-        lines: an arm, or a series of arms and what changes, with its cells.
+        columns: all that runs may have a value for.
         notes: what the reader should know.
     """
 
     name: str
     title: str
     columns: tuple[Column, ...]
-    lines: tuple[tuple[str, Cells], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def cell(self, column: Column, line: str, cells: Cells) -> Summary | None:
+        """The values of a line; None if there are none."""
+        metric = f"{self.name}/{column.name}" if column.at is None else self.name
+        return cells.get((metric, column.at, line))
 
 
-@dataclass(frozen=True)
-class TheoryTable:
-    """All blocks that have a value; none without noisy labels and known true answers."""
+def theory_table(arms: Sequence[Arm]) -> Table:
+    """Means over seeds and intervals, and where there is room sd; no blocks without noisy labels and known answers.
 
-    blocks: tuple[Block, ...]
+    The data have a row a cell: shares from 0 to 1, low and high the ends of the 95 % t interval over seeds.
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row a cell; shares from 0 to 1, low and high the ends of the 95 % t interval over seeds."""
-        return [
-            _plain(block.name, line, cells[column.name])
-            for block in self.blocks
-            for line, cells in block.lines
-            for column in block.columns
-            if column.name in cells
+    Args:
+        arms: at least one.
+
+    Raises:
+        UserError: a run has no labels, or a shard is torn or foreign.
+    """
+    values = measure(arms)
+    values = pl.concat([values, frame(_critical_ratios(arms, values))])
+    cells = {(one.metric, one.at, one.arm): one for one in summarise(values)}
+    lines = values["arm"].unique(maintain_order=True).to_list()
+    blocks: list[tables.Block] = []
+    rows: list[dict[str, Any]] = []
+    for subject in _subjects(max(arm.epochs for arm in arms)):
+        shown = [
+            line for line in lines if any(subject.cell(column, line, cells) for column in subject.columns)
         ]
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"rows": self.rows()}
-
-    def table(self) -> Table:
-        """Means over seeds and intervals, and where there is room sd; shares in percent."""
-        explanation = "Means over seeds, shares in percent. For sd: --format markdown, latex or csv."
-        return Table(
-            blocks=[_printed(block) for block in self.blocks],
-            data=self.plain(),
-            footnotes=[explanation if self.blocks else NOTHING],
-            fields=_FIELDS,
-            nothing=NOTHING,
-        )
-
-
-_FIELDS = ("block", "line", "column", "n", "mean", "sd", "low", "high")
+        columns = [
+            column for column in subject.columns if any(subject.cell(column, line, cells) for line in shown)
+        ]
+        if shown:
+            blocks.append(_block(subject, columns, shown, cells))
+        for line in shown:
+            found = [(column, subject.cell(column, line, cells)) for column in columns]
+            rows += [_plain(subject, line, column, cell) for column, cell in found if cell]
+    explanation = "Means over seeds, shares in percent. For sd: --format markdown, latex or csv."
+    return Table(
+        blocks=blocks,
+        data={"rows": rows},
+        footnotes=[explanation if blocks else NOTHING],
+        fields=("block", "line", "column", "n", "mean", "sd", "low", "high"),
+        nothing=NOTHING,
+    )
 
 
-def _printed(block: Block) -> tables.Block:
-    columns = [tables.Column("")]
-    columns += [
-        tables.Column(each.title, each.title.replace("\n", " ") + ", %" * (each.kind == "share"))
-        for each in block.columns
+def _block(subject: Subject, columns: Sequence[Column], lines: Sequence[str], cells: Cells) -> tables.Block:
+    heads = [tables.Column("")]
+    heads += [
+        tables.Column(column.title, column.title.replace("\n", " ") + ", %" * (column.kind == "share"))
+        for column in columns
     ]
     rows = [
-        tables.Row([line, *(_cell(column, cells.get(column.name)) for column in block.columns)])
-        for line, cells in block.lines
+        tables.Row([line, *(_printed(column, subject.cell(column, line, cells)) for column in columns)])
+        for line in lines
     ]
-    return tables.Block(columns, rows, block.title, block.notes)
+    return tables.Block(heads, rows, subject.title, subject.notes)
 
 
-def _cell(column: Column, cell: Summary | None) -> str | tables.Cell:
+def _printed(column: Column, cell: Summary | None) -> str | tables.Cell:
     if cell is None or cell.mean is None:
         return ""
     ends = cell.interval if column.kind == "interval" else None
@@ -113,108 +138,214 @@ def _cell(column: Column, cell: Summary | None) -> str | tables.Cell:
     return tables.Cell(mean, f"{mean} ± {column.text(cell.sd)}")
 
 
-def theory_table(arms: Sequence[Arm]) -> TheoryTable:
-    """Measure some arms.
+def _plain(subject: Subject, line: str, column: Column, cell: Summary) -> dict[str, Any]:
+    low, high = cell.interval or (None, None)
+    place = {"block": subject.name, "line": line, "column": column.name}
+    return place | {"n": len(cell.values), "mean": cell.mean, "sd": cell.sd, "low": low, "high": high}
+
+
+CHANGES = {
+    "early": "L, epoch 2 to 3",
+    "late": "L, epoch 2 to last",
+    "majority": "majority on noisy prompts",
+    "held_out": "held-out accuracy",
+}
+"""What changes over training, by its metric ``change/…``."""
+
+
+def crossing(values: Mapping[float, float]) -> float | None:
+    """Where a quantity that is positive at low noise ratios first reaches 0, by linear interpolation.
 
     Args:
-        arms: at least one.
+        values: noise ratio -> value, ratios ascending.
 
-    Raises:
-        UserError: a run has no labels, or a shard is torn or foreign.
+    Returns:
+        The ratio; None where the value is not positive at the lowest ratio, or positive at all.
     """
-    measured = {run.path: Measured(run, arm.epochs) for arm in arms for run in arm.runs}
-    blocks = [_block(subject, arms, measured) for subject in subjects(max(arm.epochs for arm in arms))]
-    blocks.append(_critical(series(arms), measured))
-    return TheoryTable(tuple(block for block in blocks if block.lines))
+    before: tuple[float, float] | None = None
+    for ratio, value in values.items():
+        if value <= 0:
+            if before is None:
+                return None
+            return before[0] + (ratio - before[0]) * before[1] / (before[1] - value)
+        before = ratio, value
+    return None
 
 
-def _block(subject: Subject, arms: Sequence[Arm], measured: Mapping[Path, Measured]) -> Block:
-    lines = []
-    for arm in arms:
-        found = {run.seed: subject.measure(measured[run.path]) for run in arm.runs}
-        by_column = {
-            column.name: {
-                seed: value for seed, own in found.items() if (value := own.get(column.name)) is not None
-            }
-            for column in subject.columns
-        }
-        if any(by_column.values()):
-            lines.append((arm.name, _cells(arm.name, by_column)))
-    return _with_columns(subject.name, subject.title, subject.columns, lines, subject.notes)
+def refined_crossing(replaced: Mapping[float, float], critical: float) -> float | None:
+    """Where rho (1 - Delta) reaches rho_c (Theorem "OLR Improves Label Noise Tolerance"), Delta varying with rho.
+
+    Args:
+        replaced: noise ratio -> Delta, ratios ascending.
+        critical: rho_c without OLR.
+    """
+    left = {
+        ratio: critical - float(formulas.effective_ratio(ratio, share)) for ratio, share in replaced.items()
+    }
+    return crossing(left)
 
 
-def _critical(found: Sequence[Series], measured: Mapping[Path, Measured]) -> Block:
-    lines = [
-        (name, _cells(name, by_column))
-        for each in found
-        for what, change in CHANGES.items()
-        for name in [f"{each.name}: {what}"]
-        if (by_column := _crossings(each, change, measured))
+def _critical_ratios(
+    arms: Sequence[Arm], values: pl.DataFrame
+) -> Iterator[tuple[str, int, str, int | None, float | None]]:
+    """The observed critical noise ratio: where, among arms that differ in the ratio alone, a change falls to 0.
+
+    Seed by seed, with the ratio that OLR's theorem has from the same seed's under GRPO, where that crosses.
+
+    Returns:
+        Rows of a frame, whose arms are the variations under active noise and what changes, GRPO's first.
+    """
+    active = (arm for arm in arms if arm.recipe.noise is not None and arm.recipe.noise.type == "active")
+    variations = sorted(vary(active, "noise.ratio"), key=lambda variation: variation.first.method != "grpo")
+    names = tell_apart(
+        [f"active {variation.first.method}" for variation in variations],
+        [variation.settings("method.name") for variation in variations],
+    )
+    for variation, name in zip(variations, names, strict=True):
+        data = variation.settings("method.")
+        alike = [other for other in variations if other.settings("method.") == data]
+        grpo = alike[0] if alike[0].first.method == "grpo" != variation.first.method else None
+        replaced = _by_ratio(variation, "refinement/replaced", values)
+        for change, title in CHANGES.items():
+            seeds = _by_ratio(variation, f"change/{change}", values)
+            known = {seed: changes for seed, changes in seeds.items() if len(changes) > 1}
+            if not known:
+                continue
+            line, observed = f"{name}: {title}", {seed: crossing(changes) for seed, changes in known.items()}
+            for seed, ratio in observed.items():
+                yield line, seed, "critical_ratio/observed", None, ratio
+            crossed = sum(ratio is not None for ratio in observed.values())
+            yield line, 0, "critical_ratio/crossing", None, float(crossed)
+            yield line, 0, "critical_ratio/seeds", None, float(len(known))
+            unrefined = _by_ratio(grpo, f"change/{change}", values) if grpo else {}
+            for seed, changes in unrefined.items():
+                critical = crossing(changes)
+                if critical is not None and seed in replaced:
+                    predicted = refined_crossing(replaced[seed], critical)
+                    yield line, seed, "critical_ratio/predicted", None, predicted
+
+
+def _by_ratio(variation: Variation, metric: str, values: pl.DataFrame) -> dict[int, dict[float, float]]:
+    """Seed -> noise ratio -> value, both ascending."""
+    seeds: defaultdict[int, dict[float, float]] = defaultdict(dict)
+    for ratio, arm in variation.arms.items():
+        for seed, value in values.filter(arm=arm.name, metric=metric).select("seed", "value").iter_rows():
+            seeds[seed][float(ratio)] = value
+    return dict(sorted(seeds.items()))
+
+
+def _shown_epochs(epochs: int) -> list[int]:
+    """All epochs, or `MOST_EPOCHS` of them from the first to the last."""
+    if epochs <= MOST_EPOCHS:
+        return list(range(1, epochs + 1))
+    return [1 + round(at * (epochs - 1) / (MOST_EPOCHS - 1)) for at in range(MOST_EPOCHS)]
+
+
+def _bins(name: str) -> tuple[Column, ...]:
+    return tuple(Column(f"{name}_{at}", title, at=at) for at, title in enumerate(gap_titles()))
+
+
+def _subjects(epochs: int) -> list[Subject]:
+    """All subjects, in the order of the paper.
+
+    Args:
+        epochs: of the longest run.
+    """
+    by_epoch = tuple(Column(f"epoch_{at}", str(at), "number", at) for at in _shown_epochs(epochs))
+    return [
+        Subject(
+            "start",
+            "Assumption (i), p_0(y*) > p_0(noisy label): noisy prompts in their first visits",
+            (
+                Column("prompts", "prompts", "count"),
+                Column("true_step_1", "p(y*)\nstep 1"),
+                Column("true_1", "p(y*)\nvisit 1"),
+                Column("label_1", "p(label)\nvisit 1"),
+                Column("true_2", "p(y*)\nvisit 2"),
+                Column("label_2", "p(label)\nvisit 2"),
+                Column("holds", "y* ahead\nvisit 2"),
+            ),
+            (
+                "The label is the first visit's, where there was one. On-policy noise draws it from that visit's own"
+                " rollouts, so that p(label) is too high there; the second visit counts it afresh.",
+                "Ahead: prompts on which y* was sampled more often than the label. Only step 1 is of the untrained"
+                " policy.",
+            ),
+        ),
+        Subject(
+            "log_ratio",
+            "Log-ratio L_t of noisy prompts by epoch: y* to the first visit's label",
+            by_epoch,
+            (
+                f"Mean over prompts of log((N(y*) + s) / (N(label) + s)) with s = {SMOOTHING:g}, so that |L| is at most"
+                " log(2 K + 1). Epoch 1 is too low: see p(label) above.",
+            ),
+        ),
+        Subject(
+            "feasibility",
+            "Rollout feasibility: noisy labels that are rolled out",
+            (
+                Column("realised_first", "realised,\nepoch 1"),
+                Column("realised_last", "realised,\nlast"),
+                Column("again", "again in\nvisit 2"),
+                Column("expected", "expected\nagain"),
+                Column("all", "all of them\n(footnote)", "number"),
+            ),
+            (
+                "Realised: the visit's own label has a rollout. Again: the first visit's label has one in the second"
+                " visit, as a label written into the file would need.",
+                "Expected: 1 - (1 - p)^K, with one p for all prompts, the mean share of that label in visit 2; all n of"
+                " them: (1 - (1 - p)^K)^n.",
+            ),
+        ),
+        Subject(
+            "refinement",
+            "OLR: Delta, and the effective noise ratio rho (1 - Delta) beside the counted one",
+            (
+                Column("replaced", "Delta,\nmean"),
+                Column("right", "of these\nright"),
+                Column("spoilt", "clean\nspoilt"),
+                Column("replaced_last", "Delta,\nlast"),
+                Column("initial", "rho"),
+                Column("predicted", "predicted\nlast"),
+                Column("counted", "counted\nlast"),
+                Column("gap", "mean\ngap"),
+            ),
+            (
+                "Delta: noisy prompts whose label the majority replaced, over all visits after warm-up, and in the last"
+                " epoch. Spoilt: clean prompts that got a wrong label.",
+                "Gap: counted less predicted, in points, over the epochs after warm-up.",
+            ),
+        ),
+        Subject(
+            "selection_error",
+            "Wrong majorities on noisy prompts, by Delta_p in the visits before and after",
+            _bins("error"),
+            (
+                "A visit without majority is wrong. Delta_p is counted in 2 K other rollouts, whose noise spreads it"
+                " over neighbouring bins; benchmarks/theory.py computes it from the policy.",
+            ),
+        ),
+        Subject(
+            "selection_bound",
+            "exp(-K Delta_p^2), the printed bound, of the same visits",
+            _bins("bound"),
+            ("The theorem asks for Delta_p > 0.",),
+        ),
+        Subject(
+            "critical_ratio",
+            "Observed critical noise ratio: where a change over training falls to 0",
+            (
+                Column("observed", "rho_c", "interval"),
+                Column("crossing", "seeds\nthat cross", "count"),
+                Column("seeds", "of", "count"),
+                Column("predicted", "rho_c / (1 - Delta)\nfrom GRPO's", "interval"),
+            ),
+            (
+                "Interpolated between the noise ratios of the runs, seed by seed; in brackets the 95 % t interval over"
+                " the seeds whose change crosses 0 between them.",
+                "From GRPO's: where rho (1 - Delta), Delta being each run's own, reaches the same seed's rho_c under"
+                " GRPO; nothing stands where it does not at any of the noise ratios.",
+            ),
+        ),
     ]
-    return _with_columns(CRITICAL_NAME, CRITICAL_TITLE, CRITICAL_COLUMNS, lines, CRITICAL_NOTES)
-
-
-def _crossings(
-    each: Series, change: _Change, measured: Mapping[Path, Measured]
-) -> dict[str, dict[int, float]]:
-    """Where a change crosses 0, seed by seed, and where OLR's theorem has it; nothing if the change is unknown."""
-    changes = {seed: _changes(runs, change, measured) for seed, runs in each.runs().items()}
-    known = {seed: own for seed, own in changes.items() if len(own) > 1}
-    if not known:
-        return {}
-    observed = {seed: at for seed, own in known.items() if (at := crossing(own)) is not None}
-    return {
-        "observed": observed,
-        "crossing": {0: float(len(observed))},
-        "seeds": {0: float(len(known))},
-        "predicted": _predicted(each, change, measured),
-    }
-
-
-def _predicted(each: Series, change: _Change, measured: Mapping[Path, Measured]) -> dict[int, float]:
-    """rho_c / (1 - Delta) with GRPO's rho_c of the same seed, where that crosses."""
-    if each.unrefined is None:
-        return {}
-    plain, found = each.unrefined.runs(), {}
-    for seed, runs in each.runs().items():
-        critical = crossing(_changes(plain.get(seed, {}), change, measured))
-        replaced = _changes(runs, lambda own: own.refined.get("replaced"), measured)
-        if critical is not None and (at := refined_crossing(replaced, critical)) is not None:
-            found[seed] = at
-    return found
-
-
-def _changes(
-    runs: Mapping[float, Run], change: _Change, measured: Mapping[Path, Measured]
-) -> dict[float, float]:
-    found = {ratio: change(measured[run.path]) for ratio, run in runs.items()}
-    return {ratio: value for ratio, value in found.items() if value is not None}
-
-
-def _cells(line: str, by_column: Mapping[str, Mapping[int, float]]) -> Cells:
-    return {name: Summary(name, line, own) for name, own in by_column.items() if own}
-
-
-def _with_columns(
-    name: str,
-    title: str,
-    columns: Sequence[Column],
-    lines: Sequence[tuple[str, Cells]],
-    notes: tuple[str, ...],
-) -> Block:
-    used = tuple(column for column in columns if any(column.name in cells for _, cells in lines))
-    return Block(name, title, used, tuple(lines), notes)
-
-
-def _plain(block: str, line: str, cell: Summary) -> dict[str, Any]:
-    low, high = cell.interval or (None, None)
-    return {
-        "block": block,
-        "line": line,
-        "column": cell.metric,
-        "n": len(cell.values),
-        "mean": cell.mean,
-        "sd": cell.sd,
-        "low": low,
-        "high": high,
-    }

@@ -1,4 +1,4 @@
-"""Attention on CPU that leaves keys and values where they are, also where several query heads share them.
+"""Keys and values that stay where they are: in attention on CPU, and in a cache that grows.
 
 Wherever there is a mask, so with every padded batch, transformers' "sdpa" copies all of them for each query head first:
 CUDA's fast kernels ask for that. torch's CPU kernel does not, and gives the same bits. Where gradients are wanted the
@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -52,3 +53,51 @@ def _attend(
         enable_gqa=query.shape[1] != key.shape[1],
     )
     return attended.transpose(1, 2).contiguous(), None
+
+
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """Keys and values of one layer, kept where there is room for more: appending a token moves no other.
+
+    Twice the room is made where it runs out, so that T tokens, one by one, cost copies of 2 T and not of T * T / 2.
+    For sampling: what is appended has no gradient.
+    """
+
+    def __init__(self, layer: Any, room: int) -> None:
+        """Go on where the `DynamicLayer` `layer` stands, for at most `room` tokens more."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lazy_initialization(layer.keys, layer.values)
+        self._places = [layer.keys, layer.values]
+        self._most = layer.get_seq_length() + room
+        self._show(layer.get_seq_length())
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append keys and values, (B, heads, T, width) each; returns all so far."""
+        start = self.get_seq_length()
+        end = start + key_states.shape[-2]
+        if end > self._places[0].shape[-2]:
+            self._places = [_moved(place, min(2 * end, self._most)) for place in self._places]
+        for place, added in zip(self._places, (key_states, value_states), strict=True):
+            place[:, :, start:end] = added
+        return self._show(end)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep only these rows."""
+        used = self.get_seq_length()
+        self._places = [place[indices, :, :used] for place in self._places]
+        self._show(used)
+
+    def _show(self, tokens: int) -> tuple[Tensor, Tensor]:
+        """Make the first so many tokens what the layer holds."""
+        keys, values = (place[:, :, :tokens] for place in self._places)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def _moved(states: Tensor, tokens: int) -> Tensor:
+    """The states at the beginning of a place for so many tokens."""
+    rows, heads, used, width = states.shape
+    place = states.new_empty(rows, heads, tokens, width)
+    place[:, :, :used] = states
+    return place

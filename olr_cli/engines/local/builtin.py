@@ -28,13 +28,8 @@ class WeightsRecord:
     """How a policy's weights were made and what they can do (`weights.json` beside them).
 
     Attributes:
-        name: the policy.
         note: what the warm-up data is.
-        seed: of initialisation and warm-up data.
-        steps: warm-up steps.
         threads: torch threads; another number may round differently.
-        torch: version that made the weights.
-        transformers: version that made the weights.
         digest: sha256 over the weights' names, shapes and bytes.
         avg_at_8: share of right answers among 8 rollouts, temperature 1, of each held-out prompt.
         greedy: share of held-out prompts whose most likely response is right.

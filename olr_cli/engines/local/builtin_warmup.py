@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from torch.nn import functional as F
 
 from olr_cli.answers.extraction import extract
 from olr_cli.data.arithmetic import MIXTURE_NOTE, Expression, Mixture, expressions, split_members
 from olr_cli.engines.local.builtin import MIXTURES, WeightsRecord, check_new_folder, policy_name
-from olr_cli.engines.local.builtin_tokenizer import build_tokenizer
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import sample
 from olr_cli.files import sync, writing
@@ -41,8 +41,44 @@ HELD_OUT_ROLLOUTS = 8
 MAX_ANSWER_TOKENS = 6
 MAX_LENGTH = 64
 
+PAD, BOS, EOS, UNK = SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")
+CHARACTERS = "0123456789" + "+-*/=()<>.,:?%^_ \n" + "\\{}$" + "abcdefghijklmnopqrstuvwxyz" + "'\""
+"""With the special tokens 64 in all, so that no engine pads the vocabulary with tokens nobody can read."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ message['content'] }}{% endif %}"
+    "{% endfor %}"
+)
+"""The policy sees what the user says and nothing else: no roles, no system prompt, no generation marker."""
+
 Report = Callable[[int, float], None]
 """Called with the step just done and its loss."""
+
+
+def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
+    """A `transformers.PreTrainedTokenizerFast` of `CHARACTERS`; other characters become ``<unk>``.
+
+    Args:
+        max_length: tokens the policy can read, prompt and response together.
+        further: tokens that no text becomes, to fill a larger vocabulary.
+    """
+    vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS, *further))}
+    characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    characters.decoder = decoders.Fuse()
+    wrapper: Any = transformers.PreTrainedTokenizerFast
+    return wrapper(
+        tokenizer_object=characters,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNK,
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=max_length,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
 
 
 @contextmanager
@@ -61,12 +97,6 @@ def warm_up(mixture: Mixture, seed: int, *, steps: int = STEPS, report: Report |
     """A new policy that imitates `mixture`: 0.13 M parameters, float32, on CPU.
 
     The same seed, machine and library versions give the same weights, bit for bit.
-
-    Args:
-        mixture: what to imitate.
-        seed: of initialisation and data.
-        steps: updates, `BATCH` expressions each.
-        report: called after every step.
     """
     policy = _new_policy(seed)
     model = policy.model.train()

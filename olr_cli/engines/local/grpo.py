@@ -45,7 +45,7 @@ def clipped_surrogate(
     Args:
         logprobs: log pi(token), any shape.
         old_logprobs: the same under the policy that sampled.
-        advantages: broadcastable to `logprobs`.
+        advantages: broadcastable to them.
         clip: allowed distance of the ratio from 1.
     """
     ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
@@ -71,12 +71,7 @@ def smoothed(logprobs: Tensor, self_certainty: Tensor, smoothing: float) -> Tens
 
     mean_v log pi(v) is -KL(uniform || pi) - log V. In the ratio of the clipped surrogate, new and old policy alike,
     so at the old policy the gradient is the advantage times that of the smoothed log-likelihood, and the clip bounds
-    it as it does without smoothing.
-
-    Args:
-        logprobs: log pi(token), any shape.
-        self_certainty: KL(uniform || pi) at the same tokens.
-        smoothing: s.
+    it as it does without smoothing. Log-likelihoods and self-certainty, KL(uniform || pi), are of the same tokens.
     """
     return (1 - smoothing) * logprobs - smoothing * self_certainty
 
@@ -85,23 +80,16 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
     """How much each token of a response weighs in the loss, beside the tokens of the other responses.
 
     The loss of a mini-batch is the weighted mean over its response tokens: of all tokens alike, or of the responses'
-    own means alike.
-
-    Args:
-        lengths: tokens of each response, at least 1; any shape.
-        average: what weighs alike.
+    own means alike. `lengths`, of any shape, are at least 1.
     """
     return 1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
 
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """Of each response token, at the sampling temperature, in nats; (P, G, T), float32.
+    """Of each response token, at the sampling temperature, in nats; (P, G, T), float32; None if not asked for.
 
-    Attributes:
-        logprobs: log pi(token).
-        entropy: of pi; None if nobody asked.
-        self_certainty: KL(uniform || pi); None if nobody asked.
+    Self-certainty is KL(uniform || pi).
     """
 
     logprobs: Tensor
@@ -162,11 +150,7 @@ class _MicroBatch:
 
 
 class Grpo:
-    """Owns the optimiser and takes its steps.
-
-    Attributes:
-        optimizer: AdamW; its state belongs in a checkpoint.
-    """
+    """Owns the optimiser, whose state belongs in a checkpoint, and takes its steps."""
 
     def __init__(
         self,
@@ -183,21 +167,20 @@ class Grpo:
         loss_average: LossAverage = "token",
         micro_batch_tokens: int = 16_384,
     ) -> None:
-        """Make an optimiser for `policy`.
+        """Make an optimiser for `policy`, which is trained in place.
 
         Args:
-            policy: trained in place.
+            policy: to be trained.
             reference: the frozen starting policy of the KL term; None for none.
             learning_rate: constant, no warm-up.
-            kl_weight: weight of the KL term in the loss.
+            kl_weight: of the KL term.
             clip: of the surrogate.
             mini_batch_prompts: prompts of one optimiser step; each view of a prompt is one.
-            temperature: the one the rollouts are sampled with; above 0.
+            temperature: of the rollouts; above 0.
             penalty_weight: of the confidence penalty.
             smoothing: share of the uniform distribution in each token's target.
             loss_average: what weighs alike in a mini-batch's loss.
-            micro_batch_tokens: the most tokens of one forward and backward pass, padding included (at least one
-                rollout).
+            micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
         """
         self.policy = policy
         self.reference = reference
@@ -281,7 +264,7 @@ class Grpo:
     def _token_losses(
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the loss is composed of: clipped surrogate plus weighted KL; then the KL, and where the clip held."""
+        """Each token's loss without its weight, its KL, and whether the clip held."""
         now = self._statistics(self.policy, batch, entropy=self.penalty_weight > 0)
         loss_PGT, clipped_PGT = clipped_surrogate(
             self._surrogate_logprobs(now), old_logprobs_PGT, advantages_PG[..., None], self.clip

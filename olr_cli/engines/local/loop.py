@@ -4,14 +4,15 @@
         sample K rollouts of each prompt  →  supervise the labels  →  one pass of GRPO updates
         →  store records and metrics  →  every now and then: held-out accuracy, a checkpoint
 
-On CPU a run repeats bit for bit for one thread count, also after a kill and --resume (R18): every draw is keyed
-by what it is for, so there is no random state to carry over, and a checkpoint holds weights and optimiser.
+On CPU a run repeats bit for bit for one thread count, also after a kill and --resume (R18): every draw of ours is keyed
+by what it is for. A checkpoint holds weights, optimiser, and torch's random state for models that draw themselves.
 
     olr train laptop/quickstart
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,6 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.local.grpo import Grpo
-from olr_cli.engines.local.memory import keep_freed_memory
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
@@ -75,7 +75,16 @@ class LocalEngine:
             prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
             for prefix, prompts in data.held_out.items()
         }
-        self.facts = _facts(self.policy, recipe)
+        on_gpu = self.policy.device.type == "cuda"
+        no_repeat = ["results do not repeat bit for bit on a GPU"] if on_gpu else []
+        self.facts = {
+            "engine": "local",
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "dtype": str(self.policy.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "policy_digest": digest(self.policy.model),
+            "departures": [loss_average_departure(recipe), *no_repeat],
+        }
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
 
     @property
@@ -99,7 +108,20 @@ class LocalEngine:
         reference = self.policy.frozen_copy() if recipe.train.kl_weight > 0 else None
         if run.done:
             self.policy = load_policy(recipe, checkpoint_path(run.path, run.done))
-        grpo = make_grpo(recipe, self.policy, reference)
+        settings = recipe.train
+        grpo = Grpo(
+            self.policy,
+            reference,
+            learning_rate=settings.learning_rate,
+            kl_weight=settings.kl_weight,
+            clip=settings.clip,
+            mini_batch_prompts=(settings.mini_batch_prompts or settings.prompts_per_step) * len(self.views),
+            temperature=settings.temperature,
+            penalty_weight=recipe.method.penalty_weight,
+            smoothing=recipe.method.smoothing,
+            loss_average=settings.loss_average,
+            micro_batch_tokens=section(recipe).max_batch_tokens,
+        )
         if run.done:
             load_trainer(grpo, checkpoint_path(run.path, run.done))
         hardware = _hardware(self.policy, has_reference=reference is not None)
@@ -113,7 +135,8 @@ class LocalEngine:
                 _record(run, watch, logs, 0, 0, self.measure_held_out(run))
             for step, epoch, rows in step_batches(recipe, len(prompts), run.done):
                 clock = Stopwatch()
-                _forget_peak_memory(self.policy)
+                if hardware.gpus:
+                    torch.cuda.reset_peak_memory_stats(self.policy.device)
                 batch = [prompts[row] for row in rows]
                 with clock.measure("rollouts"):
                     sampled = self._sample(
@@ -138,7 +161,8 @@ class LocalEngine:
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
-                speed = throughput(step_work(sampled, trains), times, hardware, _peak_memory(self.policy))
+                peak = torch.cuda.max_memory_allocated(self.policy.device) if hardware.gpus else None
+                speed = throughput(step_work(sampled, trains), times, hardware, peak)
                 _record(run, watch, logs, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
@@ -151,15 +175,15 @@ class LocalEngine:
     def measure_held_out(self, run: Run) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
         recipe = run.recipe
-        found: Metrics = {}
+        metrics: Metrics = {}
         for prefix, (prompts, token_ids) in self.held_out.items():
             keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.held_out_rollouts)
             sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
             accuracy = held_out_accuracy(
                 prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
             )
-            found |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
-        return found
+            metrics |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
+        return metrics
 
     def _sample(
         self, recipe: Recipe, token_ids: Sequence[list[int]], keys_PG: Any, temperature: float
@@ -181,6 +205,23 @@ def section(recipe: Recipe) -> sections.LocalEngine:
     return recipe.engine
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # in malloc.h
+_LARGEST_KEPT = 32 << 20
+"""The most that glibc takes; a larger tensor's memory comes from the system each time."""
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep the memory it frees, where the C library is glibc.
+
+    Every step allocates and frees the same tensors. Had the system their memory in between, every page of it would
+    come back through a fault, and filled with zeros.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+        libc.mallopt(_M_TRIM_THRESHOLD, -1)  # never
+
+
 def set_up_torch(recipe: Recipe) -> None:
     """Set torch up as the recipe says, so that results repeat, and so that memory costs little time."""
     threads = section(recipe).threads
@@ -192,21 +233,6 @@ def set_up_torch(recipe: Recipe) -> None:
     keep_freed_memory()
     # The run has a display of its own; bars for loading and saving a few weights would tear it.
     disable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _facts(policy: Policy, recipe: Recipe) -> dict[str, Any]:
-    on_gpu = policy.device.type == "cuda"
-    departures = [loss_average_departure(recipe)]
-    if on_gpu:
-        departures.append("results do not repeat bit for bit on a GPU")
-    return {
-        "engine": "local",
-        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "dtype": str(policy.dtype).removeprefix("torch."),
-        "threads": torch.get_num_threads(),
-        "policy_digest": digest(policy.model),
-        "departures": departures,
-    }
 
 
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
@@ -242,7 +268,7 @@ def training_keys(recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: 
 def rollout_groups(
     prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int, views: Sequence[View]
 ) -> list[RolloutGroup]:
-    """What the policy said to P prompts, sampled as P * views, as the supervisor takes it."""
+    """Rollouts of P prompts, sampled as P * views, as the supervisor takes them."""
     columns = (
         sampled.texts_PG,
         sampled.lengths_PG.tolist(),
@@ -251,32 +277,31 @@ def rollout_groups(
         sampled.entropy_PG.tolist(),
         sampled.self_certainty_PG.tolist(),
     )
-    asked = [
+    responses = [
         tuple(
             Rollout(text, tokens, truncated, views[row % len(views)], logprob, entropy, certainty)
-            for text, tokens, truncated, logprob, entropy, certainty in zip(*own, strict=True)
+            for text, tokens, truncated, logprob, entropy, certainty in zip(*group, strict=True)
         )
-        for row, own in enumerate(zip(*columns, strict=True))
+        for row, group in enumerate(zip(*columns, strict=True))
     ]
+    of_views = (responses[view :: len(views)] for view in range(len(views)))
     return [
-        RolloutGroup(prompt, visit=epoch, step=step, rollouts=sum(own, ()))
-        for prompt, *own in zip(
-            prompts, *(asked[view :: len(views)] for view in range(len(views))), strict=True
-        )
+        RolloutGroup(prompt, visit=epoch, step=step, rollouts=sum(rollouts, ()))
+        for prompt, *rollouts in zip(prompts, *of_views, strict=True)
     ]
 
 
 def advantages_and_trains(
     decided: Sequence[SupervisedGroup], views: Sequence[View]
 ) -> tuple[torch.Tensor, list[bool]]:
-    """What the update takes of the decisions: advantages (P * views, K), and whether each row trains."""
+    """Advantages (P * views, K), and whether each row trains."""
     advantages = torch.tensor([group.advantages for group in decided], dtype=torch.float64)
     trains = [group.trains for group in decided for _ in views]
     return advantages.view(len(trains), -1), trains
 
 
 def step_work(sampled: SampledRollouts, trains: Sequence[bool]) -> StepWork:
-    """What a step worked on; `trains` has a value a row of `sampled`."""
+    """The work of a step; `trains` has a value a row of `sampled`."""
     rollouts = sampled.lengths_PG.shape[1]
     return StepWork(
         [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)],
@@ -296,15 +321,6 @@ def _hardware(policy: Policy, *, has_reference: bool) -> Hardware:
     )
 
 
-def _forget_peak_memory(policy: Policy) -> None:
-    if policy.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(policy.device)
-
-
-def _peak_memory(policy: Policy) -> int | None:
-    return torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None
-
-
 def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
     """Write weights and tokenizer in Hugging Face layout, the optimiser, and where the run stands."""
 
@@ -319,25 +335,6 @@ def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
     sync_metrics(run.path)
     run.store.sync()
     write_checkpoint(run.path, step, fill, keep=run.recipe.train.keep_checkpoints)
-
-
-def make_grpo(recipe: Recipe, policy: Policy, reference: Policy | None) -> Grpo:
-    """The update, set up as the recipe says."""
-    settings = recipe.train
-    return Grpo(
-        policy,
-        reference,
-        learning_rate=settings.learning_rate,
-        kl_weight=settings.kl_weight,
-        clip=settings.clip,
-        mini_batch_prompts=(settings.mini_batch_prompts or settings.prompts_per_step)
-        * len(compose(recipe.method).views),
-        temperature=settings.temperature,
-        penalty_weight=recipe.method.penalty_weight,
-        smoothing=recipe.method.smoothing,
-        loss_average=settings.loss_average,
-        micro_batch_tokens=section(recipe).max_batch_tokens,
-    )
 
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:

@@ -29,8 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.attention import share_keys_and_values
-from olr_cli.engines.local.cache import RoomyLayer
+from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
 from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError, no_path
 
@@ -45,7 +44,6 @@ class Context:
     """What the policy has read so far, a row a sequence (B rows, S positions, V words).
 
     Attributes:
-        cache: keys and values of every layer.
         logits_BV: scores of the token that follows.
         mask_BS: False at padding; None if nothing is padded.
         lengths_B: tokens read, padding left out, so the position of the token that follows.
@@ -59,10 +57,8 @@ class Context:
     def repeat(self, times: int, room: int = 0) -> None:
         """Continue every sequence in `times` rows, which stay neighbours.
 
-        Args:
-            times: rows of each sequence.
-            room: the most tokens that will be appended, if none of them needs a gradient: then appending one moves
-                none of those before it.
+        `room` is the most tokens that will be appended, if none of them needs a gradient: then appending one moves
+        none of those before it.
         """
         self.cache.batch_repeat_interleave(times)
         if room:
@@ -119,11 +115,8 @@ class Policy:
     ) -> Policy:
         """Load a folder in Hugging Face layout, or a hub id; weights from safetensors only.
 
-        Args:
-            path: the model.
-            device: ``auto`` takes the GPU if there is one.
-            dtype: precision of the computation; by default float32 on CPU, bfloat16 on a GPU that has it.
-            trust_remote_code: run model code that comes with the weights.
+        Device ``auto`` takes the GPU if there is one; the precision of the computation is by default float32 on CPU,
+        bfloat16 on a GPU that has it.
 
         Raises:
             UserError: no such model, not a causal language model with attention layers, or no such device.
@@ -174,11 +167,7 @@ class Policy:
         return prompt_text.render(self.tokenizer, messages)
 
     def encode(self, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
-        """Token ids of every prompt. A chat template writes its special tokens itself.
-
-        Raises:
-            UserError: a prompt has no token at all.
-        """
+        """Token ids of every prompt (see `prompt_text.encode`)."""
         return prompt_text.encode(self.tokenizer, prompts)
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
@@ -189,7 +178,7 @@ class Policy:
         return texts
 
     def precision(self) -> AbstractContextManager[Any]:
-        """The context every computation runs in; one for a whole generation, so weights are cast once."""
+        """The context of every computation; one for a whole generation, so weights are cast once."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:

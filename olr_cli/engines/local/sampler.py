@@ -70,7 +70,7 @@ def sample(
     """Sample as many rollouts of each prompt as it has keys, from the whole distribution (top_p 1, top_k off).
 
     Args:
-        policy: what to sample from.
+        policy: that answers.
         prompts: token ids, none empty.
         keys_PG: a key a rollout, see `olr_cli.seeding`.
         max_new_tokens: length limit of a response.

@@ -11,17 +11,10 @@ from histories import write_history
 from olr_cli.analysis.audit import estimator
 from olr_cli.analysis.audit.audit import audit
 from olr_cli.analysis.histories import read_history
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 from olr_cli.supervision.history import Past, Visit
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(workers=1) as own:
-        yield own
 
 
 def examined(file, judge, **options):

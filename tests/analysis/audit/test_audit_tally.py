@@ -8,15 +8,8 @@ from histories import write_history
 
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, tally
 from olr_cli.analysis.histories import read_history
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(workers=1) as own:
-        yield own
 
 
 def counted(file, judge, **options):

@@ -10,8 +10,7 @@ from histories import write_history
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import replay, replay_file, summary, write_json_lines
-from olr_cli.answers import Judge
+from olr_cli.analysis.replay.replay import replay, replay_answer, replay_file, write_json_lines
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -28,12 +27,6 @@ RESPONSES = (
     f"\\boxed{{{SENTINEL}}}",
 )
 NOW = ["method.warmup_epochs=0", "method.slope_threshold=-1", "method.criteria=[]"]
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(workers=1) as judge:
-        yield judge
 
 
 def write_run(path, judge, *, visits=4, **settings):
@@ -115,6 +108,15 @@ def test_steps_that_a_live_run_adds_meanwhile_are_left_out(tmp_path, judge):
     assert len(decide(judge, run)) == 36
 
 
+@pytest.mark.parametrize("tables", [["labels"], ["rollouts"], ["labels", "rollouts"]])
+def test_a_step_that_is_missing_before_others_is_named(tmp_path, judge, tables):
+    run = write_run(tmp_path / "run", judge)
+    for table in tables:
+        (run / table / "step-000002.parquet").unlink()
+    with pytest.raises(UserError, match=f"has no {' and no '.join(tables)} of step 2, though it has step 4"):
+        read_history(run)
+
+
 def test_a_runs_answers_are_read_anew_under_another_extractor(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, data={"extractor": "text"})
     stored = decide(judge, run)
@@ -149,6 +151,23 @@ def test_visits_of_a_table_are_renumbered_within_each_prompt(tmp_path, judge):
     assert seen == [
         ("a", 1, 1, "10"), ("b", 1, 1, "7"), ("a", 2, 2, "20"), ("b", 2, 2, "20"), ("a", 3, 3, "30"),
     ]  # fmt: skip
+
+
+def test_a_table_may_have_answers_alone_and_rollouts_without_one(tmp_path, judge):
+    rows = [
+        {"answer": " 7 ", "entropy": 1},
+        {"answer": "7", "entropy": 1.000001},
+        {"answer": " ", "entropy": 2},
+    ]
+    table = write_table(tmp_path / "log.jsonl", rows, prompt_id="a", visit=1)
+    (label,) = decide(judge, table)
+    assert (label.majority_answer, label.majority_count, label.answered, label.rollouts) == ("7", 2, 2, 3)
+    (label,) = decide(judge, table, "method.name=token_entropy")
+    assert label.reward_mean == pytest.approx(-4.000001 / 3), "responses that are unknown share no reward"
+    rows = [{"response": None, "entropy": 1}, {"response": "\\boxed{7}", "entropy": 1}]
+    table = write_table(tmp_path / "log.jsonl", rows, prompt_id="a", visit=1)
+    (label,) = decide(judge, table, "method.name=token_entropy")
+    assert (label.answered, label.has_zero_variance) == (1, True)
 
 
 def test_k_may_vary_between_visits(tmp_path, judge):
@@ -219,7 +238,7 @@ def test_the_summary_writes_the_table_and_says_what_was_decided(tmp_path, judge)
     history = read_history(run)
     target = replay_file(history)
     assert target.parent == run / "replay"
-    lines = summary(history, replay(history, judge), target)
+    lines = replay_answer(history, judge, target).parts
     assert lines[0].startswith("Replayed 72 visits of 18 prompts under olr (")
     assert "The effective label is the run's own in 72 of 72 visits." in lines
     assert pl.read_parquet(target).equals(scan_labels(run).collect())
@@ -296,6 +315,7 @@ def test_what_is_no_table_is_refused(tmp_path):
         ("data.limit=3", "data.limit: the stored"),
         ("name=other", "name: the stored"),
         ("methd.name=olr", "methd.name: the stored"),
+        ("seed", "expected key=value, as in --set method.slope_threshold=0.1"),
         ("method.slope_treshold=0", "did you mean 'method.slope_threshold'"),
         ("noise.draw=often", "noise.draw is 'often'"),
     ],

@@ -1,6 +1,5 @@
 """Every cell of a grid is what a full replay under its setting decides; what is not known is not a number."""
 
-from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 
@@ -11,13 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay import grid_settings, grid_text
-from olr_cli.analysis.replay.grid import Cell, GridResult, count, criteria_name, evidence, front, own_setting
-from olr_cli.analysis.replay.grid_map import quantities, table
-from olr_cli.analysis.replay.grid_report import report
-from olr_cli.analysis.replay.grid_settings import Grid
+from olr_cli.analysis.replay.grid import (
+    Grid,
+    GridResult,
+    count,
+    evidence,
+    front,
+    parse,
+    resolve,
+    trained_setting,
+)
+from olr_cli.analysis.replay.grid_answer import grid_answer, sentences, table
 from olr_cli.analysis.replay.replay import replay
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OlrMethod
@@ -26,12 +30,6 @@ from olr_cli.runs.store import scan_labels, scan_rollouts
 SETS = (("slope", "consistency"), ("consistency",), ("slope",), ())
 # With K = 5, 0.05 and 0.2 are slopes that occur: a majority that does not exceed the threshold is not selected.
 GRID = Grid(tuple(map(Decimal, ("-0.1", "0", "0.05", "0.2"))), (0, 2, 4), SETS)
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(workers=1) as judge:
-        yield judge
 
 
 @pytest.fixture(scope="module", params=["active", "inactive"])
@@ -50,15 +48,16 @@ def as_table(run, file, *known):
 
 def grid_of(source, judge, grid=GRID):
     history = read_history(source)
-    return count(evidence(history, judge), grid, own_setting(history))
+    return count(evidence(history, judge), grid, trained_setting(history))
 
 
 def replayed(source, judge, cell):
     """The counts of a cell from the records of a full replay under its setting."""
+    criteria = "" if cell["criteria"] == "none" else cell["criteria"].replace("+", ",")
     settings = [
-        f"method.criteria=[{','.join(cell.criteria)}]",
-        f"method.warmup_epochs={cell.warmup_epochs}",
-        f"method.slope_threshold={cell.slope_threshold or 0}",
+        f"method.criteria=[{criteria}]",
+        f"method.warmup_epochs={cell['warmup_epochs']}",
+        f"method.slope_threshold={cell['slope_threshold'] or 0}",
     ]
     labels = [label for step in replay(read_history(source, settings), judge) for label in step]
     selected = [label for label in labels if label.is_selected]
@@ -79,20 +78,19 @@ def replayed(source, judge, cell):
 
 
 def test_every_cell_of_a_run_is_a_full_replay_under_its_setting(run, judge):
-    result = grid_of(run, judge)
-    assert [cell.criteria for cell in result.cells] == [
-        criteria for criteria in SETS for _ in range(12 if "slope" in criteria else 3)
-    ]
-    for cell in result.cells:
+    cells = grid_of(run, judge).cells
+    sizes = dict.fromkeys(("slope+consistency", "slope"), 12) | dict.fromkeys(("consistency", "none"), 3)
+    assert dict(cells.group_by("criteria").len().iter_rows()) == sizes
+    for cell in cells.iter_rows(named=True):
         expected = replayed(run, judge, cell)
-        assert {name: getattr(cell, name) for name in expected} == expected, cell
-    assert len({cell.selected for cell in result.cells}) > 10
-    assert any(0 < cell.repaired < cell.right < cell.selected for cell in result.cells)
+        assert {name: cell[name] for name in expected} == expected, cell
+    assert cells["selected"].n_unique() > 10
+    assert any(0 < x["repaired"] < x["right"] < x["selected"] for x in cells.iter_rows(named=True))
 
 
 def test_a_bare_table_of_the_same_rollouts_gives_the_same_cells(run, judge, tmp_path):
     file = as_table(run, tmp_path / "log.parquet", "given_label", "true_answer", "noise_type")
-    assert grid_of(file, judge).cells == grid_of(run, judge).cells
+    assert grid_of(file, judge).cells.equals(grid_of(run, judge).cells)
 
 
 def test_a_replay_for_a_grid_needs_no_statistics_of_a_choice_of_prompts(run, judge, tmp_path):
@@ -104,85 +102,70 @@ def test_a_replay_for_a_grid_needs_no_statistics_of_a_choice_of_prompts(run, jud
 def test_answers_that_are_read_anew_are_replayed(run, judge):
     history = read_history(run, ["data.extractor=text"])
     anew, stored = evidence(history, judge), evidence(read_history(run), judge)
-    assert len(anew) == len(stored)
     # "I give up" is an answer then, and has votes that it does not have in the run.
-    assert not anew.equals(stored)
+    assert len(anew) == len(stored) and not anew.equals(stored)
     labels = [label for step in replay(read_history(run, ["data.extractor=text"]), judge) for label in step]
     assert list(anew["majority_count"]) == [label.majority_count for label in labels]
     assert list(anew["slope"]) == [label.slope for label in labels]
 
 
 def test_without_the_truth_there_is_coverage_and_agreement_and_no_front(run, judge, tmp_path):
-    known = grid_of(run, judge)
-    result = grid_of(as_table(run, tmp_path / "labelled.parquet", "given_label"), judge)
-    assert not (result.knows_truth or (result.knows_marks and result.cells[0].repair is not None))
-    assert [cell.accuracy for cell in result.cells] == [None] * len(result.cells)
-    assert [cell.coverage for cell in result.cells] == [cell.coverage for cell in known.cells]
-    assert [cell.agreement for cell in result.cells] == [cell.agreement for cell in known.cells]
-    assert not any(cell.on_front for cell in result.cells)
-    assert [quantity.title for quantity in quantities(result)] == [
-        "Agreement with the label",
-        "Share of visits selected",
-    ]
-    told = " ".join(grid_text.sentences(result, has_own=False))
-    assert "No true answer is known, so nothing is said of accuracy" in told
+    known, result = (
+        grid_of(run, judge),
+        grid_of(as_table(run, tmp_path / "log.parquet", "given_label"), judge),
+    )
+    assert (known.shares, result.shares) == (("accuracy", "coverage", "repair"), ("agreement", "coverage"))
+    assert result.cells["accuracy"].is_null().all() and result.cells["repair"].is_null().all()
+    same = ["coverage", "agreement"]
+    assert result.cells.select(same).equals(known.cells.select(same))
+    assert not result.cells["on_front"].any()
+    assert "No true answer is known, so nothing is said of accuracy" in " ".join(
+        sentences(result, has_own=False)
+    )
 
 
 def test_without_any_label_there_is_coverage_alone(run, judge, tmp_path):
     result = grid_of(as_table(run, tmp_path / "bare.parquet"), judge)
-    assert not result.knows_labels
-    assert [quantity.title for quantity in quantities(result)] == ["Share of visits selected"]
-    assert next(grid_text.lines(result)) == "Share of all visits selected, in %."
-    assert table(result)["agreement"].is_null().all()
+    assert result.shares == ("coverage",)
+    assert result.cells["agreement"].is_null().all()
 
 
 def test_a_run_still_being_written_is_counted_as_far_as_it_is(tmp_path, judge):
     run = write_history(tmp_path / "run", prompts=24, epochs=5, prompts_per_step=12, steps=7)
-    assert {cell.visits for cell in grid_of(run, judge).cells} == {84}
+    assert set(grid_of(run, judge).cells["visits"]) == {84}
 
 
 def test_the_runs_own_setting_is_marked_and_its_cell_is_what_the_run_did(tmp_path, judge):
     method = {"name": "olr", "slope_threshold": 0.05, "warmup_epochs": 2}
     run = write_history(tmp_path / "run", method=method, epochs=5, prompts=24)
-    (own,) = [cell for cell in grid_of(run, judge).cells if cell.is_own]
-    assert (criteria_name(own.criteria), own.slope_threshold, own.warmup_epochs) == (
-        "slope+consistency",
-        Decimal("0.05"),
-        2,
-    )
-    assert own.selected == scan_labels(run).select(pl.col("is_selected").sum()).collect().item() > 0
+    result = grid_of(run, judge)
+    (cell,) = result.cells.filter("is_own").to_dicts()
+    settings = (cell["criteria"], cell["slope_threshold"], cell["warmup_epochs"])
+    assert settings == ("slope+consistency", "0.05", 2)
+    assert cell["selected"] == scan_labels(run).select(pl.col("is_selected").sum()).collect().item() > 0
+    texts = [str(text) for block in table(result).blocks for row in block.rows for text in row.cells]
+    assert sum(text.startswith(("[", "*[")) for text in texts) == len(result.shares)
+    assert sum(text.startswith("*") for text in texts) == result.cells["on_front"].sum() * len(result.shares)
     plain = write_history(tmp_path / "plain", method={"name": "grpo"}, epochs=5, prompts=24)
-    assert not any(cell.is_own for cell in grid_of(plain, judge).cells)
+    assert not grid_of(plain, judge).cells["is_own"].any()
     elsewhere = grid_of(run, judge, Grid((Decimal("0.05"),), (1,), SETS))
-    assert "not in the grid" in next(grid_text.sentences(elsewhere, has_own=True))
+    assert "not in the grid" in next(sentences(elsewhere, has_own=True))
 
 
-def cell(selected, right, known=None):
-    return Cell(
-        ("slope",), Decimal(0), 0, 20, 0, selected, selected if known is None else known, right, 0, 0, 0
-    )
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()).map(
-            lambda x: cell(x[0], min(x[0], x[1]), None if x[2] else 0)
-        ),
-        max_size=12,
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 9), st.none() | st.sampled_from([0.0, 0.5, 1.0])), max_size=12))
 def test_the_front_is_what_brute_force_finds(cells):
-    def beats(other, one):
-        as_good = other.selected >= one.selected and other.accuracy >= one.accuracy
-        return as_good and (other.selected > one.selected or other.accuracy > one.accuracy)
+    def beats(other, cell):
+        return other != cell and other[0] >= cell[0] and other[1] >= cell[1]
 
-    valued = [x for x in cells if x.accuracy is not None]
-    expected = [x.accuracy is not None and not any(beats(other, x) for other in valued) for x in cells]
-    assert front(cells) == expected
+    valued = [cell for cell in cells if cell[1] is not None]
+    expected = [cell[1] is not None and not any(beats(other, cell) for other in valued) for cell in cells]
+    selected = pl.Series([cell[0] for cell in cells], dtype=pl.Int64)
+    accuracy = pl.Series([cell[1] for cell in cells], dtype=pl.Float64)
+    assert front(selected, accuracy).to_list() == expected
 
 
 def settings(rows, *options, own=None, base=None):
-    return grid_settings.resolve(grid_settings.parse(options), rows, base or OlrMethod(), own)
+    return resolve(parse(options), rows, base or OlrMethod(), own)
 
 
 def visits(last, slope=0.3):
@@ -210,12 +193,10 @@ def test_the_default_grid_comes_from_the_history():
 
 @pytest.mark.parametrize(("top", "size"), list(product([1e-7, 0.0013, 0.02, 0.99, 1.0], [2, 30])))
 def test_suggested_thresholds_are_round_few_and_within_reach(top, size):
-    thresholds = settings(
-        visits(size, top), "method.slope_threshold", "method.warmup_epochs=0"
-    ).slope_thresholds
-    assert 2 <= len(thresholds) <= 8
-    assert all(float(value) <= top for value in thresholds[:-1])
-    assert all(len(value.as_tuple().digits) <= 2 for value in thresholds)
+    grid = settings(visits(size, top), "method.slope_threshold", "method.warmup_epochs=0")
+    assert 2 <= len(grid.slope_thresholds) <= 8
+    assert all(float(value) <= top for value in grid.slope_thresholds[:-1])
+    assert all(len(value.as_tuple().digits) <= 2 for value in grid.slope_thresholds)
 
 
 @pytest.mark.parametrize(
@@ -245,82 +226,67 @@ def test_what_is_no_grid_is_one_sentence(option, message):
 
 def test_a_key_has_its_values_once():
     with pytest.raises(UserError, match="comes twice"):
-        grid_settings.parse(["method.warmup_epochs=1", "method.warmup_epochs=2"])
+        parse(["method.warmup_epochs=1", "method.warmup_epochs=2"])
     with pytest.raises(UserError, match="the grid goes through values of that"):
-        grid_settings.parse(["method.warmup_epochs=1"], ["method.warmup_epochs=2"])
-    assert grid_settings.parse(["method.warmup_epochs=1"], ["method.slope_threshold=2"])
+        parse(["method.warmup_epochs=1"], ["method.warmup_epochs=2"])
+    assert parse(["method.warmup_epochs=1"], ["method.slope_threshold=2"])
 
 
-def test_the_heat_maps_csv_has_every_cell_as_counted(run, judge, tmp_path):
-    made = report(
-        run,
-        ["method.slope_threshold=0,0.05", "method.criteria=slope,consistency"],
-        ["method.warmup_epochs=1"],
-        tmp_path,
-    )
-    assert sorted(file.suffix for file in made.written) == [".csv", ".pdf", ".png"]
-    assert all(file.parent == tmp_path and file.stat().st_size for file in made.written)
-    rows = pl.read_csv(next(file for file in made.written if file.suffix == ".csv"), infer_schema_length=None)
-    assert list(rows["criteria"]) == ["slope", "slope", "consistency"]
-    assert list(rows["slope_threshold"]) == [0, 0.05, None]
-    for row, one in zip(rows.iter_rows(named=True), made.result.cells, strict=True):
-        assert (row["selected"], row["right"], row["on_front"]) == (one.selected, one.right, one.on_front)
-        assert row["accuracy"] == pytest.approx(one.accuracy, abs=1e-6)
-        assert row["coverage"] == pytest.approx(one.selected / one.visits, abs=1e-6)
-        assert row["repair"] == pytest.approx(one.repaired / one.marked, abs=1e-6)
+def written(*arguments, **options):
+    """The files of a grid's heat map, by ending."""
+    image = grid_answer(*arguments, **options).files[0].path
+    return {end: image.with_suffix(f".{end}") for end in ("png", "pdf", "csv")}
+
+
+def test_the_heat_maps_csv_has_every_cell_as_counted(run, tmp_path):
+    options = ["method.slope_threshold=0,0.05", "method.criteria=slope,consistency"]
+    answer = grid_answer(run, options, ["method.warmup_epochs=1"], tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(map(type(tmp_path), answer.data["written"]))
+    rows = pl.read_csv(answer.files[0].path.with_suffix(".csv"), infer_schema_length=None).to_dicts()
+    settings = [(row["criteria"], row["slope_threshold"]) for row in rows]
+    assert settings == [("slope", 0), ("slope", 0.05), ("consistency", None)]
+    for row, cell in zip(rows, answer.data["cells"], strict=True):
+        assert row == {name: pytest.approx(value, abs=1e-6) for name, value in cell.items()}
 
 
 def test_figures_of_other_settings_have_other_names_and_equal_ones_the_same_bytes(run, tmp_path):
-    def written(*grid):
-        return report(run, grid, ["method.warmup_epochs=1"], tmp_path).written
+    def files(threshold):
+        return written(run, [f"method.slope_threshold={threshold}"], ["method.warmup_epochs=1"], tmp_path)
 
-    first = written("method.slope_threshold=0")
-    before = [file.read_bytes() for file in first]
-    assert written("method.slope_threshold=0.0") != written("method.slope_threshold=0.1")
-    assert written("method.slope_threshold=0") == first
-    assert [file.read_bytes() for file in first] == before
-
-
-def test_maps_of_several_runs_lie_side_by_side_in_one_folder(tmp_path):
-    runs = [write_history(tmp_path / place / "active-0.5", prompts=6, epochs=2) for place in ("a", "b")]
-    made = [report(run, ["default"], out=tmp_path / "maps").written for run in runs]
-    assert len({file for files in made for file in files}) == 6
-    assert all(file.name.startswith("active-0.5-grid-") for files in made for file in files)
+    first = files("0")
+    before = [file.read_bytes() for file in first.values()]
+    assert files("0.0") != files("0.1")
+    assert files("0") == first
+    assert [file.read_bytes() for file in first.values()] == before
 
 
-def test_the_table_fits_eighty_columns_and_has_every_warm_up_once_a_block(tmp_path, judge):
-    run = write_history(tmp_path / "run", prompts=24, epochs=13, method={"name": "olr", "warmup_epochs": 3})
-    warmups = tuple(range(13))
-    result = grid_of(run, judge, Grid((Decimal("0.05"), Decimal("0.0625")), warmups, SETS))
-    _, *blocks = "\n".join(grid_text.lines(result)).split("\n\n")
-    assert len(blocks) == 4
-    for block in blocks:
-        heads = [line.split() for line in block.splitlines()[1:] if not set(line) - set("0123456789 ")]
-        assert [int(head) for line in heads for head in line] == list(warmups)
-        assert max(map(len, block.splitlines())) <= 80
-    assert "\n".join(blocks).count("[") == 1, "the run's own setting"
-    assert "\n".join(blocks).count("*") == sum(cell.on_front for cell in result.cells)
+def test_maps_of_several_runs_lie_side_by_side_in_one_folder_wherever_the_runs_are(tmp_path):
+    for seed, place in enumerate("aab"):
+        run = tmp_path / place / f"active-0.{seed}"
+        write_history(run, prompts=6, epochs=2, seed=seed)
+        assert written(run, ["default"], out=tmp_path / "maps")["png"].name.startswith(f"{run.name}-grid-")
+    assert len(list((tmp_path / "maps").iterdir())) == 9
+    (tmp_path / "a").rename(tmp_path / "moved")
+    written(tmp_path / "moved" / "active-0.0", ["default"], out=tmp_path / "maps")
+    assert len(list((tmp_path / "maps").iterdir())) == 9
 
 
-@pytest.mark.parametrize(
-    ("right", "shown"),
-    [(0, "0/100"), (1, "<0.1/100"), (2_500, "12.5/100"), (19_999, ">99.9/100"), (20_000, "100/100")],
-)
-def test_what_is_not_all_or_nothing_does_not_read_so(right, shown):
-    one = replace(cell(20_000, right), visits=20_000)
-    result = GridResult([one], knows_truth=True, knows_labels=False)
-    assert list(grid_text.lines(result))[-1].split() == ["0", shown]
-
-
-def test_a_long_front_is_told_by_its_ends_and_a_short_one_by_its_cells():
-    def told(cells):
-        flagged = [replace(x, on_front=flag) for x, flag in zip(cells, front(cells), strict=True)]
-        return " ".join(grid_text.sentences(GridResult(flagged, True, False), has_own=False))
+def test_a_long_front_is_named_by_its_ends_and_a_short_one_by_its_cells():
+    def said(*cells):
+        frame = pl.DataFrame(cells, schema=["selected", "right", "known"], orient="row").with_columns(
+            criteria=pl.lit("slope"),
+            slope_threshold=pl.lit("0"),
+            warmup_epochs=0,
+            coverage=pl.col("selected") / 20,
+            is_own=False,
+            on_front=front(pl.Series([c[0] for c in cells]), pl.Series([c[1] / c[2] if c[2] else None for c in cells])),
+        )  # fmt: skip
+        return " ".join(sentences(GridResult(frame, ("accuracy", "coverage")), has_own=False))
 
     assert (
         "3 of 4 cells, equal ones named once: slope delta 0 T 0 (4 of 4 right, 20.0 % selected); slope"
-        in told([cell(4, 4), cell(4, 4), cell(8, 6), cell(7, 4)])
+        in said((4, 4, 4), (4, 4, 4), (8, 6, 8), (7, 4, 7))
     )
-    long = told([cell(selected, 10 - selected, 10) for selected in range(1, 9)])
+    long = said(*((selected, 10 - selected, 10) for selected in range(1, 9)))
     assert "8 of 8 cells, from slope delta 0 T 0 (9 of 10 right, 5.0 % selected) to slope" in long
-    assert "so there is no Pareto front" in told([cell(0, 0)])
+    assert "so there is no Pareto front" in said((0, 0, 0))

@@ -7,8 +7,7 @@ import pytest
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import replay, replay_file, summary
-from olr_cli.answers import Judge
+from olr_cli.analysis.replay.replay import replay, replay_answer, replay_file
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -37,12 +36,6 @@ PROMPTS = [
     for kind, label in {"clean": "1/2", "inactive": SENTINEL, "active": SENTINEL}.items()
     for i in range(6)
 ]
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(workers=1) as judge:
-        yield judge
 
 
 def write_run(path, judge, method, *, without=()):
@@ -105,10 +98,10 @@ def test_prompts_that_did_not_train_do_not_train_in_the_replay(tmp_path, judge, 
     run = write_run(tmp_path / "run", judge, {"name": name})
     assert stored(run)["trains"].sum() == 18, "two thirds of the labels are wrong"
     history = read_history(run, [f"method.name={name}"])
-    lines = summary(history, replay(history, judge), replay_file(history))
+    lines = replay_answer(history, judge, replay_file(history)).parts
     assert "The prompt trains or not as in the run in 54 of 54 visits." in lines
     other = read_history(run, ["method.name=grpo"])
-    lines = summary(other, replay(other, judge), replay_file(other))
+    lines = replay_answer(other, judge, replay_file(other)).parts
     assert "The prompt trains or not as in the run in 18 of 54 visits." in lines
 
 

@@ -10,14 +10,14 @@ from unittest import mock
 import numpy as np
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.report.build import write_report
+from olr_cli.analysis.report.page import write_report
 from olr_cli.data.readers import training_prompts
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision.records import LabelRecord, RolloutRecord
 
-VOID = {"meta", "link", "input", "br"}
+VOID = {"meta", "link", "input", "br", "img"}
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32}
 
 
@@ -72,7 +72,7 @@ def report(*runs, out=None, notes=(), with_figures=False):
 
 def without_figures():
     """Reports have no figures meanwhile."""
-    return mock.patch("olr_cli.analysis.report.build.drawings", lambda arms: [])
+    return mock.patch("olr_cli.analysis.report.page.drawings", lambda arms: [])
 
 
 def read(file):

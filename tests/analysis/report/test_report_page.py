@@ -57,7 +57,7 @@ def test_nothing_runs_or_looks_but_what_the_policy_names(page):
 
 def test_the_page_needs_nothing_from_elsewhere(page):
     addresses = [own[name] for _, own in page.elements for name in ("src", "href") if name in own]
-    assert addresses and all(address.startswith(("#", "data:,")) for address in addresses)
+    assert addresses and all(address.startswith(("#", "data:")) for address in addresses)
     assert all(not name.startswith("on") for _, own in page.elements for name in own)
     assert "{{" not in page.source
 
@@ -87,7 +87,7 @@ def test_the_summary_tells_outcome_settings_and_notes(page):
 def test_figures_tables_and_recipe_are_there(page):
     captions = re.findall(r"<figcaption><b><bdi>(.*?)</bdi>", page.source)
     assert captions[:3] == ["coherence", "dynamics", "composition"]
-    assert len(page.all("svg")) == len(captions)
+    assert len(page.all("img")) == len(captions)
     assert "Epochs" in page.texts["caption"]
     assert "slope_threshold: 0.02" in page.texts["pre"]
 
@@ -171,6 +171,18 @@ def test_labels_of_unknown_quality_are_reported_too(tmp_path):
     page = read(report(run))
     assert page.blocks["run0-header"]["noiseTypes"] == [""]
     assert not page.blocks["run0-true"].any()
+
+
+def test_metrics_that_a_run_lacks_are_said_to_be_missing(run):
+    file = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        line.pop("eval/majority", None)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    majority = "<dt>held-out accuracy (majority)</dt><dd><b>not in metrics.jsonl</b>"
+    assert majority in report(run).read_text("utf-8")
+    file.write_text('{"step": 1, "epoch": 1}\n')
+    assert "none of the metrics that are shown by epoch" in report(run).read_text("utf-8")
 
 
 def test_a_report_needs_runs_and_whole_files(run, tmp_path):

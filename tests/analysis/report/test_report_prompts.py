@@ -5,9 +5,9 @@ import pytest
 from histories import write_history
 from pages import label, rollout, write_run
 
-from olr_cli.analysis.arms import find_runs
-from olr_cli.analysis.report import browser, responses
-from olr_cli.analysis.report.prompt_histories import (
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.report import texts
+from olr_cli.analysis.report.prompts import (
     GIVEN,
     NO_MAJORITY,
     NO_VISIT,
@@ -16,8 +16,8 @@ from olr_cli.analysis.report.prompt_histories import (
     SOURCES,
     WRONG_LABEL,
     prompt_histories,
+    prompt_list,
 )
-from olr_cli.analysis.report.questions import questions
 from olr_cli.runs.store import scan_labels
 
 PLENTY = 10**6
@@ -117,12 +117,12 @@ def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_vi
 
     path = write_run(tmp_path / "run", [with_views(visit) for visit in (1, 2, 3)])
     run = run_of(path)
-    found = responses.read_responses(path, prompt_histories(run, PLENTY).ends)
+    found = texts.read_responses(path, prompt_histories(run, PLENTY).ends)
     assert found["head"].to_list() == [
         f"{visit} {view} {sample}"
         for visit in (1, 3)
         for view, start in (("original", 0), ("rephrased", 6))
-        for sample in range(start, start + responses.SAMPLES)
+        for sample in range(start, start + texts.SAMPLES)
     ]
 
 
@@ -130,9 +130,9 @@ def test_long_responses_lose_their_middle_and_say_how_much(tmp_path):
     whole = "".join(chr(65 + place % 26) for place in range(10_000))
     stored = [rollout("a", 1, 1, 0, response=whole), rollout("a", 1, 1, 1, response="short")]
     path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
-    found = responses.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
-    for budget, limit in ((10**6, responses.LONGEST), (305, 300)):
-        told, cut = responses.by_prompt(found, ["a"], budget)
+    found = texts.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
+    for budget, limit in ((10**6, texts.LONGEST), (305, 300)):
+        told, cut = texts.by_prompt(found, ["a"], budget)
         assert cut == limit
         (long, short) = told[0]
         head, tail, left_out = long[-3:]
@@ -144,8 +144,8 @@ def test_long_responses_lose_their_middle_and_say_how_much(tmp_path):
 def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
     stored = [rollout("a", 1, 1, 0, reward=float("nan"), answer=None, is_correct=None)]
     path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
-    found = responses.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
-    assert responses.by_prompt(found, ["a"], PLENTY)[0][0][0][3:6] == [None, "nan", None]
+    found = texts.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
+    assert texts.by_prompt(found, ["a"], PLENTY)[0][0][0][3:6] == [None, "nan", None]
 
 
 ROWS = [
@@ -159,42 +159,38 @@ def with_ids(rows):
 
 def test_questions_are_read_from_the_data_the_run_was_trained_on(tmp_path):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], rows=with_ids(ROWS))
-    found = questions(run_of(path))
-    assert (found.texts, found.note) == ({"a": "system: Sums.\n\nuser: 3+4"}, "")
-    assert found.plain(["a", "b"], 10) == [["sys", "er: 3+4", 14], ["", "", 0]]
+    questions, why_none = texts.questions(run_of(path))
+    assert (questions, why_none) == ({"a": "system: Sums.\n\nuser: 3+4"}, "")
+    assert texts.cut_questions(questions, ["a", "b"], 10) == [["sys", "er: 3+4", 14], ["", "", 0]]
 
 
 def test_questions_that_are_gone_or_others_now_are_not_shown_and_it_is_said(tmp_path):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], rows=with_ids(ROWS))
     data = tmp_path / "run-data.jsonl"
     data.write_text(data.read_text().replace("3+4", "5+6"))
-    assert "does not hold the prompts of this run" in questions(run_of(path)).note
+    assert "does not hold the prompts of this run" in texts.questions(run_of(path))[1]
     data.unlink()
-    found = questions(run_of(path))
-    assert not found.texts and "not to be read from here" in found.note and str(data) in found.note
+    questions, why_none = texts.questions(run_of(path))
+    assert not questions and "not to be read from here" in why_none and str(data) in why_none
 
 
 def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
     settings = {"data": {"train": "some/dataset"}}
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], settings=settings)
     monkeypatch.setattr("olr_cli.data.readers.load_hub_table", lambda *_: pytest.fail("asked the hub"))
-    assert "some/dataset is not to be read from here" in questions(run_of(path)).note
+    assert "some/dataset is not to be read from here" in texts.questions(run_of(path))[1]
 
 
-def test_with_many_visits_the_first_runs_are_browsed_and_the_others_named(tmp_path, monkeypatch):
-    from olr_cli.analysis.arms import group
-
+def test_with_many_visits_the_first_runs_are_browsed_and_the_others_named(tmp_path):
     small = {"prompts": 6, "prompts_per_step": 3, "epochs": 2, "store_rollouts": False}
     for seed in (1, 2):
         write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **small)
     write_history(tmp_path / "b", arm="b", method={"name": "grpo"}, **small)
     arms = group(find_runs([tmp_path]))
-    monkeypatch.setattr(browser, "MOST_VISITS", 12)
-    found = browser.browser(arms)
-    assert [choice.text for choice in found.choices] == ["a, seed 1"]
-    assert found.notes == [
+    options, _, notes = prompt_list(arms, most_visits=12)
+    assert [option.text for option in options] == ["a, seed 1"]
+    assert notes == [
         "The list of prompts shows the first seed of each arm; of another run: olr analyze RUN --report.",
         "To keep the page small, the list of prompts leaves out b.",
     ]
-    monkeypatch.setattr(browser, "MOST_VISITS", 8)
-    assert "leaves out the last 2 of" in browser.browser(arms).notes[-1]
+    assert "leaves out the last 2 of" in prompt_list(arms, most_visits=8)[2][-1]

@@ -10,7 +10,8 @@ from olr_cli.analysis.theory.simulation import Setting
 
 @pytest.fixture(scope="module")
 def chart():
-    (drawn,) = phase.charts(cells=16)
+    with style.applied():
+        (drawn,) = phase.charts(cells=16)
     return drawn
 
 

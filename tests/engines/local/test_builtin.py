@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -14,8 +15,13 @@ from olr_cli.data.arithmetic import MIXTURE_NOTE
 from olr_cli.data.prompts import Message
 from olr_cli.engines.local import builtin_warmup
 from olr_cli.engines.local.builtin import MIXTURES, WeightsRecord, is_builtin, policy_path
-from olr_cli.engines.local.builtin_tokenizer import CHARACTERS, build_tokenizer
-from olr_cli.engines.local.builtin_warmup import digest, held_out_accuracy, warm_up
+from olr_cli.engines.local.builtin_warmup import (
+    CHARACTERS,
+    build_tokenizer,
+    digest,
+    held_out_accuracy,
+    warm_up,
+)
 from olr_cli.engines.local.policy import Policy
 from olr_cli.errors import UserError
 
@@ -164,8 +170,12 @@ def test_finding_a_shipped_policy_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.slow
-def test_a_policy_made_again_is_as_good_as_the_shipped_one(tmp_path):
+def test_a_policy_made_again_is_as_good_as_the_shipped_one(tmp_path, is_long, monkeypatch):
+    """All steps take a minute; after 300 of 2,000 it has begun to add."""
     shipped = WeightsRecord.read(policy_path("addition-easier"))
+    if not is_long:
+        monkeypatch.setattr(builtin_warmup, "warm_up", functools.partial(warm_up, steps=300))
     made = builtin_warmup.make_policy("addition-easier", tmp_path / "again", shipped.seed)
-    assert made.avg_at_8 == pytest.approx(shipped.avg_at_8, abs=0.01)
+    assert made.greedy > 0.25
+    if is_long:
+        assert made.avg_at_8 == pytest.approx(shipped.avg_at_8, abs=0.01)

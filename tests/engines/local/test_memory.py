@@ -8,7 +8,7 @@ import pytest
 
 PAGE_FAULTS = """
 import ctypes, resource
-from olr_cli.engines.local.memory import keep_freed_memory
+from olr_cli.engines.local.loop import keep_freed_memory
 
 libc, size = ctypes.CDLL(None), ctypes.c_size_t(20 << 20)
 libc.malloc.restype = ctypes.c_void_p

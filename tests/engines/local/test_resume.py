@@ -5,13 +5,12 @@ import io
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import polars as pl
 import pytest
+from forks import fork, status
 from polars.testing import assert_frame_equal
 
 from olr_cli import files
@@ -70,24 +69,11 @@ def whole(tmp_path_factory):
     return path
 
 
-def in_child(path, kill=None, *, wait=True):
-    """Train in a process of its own, which `kill` (a function of this module) prepares to kill itself.
-
-    A fork would do for torch, but not for polars' threads.
-    """
-    code = (
-        f"import test_resume; test_resume.train_and_die({str(path)!r}, {kill.__name__ if kill else None!r})"
-    )
-    folder = str(Path(__file__).parent)
-    child = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stderr=subprocess.DEVNULL)
-    return child.wait() if wait else child
-
-
-def train_and_die(path, kill):
-    """What the child of `in_child` does."""
-    if kill is not None:
-        globals()[kill](pytest.MonkeyPatch())
-    go(Path(path))
+def train(path, prepare=None):
+    """Train in a process that `prepare` has patched to kill itself."""
+    if prepare is not None:
+        prepare(pytest.MonkeyPatch())
+    go(path)
 
 
 def kill_self(*_args, **_kwargs):
@@ -158,7 +144,9 @@ def kill_inside_a_metrics_line(monkeypatch):
 )
 def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
     path = tmp_path / "run"
-    assert in_child(path, kill) == -signal.SIGKILL, "the kill did not happen: the test tests nothing"
+    assert status(fork(train, path, kill)) == -signal.SIGKILL, (
+        "the kill did not happen: the test tests nothing"
+    )
     assert read_manifest(path)["status"] == "running"
     go(path, resume=True)
     for resumed, expected in zip(tables(path), tables(whole), strict=True):
@@ -171,12 +159,12 @@ def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
 def test_killed_at_any_moment_and_resumed_equals_never_killed(whole, tmp_path):
     for number, steps in enumerate((1, 4, 7)):
         path = tmp_path / str(number)
-        child = in_child(path, wait=False)
+        child = fork(train, path)
         while not (path / "labels" / f"step-{steps:06d}.parquet").exists():
             time.sleep(0.002)
         time.sleep(0.01 * number)
         child.kill()
-        child.wait()
+        status(child)
         go(path, resume=True)
         for resumed, expected in zip(tables(path), tables(whole), strict=True):
             assert_frame_equal(resumed, expected)

@@ -7,17 +7,16 @@ import polars as pl
 import pytest
 from histories import write_history
 
-from olr_cli.analysis.arms import find_runs
-from olr_cli.analysis.theory import values
-from olr_cli.analysis.theory.histories import (
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.theory.measure import (
     followed_labels,
     gap_bin,
     gap_titles,
     has_noisy_labels,
-    log_ratios,
+    measure,
+    measure_run,
     selections,
 )
-from olr_cli.analysis.theory.values import Measured
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision.records import LabelRecord, RolloutRecord
@@ -110,24 +109,44 @@ def run(tmp_path):
     )
 
 
+def measured(run, epochs=None):
+    """Metric and `at` -> value, of those that have one."""
+    values = measure_run(run, epochs or run.epochs)
+    return {(metric, at): value for metric, at, value in values if value is not None}
+
+
+def about(subject, run):
+    """Column -> value of a subject."""
+    values = measured(run).items()
+    return {
+        metric.removeprefix(f"{subject}/"): value
+        for (metric, _), value in values
+        if metric.startswith(f"{subject}/")
+    }
+
+
 def test_the_first_label_is_followed_through_all_visits(run):
-    found = followed_labels(run, 3)
-    counted = {(row["prompt_id"], row["visit"]): row["label_count"] for row in found.to_dicts()}
+    followed = followed_labels(run, 3)
+    counted = {(row["prompt_id"], row["visit"]): row["label_count"] for row in followed.to_dicts()}
     assert counted == {("a", 1): 2, ("b", 1): 2, ("a", 2): 1, ("b", 2): 0, ("a", 3): 0, ("b", 3): 2}
-    assert found.filter(pl.col("prompt_id") == "b")["own_count"].to_list() == [2, 3, 2]
     assert set(followed_labels(run, 2)["visit"]) == {1, 2}
 
 
 def test_the_log_ratio_is_the_mean_over_prompts_of_smoothed_counts(run):
-    found = dict(log_ratios(followed_labels(run, 3)).iter_rows())
-    assert found[2] == pytest.approx((log(3.5 / 1.5) + log(1.5 / 0.5)) / 2)
-    assert found[3] == pytest.approx((log(4.5 / 0.5) + log(2.5 / 2.5)) / 2)
+    values = measured(run)
+    first = log(2.5 / 2.5), log(1.5 / 2.5)
+    second = log(3.5 / 1.5), log(1.5 / 0.5)
+    third = log(4.5 / 0.5), log(2.5 / 2.5)
+    for epoch, ratios in enumerate((first, second, third), start=1):
+        assert values["log_ratio", epoch] == pytest.approx(sum(ratios) / 2)
+    rise = pytest.approx(values["log_ratio", 3] - values["log_ratio", 2])
+    assert values["change/early", None] == values["change/late", None] == rise
 
 
 def test_delta_p_is_counted_in_the_visits_before_and_after(run):
-    found = {row["gap"]: (row["is_right"], row["is_selected"]) for row in selections(run, 3).to_dicts()}
+    right = {row["gap"]: row["is_right"] for row in selections(run, 3).to_dicts()}
     # a: 2 + 4 right of 8, and "2" twice; b: 1 + 2 right, and "3" four times; c: 4 + 0 right, and "4" four times.
-    assert found == {4 / 8: (True, True), -1 / 8: (False, True), 0.0: (False, False)}
+    assert right == {4 / 8: True, -1 / 8: False, 0.0: False}
 
 
 def test_bins_of_delta_p_hold_their_upper_edge():
@@ -137,8 +156,7 @@ def test_bins_of_delta_p_hold_their_upper_edge():
 
 
 def test_assumption_i_is_shown_with_the_labels_own_rollouts_and_without(run):
-    found = values.start(Measured(run))
-    assert found == {
+    assert about("start", run) == {
         "prompts": 2,
         "true_step_1": 3 / 8,
         "true_1": 3 / 8,
@@ -150,55 +168,68 @@ def test_assumption_i_is_shown_with_the_labels_own_rollouts_and_without(run):
 
 
 def test_feasibility_has_the_footnotes_formula_with_the_runs_own_p(run):
-    found = values.feasibility(Measured(run))
-    assert found["realised_first"] == pytest.approx(2 / 3)
-    assert found["realised_last"] == pytest.approx(2 / 3)
-    assert found["again"] == 0.5
-    assert found["expected"] == pytest.approx(1 - (7 / 8) ** 4)
-    assert found["all"] == pytest.approx((1 - (7 / 8) ** 4) ** 2)
+    assert about("feasibility", run) == pytest.approx(
+        {
+            "realised_first": 2 / 3,
+            "realised_last": 2 / 3,
+            "again": 0.5,
+            "expected": 1 - (7 / 8) ** 4,
+            "all": (1 - (7 / 8) ** 4) ** 2,
+        }
+    )
 
 
 def test_delta_and_effective_noise_leave_warm_up_out(run):
-    found = values.refinement(Measured(run))
-    assert found["replaced"] == pytest.approx(3 / 6)
-    assert found["right"] == pytest.approx(2 / 3)
-    assert found["spoilt"] == pytest.approx(1 / 2)
-    assert (found["replaced_last"], found["initial"]) == (pytest.approx(1 / 3), 3 / 4)
     # In visit 2 a's label is right and d's is not; in visit 3 a's and d's are right.
-    assert (found["predicted"], found["counted"]) == (pytest.approx(3 / 4 * 2 / 3), 2 / 4)
-    assert found["gap"] == pytest.approx(((3 / 4 - 3 / 4 * 1 / 3) + (2 / 4 - 3 / 4 * 2 / 3)) / 2)
+    predicted, counted = {2: 3 / 4 * 1 / 3, 3: 3 / 4 * 2 / 3}, {2: 3 / 4, 3: 2 / 4}
+    assert about("refinement", run) == pytest.approx(
+        {
+            "replaced": 3 / 6,
+            "right": 2 / 3,
+            "spoilt": 1 / 2,
+            "replaced_last": 1 / 3,
+            "initial": 3 / 4,
+            "predicted": predicted[3],
+            "counted": counted[3],
+            "gap": sum(counted[visit] - predicted[visit] for visit in (2, 3)) / 2,
+        }
+    )
+    values = measured(run)
+    for name, expected in (("predicted", predicted), ("counted", counted)):
+        shown = {at: value for (metric, at), value in values.items() if metric == f"effective_noise_{name}"}
+        assert shown == pytest.approx(expected)
 
 
 def test_errors_stand_beside_the_printed_bound_where_delta_p_is_positive(run):
-    measured = Measured(run)
-    assert values.errors(measured) == {"error_0": 1.0, "error_2": 0.0}
-    assert values.bounds(measured) == {"bound_0": None, "bound_2": pytest.approx(exp(-4 * 0.5**2))}
+    values = {key: value for key, value in measured(run).items() if key[0].startswith("selection")}
+    assert values == {
+        ("selection_error", 0): 1.0,
+        ("selection_error", 2): 0.0,
+        ("selection_bound", 2): pytest.approx(exp(-4 * 0.5**2)),
+    }
 
 
 def test_what_a_run_does_not_know_has_no_value(tmp_path):
     without_truth = write_history(tmp_path / "truth", prompts=8, knows_truth=False)
     inactive = write_history(tmp_path / "inactive", prompts=8, noise="inactive", method={"name": "grpo"})
     bare = write_history(tmp_path / "bare", prompts=8, store_rollouts=False)
-    for place in (without_truth, inactive, bare):
-        (found,) = find_runs([place])
-        assert not has_noisy_labels(found)
-        measured = Measured(found)
-        assert not any(value for value in values.start(measured).values())
-        assert values.ratio_by_epoch(measured) == {}
-        assert values.rise(measured, 3) is None
-    (found,) = find_runs([without_truth])
-    refinement = values.refinement(Measured(found))
-    assert refinement["replaced"] > 0
-    assert all(refinement[name] is None for name in ("right", "spoilt", "counted", "gap"))
-    assert values.majority_change(Measured(found)) is None
-    (found,) = find_runs([inactive])
-    assert values.feasibility(Measured(found))["realised_first"] == 0
-    assert values.refinement(Measured(found)) == {}, "GRPO replaces nothing"
+    without_truth, inactive, bare = runs = find_runs([without_truth, inactive, bare])
+    for run in runs:
+        assert not has_noisy_labels(run)
+        assert about("start", run) == {}
+        assert not {"log_ratio", "change/early"} & {metric for metric, _ in measured(run)}
+    assert set(about("refinement", without_truth)) == {"replaced", "replaced_last", "initial", "predicted"}
+    assert set(about("change", without_truth)) == {"held_out"}
+    assert about("feasibility", inactive)["realised_first"] == 0
+    assert about("refinement", inactive) == {}, "GRPO replaces nothing"
 
 
-def test_a_run_is_looked_at_up_to_the_epoch_that_is_asked_for(tmp_path):
-    (run,) = find_runs([write_history(tmp_path / "run", prompts=10, epochs=5)])
-    assert has_noisy_labels(run)
-    assert set(Measured(run).log_ratios) == {1, 2, 3, 4, 5}
-    assert set(Measured(run, 4).log_ratios) == {1, 2, 3, 4}
-    assert len(Measured(run, 4).by_epoch) == 4
+def test_a_run_is_measured_up_to_the_epoch_that_all_runs_of_its_arm_have(tmp_path):
+    write_history(tmp_path / "whole", prompts=10, prompts_per_step=10, epochs=5, seed=1)
+    write_history(tmp_path / "shorter", prompts=10, prompts_per_step=10, epochs=5, seed=2, steps=4)
+    (arm,) = group(find_runs([tmp_path]))
+    assert all(map(has_noisy_labels, arm.runs))
+    values = measure([arm])
+    for metric in ("log_ratio", "effective_noise_counted"):
+        last = values.filter(metric=metric).group_by("seed").agg(pl.col("at").max()).sort("seed")
+        assert last.rows() == [(1, 4), (2, 4)]

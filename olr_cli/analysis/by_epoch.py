@@ -1,0 +1,311 @@
+"""Figures by epoch, from labels tables: early coherence, what majorities are made of, and the training dynamics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from olr_cli.analysis import style
+from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.frame import spreads
+from olr_cli.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
+from olr_cli.recipe.schema import Criterion, OlrMethod
+from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_among, selected_under
+
+# Coherence --------------------------------------------------------------------------------------------------------
+
+CLEAN = Line("majority/accuracy_clean", "clean", BLUE, "o")
+NOISY = Line("majority/accuracy_noisy", "noisy", VERMILION, "s")
+ALL_PROMPTS = Line("majority/accuracy", "all\nprompts", BLACK, "o")
+"""In place of the others where nobody knows which labels are noise."""
+
+
+def coherence(arms: Sequence[Arm]) -> list[Chart]:
+    """One chart with a panel an arm, up to four side by side.
+
+    Clean and noisy prompts rise together at first; what happens then is the effect of the noise.
+    """
+    rows = pl.concat([_accuracy(arm) for arm in arms])
+    columns = min(len(arms), 4)
+    width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
+    sheet = style.Sheet(len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75)
+    for number, (axes, arm) in enumerate(zip(sheet.panels, arms, strict=True)):
+        axes.set_title(style.arm_title(number, arms, width / columns))
+        of_arm = rows.filter(arm=arm.name)
+        if of_arm.is_empty():
+            style.remark(axes, style.NEEDS_TRUTH)
+            continue
+        style.epoch_axis(axes, arm.epochs)
+        style.percent_axis(axes, style.percent_limits(rows))
+        if arm.olr is not None:
+            style.mark_warmup(axes, arm.olr.warmup_epochs, arm.epochs, named=True)
+        sheet.lines(axes, (CLEAN, NOISY, ALL_PROMPTS), of_arm)
+        style.label_first(axes, number % columns, "majority accuracy")
+    return [sheet.chart("coherence", rows)]
+
+
+def _accuracy(arm: Arm) -> pl.DataFrame:
+    """By noise where that is known; no rows where true answers are unknown."""
+    rows = spreads(
+        arm.frame({line.metric: LABEL_METRICS[line.metric] for line in (CLEAN, NOISY, ALL_PROMPTS)})
+    )
+    by_noise = rows.filter(pl.col("metric") != ALL_PROMPTS.metric)
+    return rows if by_noise.is_empty() else by_noise
+
+
+# Composition ------------------------------------------------------------------------------------------------------
+
+STACKS = {
+    "clean": (
+        Line("composition/clean_right", "right", GREEN),
+        Line("composition/clean_wrong", "wrong", SKY),
+    ),
+    "noisy": (
+        Line("composition/noisy_right", "right", GREEN),
+        Line("composition/noisy_equal", "the noisy\nlabel", VERMILION),
+        Line("composition/noisy_neither", "neither", SKY),
+    ),
+}
+"""Prompts -> the areas of their panel, from the bottom up."""
+
+_LEGEND = {"right": GREEN, "the noisy label": VERMILION, "wrong (clean prompts), neither (noisy)": SKY}
+"""The areas of all panels, where there are too many panels to name the areas of each."""
+
+
+def composition(arms: Sequence[Arm]) -> list[Chart]:
+    """One chart, two panels an arm: stacked shares of majority answers on clean and on noisy prompts."""
+    rows = pl.concat([spreads(arm.frame(COMPOSITION)) for arm in arms])
+    is_alone, are_many = len(arms) == 1, len(arms) > 2
+    columns = 2 if is_alone else 4
+    width, height = (4.0, 2.1) if is_alone else (style.TEXT_WIDTH, 1.75)
+    sheet = style.Sheet(2 * len(arms), columns, width=width, panel_height=height)
+    first_of_olr = next((2 * number for number, arm in enumerate(arms) if arm.olr is not None), None)
+    for number, axes in enumerate(sheet.panels):
+        arm, (prompts, areas) = arms[number // 2], list(STACKS.items())[number % 2]
+        name = style.arm_title(number // 2, arms, 2 * width / columns) if number % 2 == 0 else ""
+        axes.set_title(f"{name}\n{prompts} prompts", pad=12)
+        of_arm = rows.filter(arm=arm.name)
+        remark = _composition_remark(arm, prompts, of_arm)
+        if remark is not None:
+            style.remark(axes, remark)
+            continue
+        _stack(sheet, axes, areas, of_arm, named=not are_many)
+        style.epoch_axis(axes, arm.epochs, most=4, margin=0)
+        style.percent_axis(axes, (0.0, 1.0))
+        if arm.olr is not None:
+            is_named = number == first_of_olr
+            style.mark_warmup(axes, arm.olr.warmup_epochs, arm.epochs, named=is_named, colour=BLACK)
+        style.label_first(axes, number % columns, "share of prompts")
+    if are_many:
+        handles = [Patch(color=colour, label=label) for label, colour in _LEGEND.items()]
+        sheet.figure.legend(
+            handles=handles, loc="outside upper left", ncols=3, frameon=False, handlelength=0.8
+        )
+    return [sheet.chart("composition", rows)]
+
+
+def _composition_remark(arm: Arm, prompts: str, rows: pl.DataFrame) -> str | None:
+    """Why a panel has nothing to show."""
+    if rows.is_empty():
+        knows_truth = not arm.frame({"": LABEL_METRICS["majority/accuracy"]}).is_empty()
+        return style.NEEDS_MARKS if knows_truth else style.NEEDS_TRUTH
+    if not rows["metric"].str.starts_with(f"composition/{prompts}").any():
+        return f"no {prompts} prompts"
+    return "needs a\nsecond epoch" if arm.epochs < 2 else None
+
+
+def _stack(sheet: style.Sheet, axes: Axes, areas: Sequence[Line], rows: pl.DataFrame, *, named: bool) -> None:
+    shares = [rows.filter(metric=area.metric) for area in areas]
+    axes.stackplot(
+        shares[0]["epoch"].to_numpy(),
+        *(share["mean"].to_numpy() for share in shares),
+        colors=[area.colour for area in areas],
+        linewidth=0.4,
+        edgecolor="white",
+    )
+    below = 0.0
+    for area, share in zip(areas, shares, strict=True):
+        last = float(share["mean"][-1])
+        if named and share["mean"].max():
+            sheet.label(axes, below + last / 2, area.label, area.colour)
+        below += last
+    axes.grid(visible=False)
+
+
+# Dynamics ---------------------------------------------------------------------------------------------------------
+
+_ABLATION: Mapping[str, tuple[Criterion, ...]] = {
+    "ablation/both": ("slope", "consistency"),
+    "ablation/slope": ("slope",),
+    "ablation/consistency": ("consistency",),
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the dynamics.
+
+    Attributes:
+        otherwise: the lines where nobody knows which labels are noise.
+        needs_truth: it has nothing to show without true answers.
+        is_selection: it is about what the method selected, so it begins after warm-up.
+        first_epoch: earlier values are no measurement (a slope needs two visits).
+        is_share: percentages; otherwise plain numbers.
+        from_zero: the axis begins at 0.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    otherwise: tuple[Line, ...] = ()
+    needs_truth: bool = True
+    is_selection: bool = False
+    first_epoch: int = 1
+    is_share: bool = True
+    from_zero: bool = False
+
+
+def _by_noise(metric: str) -> tuple[Line, ...]:
+    return Line(f"{metric}clean", "clean", BLUE, "o"), Line(f"{metric}noisy", "noisy", VERMILION, "s")
+
+
+def _by_selection(metric: str) -> tuple[Line, ...]:
+    selected = Line(f"{metric}selected", "selected", GREEN, "o")
+    return selected, Line(f"{metric}unselected", "unselected", PURPLE, "s")
+
+
+def _of_all(metric: str) -> tuple[Line, ...]:
+    return (Line(metric, "all prompts", BLACK, "o"),)
+
+
+PANELS: Mapping[str, Panel] = {
+    "a": Panel("Training accuracy", _by_noise("majority/accuracy_"), _of_all("majority/accuracy")),
+    "b": Panel("Accuracy by selection", _by_selection("majority/accuracy_"), is_selection=True),
+    "c": Panel(
+        "Slope of the pass rate",
+        _by_noise("slope/"),
+        _by_selection("slope/"),
+        needs_truth=False,
+        first_epoch=2,
+        is_share=False,
+    ),
+    "d": Panel(
+        "Selection ratio",
+        _by_noise("label/selection_ratio_"),
+        _of_all("label/selection_ratio"),
+        needs_truth=False,
+        is_selection=True,
+        from_zero=True,
+    ),
+    "e": Panel(
+        "Ablation accuracy",
+        (
+            Line("ablation/both", "both", BLACK, "o"),
+            Line("ablation/slope", "slope\nalone", ORANGE, "s"),
+            Line("ablation/consistency", "consistency\nalone", SKY, "^"),
+        ),
+    ),
+    "f": Panel(
+        "Effective noise",
+        (
+            Line("label/effective_noise", "effective", VERMILION, "s"),
+            Line("label/initial_noise", "initial", GREY, "", is_dashed=True),
+        ),
+        from_zero=True,
+    ),
+}
+
+
+def dynamics(arms: Sequence[Arm]) -> list[Chart]:
+    """One chart of six panels an arm.
+
+    A method's selection is shown as it was stored; methods that always or never select have nothing to show there.
+    Panel (e) counts what each criterion *would* have selected from the same history; a run whose method has no criteria
+    is counted at the default settings of OLR, and the panel says so.
+    """
+    charts = []
+    for arm in arms:
+        suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
+        charts.append(_Dynamics(arm).chart(f"dynamics{suffix}"))
+    return charts
+
+
+class _Dynamics:
+    """The metrics of an arm's epochs, and the panels that show them."""
+
+    def __init__(self, arm: Arm) -> None:
+        self.arm = arm
+        self.settings = arm.olr or OlrMethod()
+        threshold, warmup = self.settings.slope_threshold, self.settings.warmup_epochs
+        ablation = {
+            name: accuracy_among(selected_under(criteria, threshold, warmup))
+            for name, criteria in _ABLATION.items()
+        }
+        self.metrics = spreads(arm.frame({**LABEL_METRICS, **ablation}))
+        self._known = set(self.metrics["metric"])
+
+    def chart(self, name: str) -> Chart:
+        """Its data have a row a panel, metric and epoch; none of a panel that has a remark instead."""
+        sheet = style.Sheet(len(PANELS), 3, width=style.TEXT_WIDTH, panel_height=1.6)
+        shown = []
+        for axes, (letter, panel) in zip(sheet.panels, PANELS.items(), strict=True):
+            axes.set_title(f"({letter}) {panel.title}")
+            remark = self._remark(letter, panel)
+            if remark is not None:
+                style.remark(axes, remark)
+                continue
+            lines = self._lines(panel)
+            first = max(panel.first_epoch, self.settings.warmup_epochs + 1 if panel.is_selection else 1)
+            of_panel = pl.col("metric").is_in([line.metric for line in lines]) & (pl.col("epoch") >= first)
+            rows = self.metrics.filter(of_panel)
+            shown.append(rows.select(pl.lit(letter).alias("panel"), pl.all()))
+            style.epoch_axis(axes, self.arm.epochs)
+            sheet.lines(axes, lines, rows)
+            self._finish_axes(axes, letter, panel, rows)
+        nothing = self.metrics.clear().select(pl.lit("").alias("panel"), pl.all())
+        return sheet.chart(name, pl.concat([nothing, *shown]))
+
+    def _lines(self, panel: Panel) -> tuple[Line, ...]:
+        if not panel.otherwise or any(line.metric in self._known for line in panel.lines):
+            return panel.lines
+        known = [line for line in panel.otherwise if line.metric in self._known]
+        # Where nothing was ever selected, the unselected prompts are all prompts.
+        return _of_all(known[0].metric) if len(known) == 1 else panel.otherwise
+
+    def _remark(self, letter: str, panel: Panel) -> str | None:
+        """Why a panel has nothing to show."""
+        warmup = self.settings.warmup_epochs
+        if panel.needs_truth and "majority/accuracy" not in self._known:
+            return style.NEEDS_TRUTH
+        # In a line of its own each part of a mixed method: a panel is no wider than one.
+        method = f"(method {self.arm.method})".replace("+", "\n+ ")
+        if panel.is_selection and self.arm.olr is None:
+            selects = self.metrics.filter(pl.col("mean") > 0, metric="label/selection_ratio")
+            remark = "nothing was selected" if selects.is_empty() else "every majority\nis the label"
+            return f"{remark}\n{method}"
+        if letter == "f" and "label/effective_noise" not in self._known:
+            return f"no label is used\n{method}"
+        if (panel.is_selection or letter == "e") and self.arm.epochs <= warmup:
+            return f"no epoch after\na warm-up of {warmup}"
+        if letter == "e" and self._known.isdisjoint(_ABLATION):
+            return "no majority\nmeets a criterion"
+        return "needs a\nsecond epoch" if self.arm.epochs < panel.first_epoch else None
+
+    def _finish_axes(self, axes: Axes, letter: str, panel: Panel, rows: pl.DataFrame) -> None:
+        if panel.is_share:
+            low, high = style.percent_limits(rows)
+            style.percent_axis(axes, (0.0 if panel.from_zero else low, high))
+        else:
+            axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
+            axes.locator_params(axis="y", nbins=4)
+        is_olr = self.arm.olr is not None
+        if is_olr or letter == "e":
+            style.mark_warmup(axes, self.settings.warmup_epochs, self.arm.epochs, named=letter == "a")
+        if letter == "e":
+            threshold = f"\N{GREEK SMALL LETTER DELTA} = {self.settings.slope_threshold}"
+            defaults = f"\nOLR's defaults: {threshold}, T = {self.settings.warmup_epochs}"
+            axes.set_xlabel(f"epoch ({threshold})" if is_olr else f"epoch{defaults}")

@@ -1,0 +1,163 @@
+"""A grid of replays as an answer: a table, sentences, and the heat map's files."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from olr_cli.analysis.histories import RolloutHistory, read_history
+from olr_cli.analysis.replay.grid import (
+    THRESHOLD,
+    WARMUP,
+    Grid,
+    GridResult,
+    count,
+    evidence,
+    parse,
+    require_olr,
+    resolve,
+    trained_setting,
+)
+from olr_cli.answers import Judge
+from olr_cli.errors import UserError
+from olr_cli.tables import Answer, Block, Column, File, Row, Table, percent
+
+_WIDTH = 80
+_MOST_NAMED = 6
+
+_SHARES = {
+    "accuracy": "accuracy of the selected labels",
+    "agreement": "agreement of the selected labels with the given ones",
+    "coverage": "share of all visits selected",
+    "repair": "share of the visits of mislabelled prompts that get a right label",
+}
+
+
+def grid_answer(
+    source: Path, options: Sequence[str], overrides: Sequence[str] = (), out: Path | None = None
+) -> Answer:
+    """Count a grid over a history and write its heat map as PNG, PDF and CSV.
+
+    Args:
+        source: a run directory, or a table of rollouts.
+        options: of `--grid` (`olr_cli.analysis.replay.grid.parse`).
+        overrides: of `--set`, which say where keys outside the grid stay.
+        out: the folder of the heat map; by default below the run, or beside the table.
+
+    Raises:
+        UserError: there is no such history, or a setting is wrong.
+    """
+    axes = parse(options, overrides)
+    folder = out or (source / "replay" if source.is_dir() else source.parent)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(
+            f"--out {folder} is a file, and the heat map of a grid goes into a folder; name another"
+        )
+    history = read_history(source, overrides)
+    base, trained = require_olr(history), trained_setting(history)
+    with Judge(ledger=history.given_up, keep=False) as judge:
+        rows = evidence(history, judge)
+    settings = resolve(axes, rows, base, trained)
+    result = count(rows, settings, trained)
+
+    from olr_cli.analysis.replay.grid_map import chart
+    from olr_cli.analysis.style import save
+
+    written = save(
+        chart(result, _name(history, settings, is_below_run=history.is_run and out is None)), folder
+    )
+    image = next(file for file in written if file.suffix == ".png")
+    notes = [*history.notes, *sentences(result, has_own=trained is not None)]
+    cells = [_plain(cell) for cell in result.cells.iter_rows(named=True)]
+    return Answer(
+        [
+            f"{len(cells)} settings over {len(rows):,} visits; numbers are percentages.",
+            "",
+            table(result),
+            *(textwrap.fill(note, _WIDTH) for note in notes),
+        ],
+        {"cells": cells, "notes": notes, "written": [str(file) for file in written]},
+        files=[File(image, ", .pdf and .csv")],
+        next={f"olr replay {source} --set {THRESHOLD}=… --set {WARMUP}=…": "the labels of one cell"},
+    )
+
+
+def _name(history: RolloutHistory, settings: Grid, *, is_below_run: bool) -> str:
+    """One for each setting; outside the run, where maps of several histories may lie, for each of their names too."""
+    digest = hashlib.sha256(repr((settings, history.recipe.digest())).encode()).hexdigest()[:8]
+    # What follows the last point of a run's name is no suffix: active-0.5.
+    source = history.source.resolve()
+    name = "" if is_below_run else f"{source.name if history.is_run else source.stem}-"
+    return f"{name}grid-{digest}"
+
+
+def _plain(cell: Mapping[str, Any]) -> dict[str, Any]:
+    threshold = cell["slope_threshold"]
+    return {**cell, "slope_threshold": None if threshold is None else float(threshold)}
+
+
+def table(result: GridResult) -> Table:
+    """A block for each set of criteria; in it, for each share, a row a threshold and a column a warm-up."""
+    blocks = []
+    for (criteria,), cells in result.cells.group_by("criteria", maintain_order=True):
+        warmups = cells["warmup_epochs"].unique(maintain_order=True)
+        rows = []
+        for share in result.shares:
+            title = _SHARES[share]
+            rows.append(Row([title[0].upper() + title[1:]], "title"))
+            for (threshold,), of_threshold in cells.group_by("slope_threshold", maintain_order=True):
+                texts = [_cell(cell, share) for cell in of_threshold.iter_rows(named=True)]
+                rows.append(Row([str(threshold or "any"), *texts]))
+        columns = [Column("delta"), *(Column(f"T={warmup}") for warmup in warmups)]
+        blocks.append(Block(columns, rows, "every majority" if criteria == "none" else str(criteria)))
+    return Table(blocks, {"rows": [_plain(cell) for cell in result.cells.iter_rows(named=True)]})
+
+
+def _cell(cell: Mapping[str, Any], share: str) -> str:
+    """A share with the marks of its cell."""
+    text = percent(cell[share])
+    return ("*" if cell["on_front"] else "") + (f"[{text}]" if cell["is_own"] else text)
+
+
+def sentences(result: GridResult, *, has_own: bool) -> Iterator[str]:
+    """The Pareto front, the mark of the run's own setting, and what a replay can't tell."""
+    if result.cells["is_own"].any():
+        yield "[ ]: the setting the run was trained under."
+    elif has_own:
+        yield "The setting the run was trained under is not in the grid."
+    yield _front(result)
+    yield (
+        "The rollouts are as they are: under other labels the policy would have learned otherwise, and a replay does"
+        " not show how."
+    )
+
+
+def _front(result: GridResult) -> str:
+    if "accuracy" not in result.shares:
+        return "No true answer is known, so nothing is said of accuracy, and there is no Pareto front."
+    cells = result.cells.filter(pl.col("on_front")).sort("selected", maintain_order=True)
+    if cells.is_empty():
+        return "No setting selects a label whose true answer is known, so there is no Pareto front."
+    different = cells.unique(["selected", "right", "known"], keep="first", maintain_order=True)
+    counted = f"{len(cells)} of {len(result.cells)} cells"
+    front = (
+        f"Pareto front (*; no other cell has at least its accuracy and coverage, and more of one): {counted}"
+    )
+    named = [_named(cell) for cell in different.iter_rows(named=True)]
+    if len(named) > _MOST_NAMED:
+        return f"{front}, from {named[0]} to {named[-1]}."
+    equal = ", equal ones named once" if len(different) < len(cells) else ""
+    return f"{front}{equal}: {'; '.join(named)}."
+
+
+def _named(cell: Mapping[str, Any]) -> str:
+    threshold = "" if cell["slope_threshold"] is None else f" delta {cell['slope_threshold']}"
+    return (
+        f"{cell['criteria']}{threshold} T {cell['warmup_epochs']} ({cell['right']:,} of {cell['known']:,} right,"
+        f" {percent(cell['coverage'])} % selected)"
+    )

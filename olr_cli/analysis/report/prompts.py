@@ -1,0 +1,270 @@
+"""The list of prompts: every prompt's history as arrays, its question and a few responses, for the page's script."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.report import texts
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.supervision.records import LabelSource
+from olr_cli.tables.html import element
+
+Array = NDArray[Any]
+
+MOST_VISITS = 4_000_000
+"""Prompt visits of all runs that the list shows."""
+
+MOST_TEXT = 16_000_000
+"""Characters of responses of all these runs, and as many of questions: a page of some 10 MB."""
+
+PROMPTS_A_BLOCK = 50
+"""Responses are unpacked when a prompt is opened, those of so many prompts at once."""
+
+NO_VISIT, NO_MAJORITY, RIGHT, WRONG_LABEL, GIVEN, OTHER = range(6)
+"""What a visit's majority answer is: the true answer; a label that is known to be wrong; the given label, which may be
+right; another answer."""
+
+SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
+"""Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
+
+_LONGEST_ANSWER = 300
+_ANSWERS = ("true_answer", "given_label", "majority_answer", "effective_label")
+_COLUMNS = (
+    *("prompt_id", "visit", "step", "noise_type", "given_label_count", "majority_count", "rollouts"),
+    *("label_source", "majority_is_correct", "majority_is_noisy_label", "effective_label_is_correct"),
+    *_ANSWERS,
+)
+
+
+def prompt_list(
+    arms: Sequence[Arm], most_visits: int = MOST_VISITS
+) -> tuple[list[Element], list[Element], list[str]]:
+    """The list of prompts of the first run of each arm.
+
+    Args:
+        arms: at least one.
+        most_visits: runs, then prompts, beyond so many visits in all are left out.
+
+    Returns:
+        An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
+
+    Raises:
+        UserError: a run has no complete step, or a shard is torn or foreign.
+    """
+    shown: list[tuple[Arm, int]] = []
+    left_out = []
+    remaining = most_visits
+    for arm in arms:
+        size = int(arm.runs[0].labels.select(pl.len()).collect().item())
+        if shown and size > remaining:
+            left_out.append(arm.name)
+        else:
+            shown.append((arm, remaining))
+            remaining -= size
+    notes, options, data = [], [], []
+    if any(len(arm.runs) > 1 for arm in arms):
+        notes.append(
+            "The list of prompts shows the first seed of each arm; of another run: olr analyze RUN --report."
+        )
+    if left_out:
+        notes.append(f"To keep the page small, the list of prompts leaves out {', '.join(left_out)}.")
+    for number, (arm, visits) in enumerate(shown):
+        run = arm.runs[0]
+        options.append(element("option", f"{arm.name}, seed {run.seed}", value=str(number)))
+        histories = prompt_histories(run, visits)
+        data += _run_data(f"run{number}", run, histories, MOST_TEXT // len(shown))
+        if histories.left_out:
+            notes.append(
+                f"The list of prompts leaves out the last {histories.left_out:,} of {run.path}, to keep the page"
+                " small."
+            )
+    return options, data, notes
+
+
+def _run_data(prefix: str, run: Run, histories: PromptHistories, budget: int) -> list[Element]:
+    questions, why_none = texts.questions(run)
+    responses = texts.read_responses(run.path, histories.ends)
+    by_prompt, longest = texts.by_prompt(responses, histories.ids, budget)
+    header = histories.header() | {
+        "questions": texts.cut_questions(questions, histories.ids, budget) if questions else None,
+        "questionsNote": why_none,
+        "samples": texts.SAMPLES,
+        "longest": longest,
+        "promptsABlock": PROMPTS_A_BLOCK,
+    }
+    arrays = histories.prompts | histories.by_visit
+    return [
+        json_data(f"{prefix}-header", header),
+        *(array_data(f"{prefix}-{name}", values) for name, values in arrays.items()),
+        *(
+            json_data(
+                f"{prefix}-responses-{start // PROMPTS_A_BLOCK}", by_prompt[start : start + PROMPTS_A_BLOCK]
+            )
+            for start in range(0, len(by_prompt), PROMPTS_A_BLOCK)
+        ),
+    ]
+
+
+def json_data(name: str, value: Any) -> Element:
+    """Any JSON value, as data that the page's script can ask for by name."""
+    return _data(name, "json", json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii"))
+
+
+def array_data(name: str, values: Array) -> Element:
+    """Whole numbers from 0, in the smallest of 8, 16 and 32 bits that holds them all, little-endian."""
+    size = np.min_scalar_type(int(values.max(initial=0))).itemsize
+    return _data(name, f"u{8 * size}", values.astype(f"<u{size}").tobytes())
+
+
+def _data(name: str, kind: str, content: bytes) -> Element:
+    """An inert ``script`` element: base64 (RFC 4648) of a zlib stream (RFC 1950)."""
+    packed = base64.b64encode(zlib.compress(content)).decode("ascii")
+    return element("script", packed, type="text/plain", id=name, data_kind=kind)
+
+
+@dataclass(frozen=True)
+class PromptHistories:
+    """The prompts of a run.
+
+    Attributes:
+        ids: of the prompts, in natural order, shape (P,).
+        left_out: number of prompts beyond the limit.
+        visits: V, the largest number of visits of any prompt.
+        rollouts: K.
+        strings: every answer and label once; the first stands for none.
+        prompts: name -> a value a prompt, shape (P,): noise (index into `noise_types`), given, true (into `strings`),
+            last (visits made), label_right (of the last label: 0 unknown, 1 wrong, 2 right).
+        by_visit: name -> a value a visit, prompt by prompt, shape (P V,): kind, votes, majority, label, source.
+        noise_types: the empty one stands for unknown.
+        ends: columns prompt_id, visit, step: first and last visit of every prompt.
+    """
+
+    ids: Sequence[str]
+    left_out: int
+    visits: int
+    rollouts: int
+    strings: Sequence[str]
+    prompts: dict[str, Array]
+    by_visit: dict[str, Array]
+    noise_types: Sequence[str]
+    ends: pl.DataFrame
+
+    def header(self) -> dict[str, Any]:
+        """What is not an array, as JSON values; long answers are cut."""
+        return {
+            "ids": list(self.ids),
+            "visits": self.visits,
+            "rollouts": self.rollouts,
+            "strings": [
+                text
+                if len(text) <= _LONGEST_ANSWER
+                else f"{text[: _LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
+                for text in self.strings
+            ],
+            "sentinel": self.strings.index(SENTINEL) if SENTINEL in self.strings else -1,
+            "noiseTypes": list(self.noise_types),
+            "sources": ["", *SOURCES],
+        }
+
+
+def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
+    """Read the histories of a run's prompts, or of the first of them.
+
+    Args:
+        run: one with a complete step.
+        most_visits: prompts beyond so many visits in all are left out.
+
+    Raises:
+        UserError: there are no labels yet, or a shard is torn or foreign.
+    """
+    last_visits = run.labels.group_by("prompt_id").agg(pl.col("visit").max()).collect()
+    visits = int(last_visits["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
+    ids = sorted(last_visits["prompt_id"], key=natural)
+    kept = ids[: max(1, most_visits // visits)]
+    labels = run.labels.select(_COLUMNS)
+    if len(kept) < len(ids):
+        labels = labels.filter(pl.col("prompt_id").is_in(kept))
+    rows = labels.with_columns(_kind().alias("kind")).collect()
+    prompt = rows["prompt_id"].cast(pl.Enum(kept)).to_physical().to_numpy().astype(np.int64)
+    visit = rows["visit"].to_numpy()
+    last = np.zeros(len(kept), dtype=np.int64)
+    np.maximum.at(last, prompt, visit)
+    final = visit == last[prompt]
+    strings = ["", *sorted({text for name in _ANSWERS for text in rows[name].unique() if text})]
+    noise_types = rows["noise_type"].fill_null("").unique().sort().to_list()
+
+    def of_prompts(values: pl.Series) -> Array:
+        filled = np.zeros(len(kept), dtype=np.int64)
+        filled[prompt[final]] = values.to_numpy()[final]
+        return filled
+
+    def of_visits(values: pl.Series) -> Array:
+        filled = np.zeros(len(kept) * visits, dtype=np.int64)
+        filled[prompt * visits + visit - 1] = values.to_numpy()
+        return filled
+
+    right = (rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)
+    return PromptHistories(
+        ids=kept,
+        left_out=len(ids) - len(kept),
+        visits=visits,
+        rollouts=int(rows["rollouts"].max()),  # type: ignore[arg-type]
+        strings=strings,
+        prompts={
+            "noise": of_prompts(_codes(rows["noise_type"].fill_null(""), noise_types)),
+            "given": of_prompts(_codes(rows["given_label"], strings)),
+            "true": of_prompts(_codes(rows["true_answer"], strings)),
+            "last": last,
+            "label_right": of_prompts(right),
+        },
+        by_visit={
+            "kind": of_visits(rows["kind"]),
+            "votes": of_visits(rows["majority_count"]),
+            "majority": of_visits(_codes(rows["majority_answer"], strings)),
+            "label": of_visits(_codes(rows["effective_label"], strings)),
+            "source": of_visits(_codes(rows["label_source"], SOURCES) + 1),
+        },
+        noise_types=noise_types,
+        ends=rows.filter(pl.Series(final) | (pl.col("visit") == 1)).select("prompt_id", "visit", "step"),
+    )
+
+
+def _kind() -> pl.Expr:
+    # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+    is_given = pl.col("given_label").is_not_null() & (pl.col("given_label_count") >= pl.col("majority_count"))
+    right = pl.col("majority_is_correct").cast(pl.Boolean)
+    is_noise = pl.col("majority_is_noisy_label").cast(pl.Boolean).fill_null(value=False)
+    return (
+        pl.when(pl.col("majority_count") == 0)
+        .then(NO_MAJORITY)
+        .when(right.fill_null(value=False))
+        .then(RIGHT)
+        .when(is_noise | (is_given & right.is_not_null()))
+        .then(WRONG_LABEL)
+        .when(is_given)
+        .then(GIVEN)
+        .otherwise(OTHER)
+    )
+
+
+def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
+    """The place of each value among others; null is 0."""
+    return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)
+
+
+def natural(name: str) -> list[Any]:
+    """A key that sorts names with their numbers as numbers: a2 before a10."""
+    parts = re.split("([0-9]+)", name)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]

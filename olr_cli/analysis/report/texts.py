@@ -1,0 +1,141 @@
+"""What the prompts of a run ask and were answered: questions and a few responses, cut so that a page stays small.
+
+The middle of a long text goes, as questions begin and answers end a text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from olr_cli.analysis.arms import Run
+from olr_cli.data.arithmetic import parse_source
+from olr_cli.data.files import matching_files
+from olr_cli.data.readers import training_prompts
+from olr_cli.errors import UserError
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.store import read_rollout_steps
+
+SAMPLES = 4
+"""Responses of a visit and view."""
+
+LONGEST = 4000
+"""Characters of a question or response, whatever the budget."""
+
+_HEAD = 1 / 3
+"""Share of a cut text that is its beginning."""
+
+_SHOWN = ("prompt_id", "visit", "sample", "view", "answer", "reward", "is_correct", "tokens", "truncated")
+
+
+def longest(lengths: Iterable[int], budget: int, most: int) -> int:
+    """The largest length, `most` at most, to which texts can be cut without exceeding a budget in all."""
+    ascending = sorted(lengths)
+    for place, length in enumerate(ascending):
+        share = budget // (len(ascending) - place)  # with all shorter texts whole, the others share the rest
+        if length > share:
+            return max(0, min(most, share))
+        budget -= length
+    return most
+
+
+def ends(text: str, length: int) -> tuple[str, str]:
+    """Beginning and end of a text, together `length` characters; of a text that is no longer, all and nothing."""
+    if len(text) <= length:
+        return text, ""
+    head = int(length * _HEAD)
+    return text[:head], text[len(text) - (length - head) :]
+
+
+def questions(run: Run) -> tuple[Mapping[str, str], str]:
+    """The questions of the built-in data or of files; never from the hub, as no network is needed for a report.
+
+    Returns:
+        prompt_id -> the turns, the role before each where there are several; and why there are none, if so.
+    """
+    source = run.recipe.data.train
+    try:
+        if parse_source(source) is None:
+            matching_files(source)
+        prompts = training_prompts(run.recipe)
+    except (UserError, OSError) as error:
+        return {}, f"The questions are not shown: {source} is not to be read from here ({error})."
+    if prompts.digest != read_manifest(run.path).get("data", {}).get("train", {}).get("digest"):
+        return {}, f"The questions are not shown: {source} does not hold the prompts of this run any more."
+    return {prompt.prompt_id: _question(prompt.messages) for prompt in prompts.prompts}, ""
+
+
+def _question(messages: Sequence[Any]) -> str:
+    if len(messages) == 1:
+        return str(messages[0].content)
+    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+
+
+def cut_questions(questions: Mapping[str, str], ids: Sequence[str], budget: int) -> list[list[Any]]:
+    """Of each prompt ``[head, tail, characters left out between the two]``, all of them within a budget."""
+    wanted = [questions.get(name, "") for name in ids]
+    limit = longest((min(len(text), LONGEST) for text in wanted), budget, LONGEST)
+    cut = [(text, *ends(text, limit)) for text in wanted]
+    return [[head, tail, len(text) - len(head) - len(tail)] for text, head, tail in cut]
+
+
+def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
+    """The first `SAMPLES` responses of some visits, one step's shard in memory at a time.
+
+    Args:
+        run: the run directory.
+        visits: prompt_id, visit and step.
+
+    Returns:
+        Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail (together at
+        most `LONGEST` characters) and length (of the whole response); by prompt_id, visit, view and sample.
+
+    Raises:
+        UserError: a shard is torn or foreign.
+    """
+    wanted = visits.select("prompt_id", "visit")
+    place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
+    length = pl.col("response").str.len_chars().cast(pl.Int64)
+    head = int(LONGEST * _HEAD)
+    fits = length <= LONGEST
+    shards = [
+        shard.join(wanted, on=["prompt_id", "visit"], how="semi")
+        .filter(place <= SAMPLES)
+        .with_columns(
+            length=length,
+            head=pl.when(fits).then("response").otherwise(pl.col("response").str.head(head)),
+            tail=pl.when(fits).then(pl.lit("")).otherwise(pl.col("response").str.tail(LONGEST - head)),
+        )
+        .drop("response")
+        for shard in read_rollout_steps(run, (*_SHOWN, "response"), set(visits["step"]))
+    ]
+    return pl.concat(shards).sort("prompt_id", "visit", "view", "sample")
+
+
+def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple[list[list[Any]], int]:
+    """Responses as JSON values, cut so that all of them fit into a budget.
+
+    Args:
+        responses: as `read_responses` gives them.
+        ids: of the prompts.
+        budget: characters in all.
+
+    Returns:
+        Of each prompt a list of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail,
+        characters left out between the two]``; and the characters to which responses were cut.
+    """
+    limit = longest((min(length, LONGEST) for length in responses["length"]), budget, LONGEST)
+    listed: Mapping[str, list[Any]] = {name: [] for name in ids}
+    for row in responses.iter_rows(named=True):
+        head, tail, reward = row["head"], row["tail"], row["reward"]
+        if len(head) + len(tail) > limit:
+            head, tail = ends(head + tail, limit)
+        if reward is not None and not math.isfinite(reward):
+            row["reward"] = str(reward)
+        left_out = row["length"] - len(head) - len(tail)
+        listed[row["prompt_id"]].append([*(row[name] for name in _SHOWN[1:]), head, tail, left_out])
+    return list(listed.values()), limit

@@ -1,0 +1,268 @@
+"""What runs show of the theory's quantities, as rows of the frame: log-ratio, rollout feasibility, Delta, Delta_p.
+
+The theory's noisy label is one answer, its L_t the log-ratio of the true answer to it. On-policy noise (R3) draws a
+label from the very rollouts of a visit, so that this visit's count of it is never 0 and too high by construction. Here
+the first visit's label is followed through all visits: from the second on it is counted in rollouts that had no part in
+its choice. Answers of different visits are the same where they are spelled alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.frame import frame
+from olr_cli.analysis.theory import formulas
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.recipe.schema import OlrMethod
+from olr_cli.runs.store import scan_rollouts
+from olr_cli.supervision.metrics import LABEL_METRICS
+
+SMOOTHING = 0.5
+"""Added to either count of a log-ratio, which is then finite and, of many rollouts, nearly unbiased (Haldane)."""
+
+GAP_EDGES = (0.0, 0.25, 0.5, 0.75)
+"""Between bins of Delta_p; an edge belongs to the bin below."""
+
+_KEYS = ["prompt_id", "visit"]
+_NOISY = pl.col("noise_type") != "clean"
+_KNOWN = pl.col("true_answer_count").is_not_null()
+_HAS_LABEL = pl.col("noisy_label").is_not_null() & (pl.col("noisy_label") != SENTINEL)
+_IS_RIGHT = pl.col("effective_label_is_correct").cast(pl.Boolean)
+_REFINED = {
+    "replaced": pl.col("is_selected").filter(_NOISY).mean(),
+    "right": _IS_RIGHT.filter(_NOISY & pl.col("is_selected")).mean(),
+    "spoilt": _IS_RIGHT.not_().filter(~_NOISY).mean(),
+}
+"""Delta; of the replaced labels those that became right; of the clean prompts those with a wrong label."""
+
+_BY_EPOCH = {
+    name: LABEL_METRICS[name]
+    for name in (
+        "label/noise_realised",
+        "label/initial_noise",
+        "label/effective_noise",
+        "majority/accuracy_noisy",
+    )
+} | {"replaced": _REFINED["replaced"]}
+
+Values: TypeAlias = Iterator[tuple[str, int | None, float | None]]
+"""Metric, `at` and value of one run."""
+
+
+def measure(arms: Sequence[Arm]) -> pl.DataFrame:
+    """Everything that the table and the figure show of some arms, for the epochs that all runs of an arm have.
+
+    Returns:
+        A frame. `at` is the epoch of ``log_ratio`` and ``effective_noise_*``, the bin of Delta_p of ``selection_error``
+        and ``selection_bound``, else null.
+
+    Raises:
+        UserError: a run has no complete step, or a file is damaged.
+    """
+    return frame(
+        (arm.name, run.seed, *value)
+        for arm in arms
+        for run in arm.runs
+        for value in measure_run(run, arm.epochs)
+    )
+
+
+def measure_run(run: Run, epochs: int) -> Values:
+    """The values of one run's first `epochs`."""
+    followed = followed_labels(run, epochs)
+    by_epoch = run.by_epoch(_BY_EPOCH).head(epochs).to_dicts()
+    log_ratios = dict(_log_ratios(followed).iter_rows())
+    for epoch, value in log_ratios.items():
+        yield "log_ratio", epoch, value
+    yield from _refinement(run, by_epoch, epochs)
+    yield from _selections(run, epochs)
+    yield from _start(followed)
+    yield from _feasibility(followed, by_epoch, run.recipe.train.rollouts_per_prompt)
+    # Of L not from the first epoch on, where it is too low.
+    for name, later in (("early", 3), ("late", max(log_ratios, default=0))):
+        if later > 2 and {2, later} <= log_ratios.keys():
+            yield f"change/{name}", None, log_ratios[later] - log_ratios[2]
+    yield "change/majority", None, _less(*(by_epoch[end]["majority/accuracy_noisy"] for end in (-1, 0)))
+    held_out = run.last_logged("eval/avg"), run.logged_before_training("eval/avg")
+    yield "change/held_out", None, _less(*held_out)
+
+
+def _less(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value - other
+
+
+def _start(followed: pl.DataFrame) -> Values:
+    """Assumption (i): shares of the true answer and of the first label in the first two visits."""
+    at_1, at_2 = (followed.filter(pl.col("visit") == visit) for visit in (1, 2))
+    true, label = (pl.col(name) / pl.col("rollouts") for name in ("true_count", "label_count"))
+    yield "start/prompts", None, float(at_1.height) or None
+    yield "start/true_step_1", None, _mean(at_1.filter(pl.col("step") == 1), true)
+    for visit, rows in ((1, at_1), (2, at_2)):
+        yield f"start/true_{visit}", None, _mean(rows, true)
+        yield f"start/label_{visit}", None, _mean(rows, label)
+    yield "start/holds", None, _mean(at_2, pl.col("true_count") > pl.col("label_count"))
+
+
+def _feasibility(followed: pl.DataFrame, by_epoch: Sequence[dict[str, Any]], rollouts: int) -> Values:
+    """Noisy labels that are rolled out, and how many the footnote's formula expects."""
+    yield "feasibility/realised_first", None, by_epoch[0]["label/noise_realised"]
+    yield "feasibility/realised_last", None, by_epoch[-1]["label/noise_realised"]
+    second = followed.filter(pl.col("visit") == 2)
+    yield "feasibility/again", None, _mean(second, pl.col("label_count") > 0)
+    p = _mean(second, pl.col("label_count") / pl.col("rollouts"))
+    if p is not None:
+        yield "feasibility/expected", None, float(formulas.all_realised(p, rollouts, 1))
+        yield "feasibility/all", None, float(formulas.all_realised(p, rollouts, second.height))
+
+
+def _refinement(run: Run, by_epoch: Sequence[dict[str, Any]], epochs: int) -> Values:
+    """Delta, and the effective noise that it predicts, after warm-up; nothing where no label could be replaced."""
+    method = run.recipe.method
+    if not isinstance(method, OlrMethod) or epochs <= method.warmup_epochs:
+        return
+    after = pl.col("visit").is_between(method.warmup_epochs + 1, epochs)
+    overall = run.labels.filter(after).select(**_REFINED).collect().row(0, named=True)
+    if overall["replaced"] is None:
+        return
+    gaps = []
+    for row in by_epoch:
+        if row["visit"] > method.warmup_epochs and row["replaced"] is not None:
+            predicted = float(formulas.effective_ratio(row["label/initial_noise"], row["replaced"]))
+            counted = row["label/effective_noise"]
+            gaps.append((predicted, counted))
+            yield "effective_noise_predicted", row["visit"], predicted
+            yield "effective_noise_counted", row["visit"], counted
+    for name, value in overall.items():
+        yield f"refinement/{name}", None, value
+    last = by_epoch[-1]
+    yield "refinement/replaced_last", None, last["replaced"]
+    yield "refinement/initial", None, last["label/initial_noise"]
+    yield "refinement/predicted", None, gaps[-1][0]
+    yield "refinement/counted", None, last["label/effective_noise"]
+    known = pl.DataFrame(gaps, ["predicted", "counted"], orient="row")
+    yield "refinement/gap", None, _mean(known, pl.col("counted") - pl.col("predicted"))
+
+
+def _selections(run: Run, epochs: int) -> Values:
+    """Shares of wrong majorities, and means of exp(-K Delta_p^2), which promises nothing without a gap above 0."""
+    rows = selections(run, epochs)
+    bound = formulas.selection_error_printed(rows["rollouts"].to_numpy(), rows["gap"].to_numpy())
+    bins = rows.with_columns(pl.Series("bound", bound)).group_by(gap_bin().alias("bin"))
+    wrong, promised = (~pl.col("is_right")).mean(), pl.col("bound").filter(pl.col("gap") > 0).mean()
+    means = bins.agg(error=wrong, bound=promised).sort("bin")
+    for name in ("error", "bound"):
+        for at, value in means.select("bin", name).iter_rows():
+            yield f"selection_{name}", at, value
+
+
+def has_noisy_labels(run: Run) -> bool:
+    """Whether some visit has a noisy label that rollouts can meet, true answers are known, and rollouts are stored.
+
+    Raises:
+        UserError: the run has no complete step, or a shard is torn or foreign.
+    """
+    labelled = run.labels.filter(_NOISY, _KNOWN, _HAS_LABEL).select(_KEYS)
+    return not labelled.join(_rolled_out(run), on=_KEYS, how="semi").head(1).collect().is_empty()
+
+
+def followed_labels(run: Run, epochs: int) -> pl.DataFrame:
+    """The visits, up to an epoch, of noisy prompts whose first visit had a noisy label that some rollout could meet.
+
+    Returns:
+        A row a visit, by visit and prompt: prompt_id, visit, step, rollouts (K), true_count and label_count (with the
+        first visit's label). No rows where the truth or the marks are unknown, or where noise is inactive.
+    """
+    visits = run.labels.filter(_NOISY, _KNOWN, pl.col("visit") <= epochs)
+    first = visits.filter(pl.col("visit") == 1, _HAS_LABEL).select("prompt_id", label="noisy_label")
+    counts = (
+        _answers(run, epochs).join(first, on="prompt_id").filter(pl.col("answer_class") == pl.col("label"))
+    )
+    return (
+        visits.join(first, on="prompt_id")
+        .join(_rolled_out(run), on=_KEYS, how="semi")
+        .join(counts.select(*_KEYS, label_count="count"), on=_KEYS, how="left")
+        .select(
+            *_KEYS,
+            "step",
+            "rollouts",
+            true_count="true_answer_count",
+            label_count=pl.col("label_count").fill_null(0),
+        )
+        .sort("visit", "prompt_id")
+        .collect()
+    )
+
+
+def _log_ratios(followed: pl.DataFrame) -> pl.DataFrame:
+    """L_t by visit: the mean over prompts of log((N(y*) + s) / (N(noisy) + s)) with s = `SMOOTHING`."""
+    ratio = ((pl.col("true_count") + SMOOTHING) / (pl.col("label_count") + SMOOTHING)).log()
+    return followed.group_by("visit").agg(log_ratio=ratio.mean()).sort("visit")
+
+
+def selections(run: Run, epochs: int) -> pl.DataFrame:
+    """The visits of noisy prompts, up to an epoch, with Delta_p as the visits before and after show it.
+
+    The visit's own rollouts decide its majority, so they can't also say how likely that was to be wrong.
+
+    Returns:
+        A row a visit with both neighbours: rollouts (K), gap (Delta_p; from 2 K rollouts), is_right (the majority).
+    """
+    visits = run.labels.filter(_NOISY, _KNOWN, pl.col("visit") <= epochs).join(
+        _rolled_out(run), on=_KEYS, how="semi"
+    )
+    wrong = _beside(_answers(run, epochs).filter(~pl.col("is_correct"))).group_by(*_KEYS, "answer_class")
+    likeliest = wrong.agg(pl.col("count").sum()).group_by(_KEYS).agg(wrong=pl.col("count").max())
+    around = (
+        _beside(visits)
+        .group_by(_KEYS)
+        .agg(true=pl.col("true_answer_count").sum(), of=pl.col("rollouts").sum(), visits=pl.len())
+        .filter(pl.col("visits") == 2)
+    )
+    gap = (pl.col("true") - pl.col("wrong").fill_null(0)) / pl.col("of")
+    return (
+        visits.join(around, on=_KEYS)
+        .join(likeliest, on=_KEYS, how="left")
+        .sort("visit", "prompt_id")
+        .select("rollouts", gap=gap, is_right=pl.col("majority_is_correct"))
+        .collect()
+    )
+
+
+def gap_bin() -> pl.Expr:
+    """The number of each visit's bin of Delta_p, from 0."""
+    return pl.sum_horizontal((pl.col("gap") > edge).cast(pl.Int32) for edge in GAP_EDGES)
+
+
+def gap_titles() -> list[str]:
+    """The names of the bins of Delta_p."""
+    edges = [f"{edge:g}" for edge in GAP_EDGES]
+    inner = [f"{low} to {high}" for low, high in pairwise(edges)]
+    return [f"{edges[0]} or less", *inner, f"above {edges[-1]}"]
+
+
+def _rolled_out(run: Run) -> pl.LazyFrame:
+    """The visits whose rollouts are stored; without them a count of 0 would mean nothing."""
+    return scan_rollouts(run.path).select(_KEYS).unique()
+
+
+def _answers(run: Run, epochs: int) -> pl.LazyFrame:
+    """How often each answer was given: prompt_id, visit, answer_class, is_correct, count."""
+    rollouts = scan_rollouts(run.path).filter(
+        pl.col("view") == "original", pl.col("answer_class").is_not_null(), pl.col("visit") <= epochs
+    )
+    return rollouts.group_by(*_KEYS, "answer_class", "is_correct").agg(count=pl.len().cast(pl.Int32))
+
+
+def _beside(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows of the visits before and after each visit, under its number."""
+    return pl.concat([rows.with_columns(pl.col("visit") + by) for by in (-1, 1)])
+
+
+def _mean(rows: pl.DataFrame, value: pl.Expr) -> float | None:
+    mean: float | None = rows.select(value.mean()).item()
+    return mean

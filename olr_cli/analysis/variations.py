@@ -1,0 +1,309 @@
+"""Figures of arms of OLR that differ in one setting: sensitivity to delta and T, and the ablation of the criteria.
+
+Both show the score at the end of training: where runs have benchmark scores, the mean over in-distribution benchmarks
+and that over the others; else held-out accuracy.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from olr_cli.analysis import style
+from olr_cli.analysis.arms import Arm, grpo_beside, tell_apart, vary
+from olr_cli.analysis.frame import Summary, frame, summarise
+from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
+from olr_cli.analysis.tables.sources import HELD_OUT, Source, source_of
+from olr_cli.recipe.schema import Criterion, OlrMethod
+
+Scores: TypeAlias = Mapping[tuple[str, str], Summary]
+"""Metric and arm -> values over seeds."""
+
+
+@dataclass(frozen=True)
+class _Family:
+    """A variation under one kind of noise.
+
+    Attributes:
+        name: kind and ratio of the noise, and the settings that tell it from other families of the same noise.
+        grpo: the arm that differs from these in nothing but the method, GRPO; None if there is none.
+    """
+
+    name: str
+    arms: Mapping[Any, Arm]
+    grpo: Arm | None
+
+    @property
+    def members(self) -> list[Arm]:
+        """GRPO's arm last."""
+        return [*self.arms.values(), *([self.grpo] if self.grpo else [])]
+
+
+def _families(
+    arms: Sequence[Arm], setting: str, applies: Callable[[OlrMethod], bool] = lambda _: True
+) -> list[_Family]:
+    """The families that differ in a setting of OLR, among arms in which it decides something."""
+    variations = vary((arm for arm in arms if arm.olr is not None and applies(arm.olr)), f"method.{setting}")
+    names = tell_apart(
+        [variation.first.runs[0].noise or "clean" for variation in variations],
+        [variation.settings("noise.") for variation in variations],
+    )
+    return [
+        _Family(name, variation.arms, grpo_beside(variation.first, arms))
+        for variation, name in zip(variations, names, strict=True)
+    ]
+
+
+def _score_titles(source: Source) -> dict[str, str]:
+    averages = {column.name: f"{column.title} score" for column in source.columns if column.is_average}
+    return averages or {HELD_OUT.name: "Held-out accuracy"}
+
+
+def _scores(families: Sequence[_Family], source: Source) -> Scores:
+    """The scores of all arms at their end, and what their criteria selected."""
+    arms = {arm.name: arm for family in families for arm in family.members}
+    values = frame(
+        (arm.name, run.seed, metric, None, value)
+        for arm in arms.values()
+        for run in arm.runs
+        for metric, value in source.values(run).items()
+    )
+    return {(one.metric, one.arm): one for one in summarise(values)}
+
+
+# Sensitivity ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of OLR that the score is drawn against.
+
+    Attributes:
+        label: of the axis.
+        plural: in the remark of a panel without such runs.
+        applies: whether it decides anything in a method.
+    """
+
+    label: str
+    plural: str
+    is_whole: bool = False
+    applies: Callable[[OlrMethod], bool] = lambda _: True
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "slope_threshold": Setting(
+        "slope threshold \N{GREEK SMALL LETTER DELTA}",
+        "slope thresholds",
+        applies=lambda method: "slope" in method.criteria,
+    ),
+    "warmup_epochs": Setting("warm-up epochs T", "warm-up lengths", is_whole=True),
+}
+
+_COLOURS = {"active": VERMILION, "inactive": BLUE}
+_MORE_COLOURS = (GREEN, ORANGE, PURPLE, SKY)
+_MARKERS = "osD^v"
+
+_LONGEST_LINE = 18
+"""Signs in a line of a label at the right of a panel."""
+
+
+def sensitivity_lacks(arms: Sequence[Arm]) -> str | None:
+    """The runs that the figure needs; None if it can be drawn."""
+    if any(_families(arms, name, setting.applies) for name, setting in SETTINGS.items()):
+        return None
+    return (
+        "runs of OLR that differ in method.slope_threshold, or in method.warmup_epochs, and in nothing else but the"
+        " seed, as those of paper/slope-sensitivity and paper/warmup-sensitivity"
+    )
+
+
+def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
+    """A line a kind of noise, dashed: GRPO under that noise.
+
+    The data have a row a setting, noise, value and metric; without a value GRPO's.
+
+    Raises:
+        UserError: a file of a run is damaged.
+    """
+    families = {name: _families(arms, name, setting.applies) for name, setting in SETTINGS.items()}
+    source = source_of(arms, ())
+    titles = _score_titles(source)
+    rows = pl.DataFrame(
+        [row for name in SETTINGS for row in _sensitivity_rows(name, families[name], source)],
+        {
+            "setting": str,
+            "noise": str,
+            "method": str,
+            "value": float,
+            "metric": str,
+            "mean": float,
+            "sd": float,
+            "runs": int,
+        },
+        orient="row",
+    )
+    sheet = style.Sheet(len(titles) * len(SETTINGS), len(SETTINGS), width=style.TEXT_WIDTH, panel_height=1.9)
+    panels = [(metric, name) for metric in titles for name in SETTINGS]
+    for number, (axes, (metric, name)) in enumerate(zip(sheet.panels, panels, strict=True)):
+        axes.set_title(style.lettered(number, titles[metric]))
+        of_panel = rows.filter(setting=name, metric=metric)
+        if of_panel.is_empty():
+            lack = "scores of these runs" if families[name] else f"runs with several\n{SETTINGS[name].plural}"
+            style.remark(axes, f"needs {lack}")
+            continue
+        _lines_by_noise(sheet, axes, [family.name for family in families[name]], of_panel)
+        axes.set_xlabel(SETTINGS[name].label)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=SETTINGS[name].is_whole))
+        style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
+    return [sheet.chart("sensitivity", rows)]
+
+
+def _sensitivity_rows(setting: str, families: Sequence[_Family], source: Source) -> Iterator[tuple[Any, ...]]:
+    scores = _scores(families, source)
+    for family in families:
+        for metric in _score_titles(source):
+            for value, arm in zip([*family.arms, None], family.members, strict=False):
+                score = scores.get((metric, arm.name))
+                if score:
+                    method = "grpo" if value is None else "olr"
+                    spread = score.mean, score.sd, len(score.values)
+                    yield setting, family.name, method, value, metric, *spread
+
+
+def _lines_by_noise(sheet: style.Sheet, axes: Axes, noises: Sequence[str], rows: pl.DataFrame) -> None:
+    more = iter(_MORE_COLOURS * len(noises))
+    taken: set[str] = set()
+    for noise, marker in zip(noises, _MARKERS * len(noises), strict=False):
+        preferred = _COLOURS.get(noise.partition(" ")[0])
+        colour = preferred if preferred and preferred not in taken else next(more)
+        taken.add(colour)
+        of_noise, label = rows.filter(noise=noise), textwrap.fill(noise, _LONGEST_LINE)
+        line = Line(rows["metric"][0], label, colour, marker)
+        sheet.lines(axes, [line], of_noise.filter(method="olr"), x="value")
+        for grpo in of_noise.filter(method="grpo")["mean"]:
+            axes.axhline(grpo, color=colour, linestyle=(0, (3, 1.5)), linewidth=0.8)
+            sheet.label(axes, grpo, f"{label},\nwithout OLR", colour)
+
+
+# Ablation ---------------------------------------------------------------------------------------------------------
+
+_SELECTED = {"selection_accuracy": "Right if selected", "coverage": "Coverage"}
+"""What is counted from the labels -> the title of its panels."""
+
+NO_VALUE = {
+    "selection_accuracy": "nothing selected,\nor truth unknown",
+    "coverage": "no epoch\nafter warm-up",
+}
+"""Remarks of empty panels; by default that the runs have no scores."""
+
+_BARS: dict[tuple[Criterion, ...] | None, tuple[str, str]] = {
+    ("slope", "consistency"): ("both", BLUE),
+    ("consistency",): ("consistency alone", SKY),
+    ("slope",): ("slope alone", ORANGE),
+    (): ("every majority", GREEN),
+    None: ("without OLR", GREY),
+}
+"""Criteria (None: GRPO, which selects nothing) -> name and colour of the bar, from top to bottom."""
+
+
+def ablation_lacks(arms: Sequence[Arm]) -> str | None:
+    """The runs that the figure needs; None if it can be drawn."""
+    if _families(arms, "criteria"):
+        return None
+    return (
+        "runs of OLR that differ in method.criteria and in nothing else but the seed, as those of paper/ablation;"
+        " what other criteria would have selected needs no other runs: --figure dynamics, or olr replay"
+    )
+
+
+def ablation(arms: Sequence[Arm]) -> list[Chart]:
+    """A row of panels a kind of noise, a bar a choice of criteria.
+
+    Accuracy of the selected labels and coverage are over all visits after warm-up, counted from what each run selected
+    during its own training. The data have a row a noise, choice of criteria and metric.
+
+    Raises:
+        UserError: a run has no labels, or a file is damaged.
+    """
+    families, source = _families(arms, "criteria"), source_of(arms, ())
+    titles = _SELECTED | _score_titles(source)
+    rows = pl.DataFrame(
+        [row for family in families for row in _ablation_rows(family, source)],
+        {"noise": str, "criteria": str, "metric": str, "mean": float, "sd": float, "runs": int},
+        orient="row",
+    )
+    bars = {label: colour for label, colour in _BARS.values() if label in rows["criteria"]}
+    height = 0.45 + 0.15 * len(bars)
+    sheet = style.Sheet(len(families) * len(titles), len(titles), width=style.TEXT_WIDTH, panel_height=height)
+    for number, axes in enumerate(sheet.panels):
+        place, column = divmod(number, len(titles))
+        metric, noise = list(titles)[column], families[place].name
+        of_panel = rows.filter(noise=noise, metric=metric)
+        _draw_bars(axes, bars, of_panel)
+        if of_panel.is_empty():
+            style.remark(axes, NO_VALUE.get(metric, "no scores"), keeps_axes=True)
+        # The last line of a title is room for the noise, which may be wider than the panel.
+        axes.set_title(f"{style.lettered(column, titles[metric])}\n" if place == 0 else " ", pad=4)
+        if place < len(families) - 1:
+            axes.tick_params(labelbottom=False)
+        if column == 0:
+            named = axes.annotate(noise, (0, 1), (0, 3), "axes fraction", "offset points", color=GREY)
+            named.set_in_layout(False)
+        else:
+            axes.tick_params(labelleft=False)
+    return [sheet.chart("ablation", rows)]
+
+
+def _ablation_rows(family: _Family, source: Source) -> Iterator[tuple[Any, ...]]:
+    scores = _scores([family], source)
+    for criteria, (label, _) in _BARS.items():
+        arm = family.grpo if criteria is None else family.arms.get(criteria)
+        if arm is None:
+            continue
+        counted = frame(
+            (arm.name, run.seed, metric, None, value)
+            for run in arm.runs
+            for metric, value in _selected(run.labels, arm.olr).items()
+        )
+        shown = {one.metric: one for one in summarise(counted)}
+        for metric in (*_score_titles(source), *_SELECTED):
+            one = scores.get((metric, arm.name)) or shown.get(metric)
+            if one:
+                yield family.name, label, metric, one.mean, one.sd, len(one.values)
+
+
+def _selected(labels: pl.LazyFrame, method: OlrMethod | None) -> dict[str, float | None]:
+    """Over the visits after warm-up: the share of right labels among the selected, and of selected among all."""
+    if method is None:
+        return {}
+    right = pl.col("effective_label_is_correct").cast(pl.Boolean).filter("is_selected").mean()
+    shares = labels.filter(pl.col("visit") > method.warmup_epochs).select(
+        selection_accuracy=right, coverage=pl.col("is_selected").mean()
+    )
+    return shares.collect().row(0, named=True)
+
+
+def _draw_bars(axes: Axes, bars: Mapping[str, str], rows: pl.DataFrame) -> None:
+    """One panel: a bar a choice with its sd, and the mean as a number at the right."""
+    by_choice = {row["criteria"]: row for row in rows.iter_rows(named=True)}
+    for place, (label, colour) in enumerate(bars.items()):
+        if (row := by_choice.get(label)) is None:
+            continue
+        axes.barh(place, row["mean"], height=0.7, color=colour)
+        if row["sd"] is not None:
+            axes.errorbar(row["mean"], place, xerr=row["sd"], color=style.BLACK, linewidth=0.8, capsize=1.5)
+        number = f"{100 * row['mean']:.1f}"
+        axes.text(1.05, place, number, transform=axes.get_yaxis_transform(), va="center_baseline")
+    axes.set_yticks(range(len(bars)), list(bars))
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_xlim(0, 1)
+    axes.set_xticks([0, 0.5, 1])
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")

@@ -1,0 +1,213 @@
+"""Sensitivity and ablation: which runs are compared, what is counted of them, and panels without such runs."""
+
+import polars as pl
+import pytest
+from histories import write_history
+from paper_runs import NINE, write_evaluated, write_run
+
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import FIGURES
+from olr_cli.runs.store import scan_labels
+
+SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
+WARMUP = 3
+CRITERIA = {
+    "both": ["slope", "consistency"],
+    "consistency alone": ["consistency"],
+    "slope alone": ["slope"],
+    "every majority": [],
+}
+
+
+def olr(threshold=0.02, warmup=1, **others):
+    return {"name": "olr", "slope_threshold": threshold, "warmup_epochs": warmup, **others}
+
+
+def chosen(*criteria):
+    return olr(warmup=WARMUP, criteria=list(criteria))
+
+
+def arms_of(*places):
+    return group(find_runs(places))
+
+
+def drawn(figure, *places):
+    (chart,) = FIGURES[figure].drawn(arms_of(*places))
+    return chart
+
+
+def lacking(figure, *places):
+    return FIGURES[figure].lacking(arms_of(*places))
+
+
+def titles(chart):
+    return [axes.get_title("left").strip() for axes in chart.figure.axes]
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def names_of(chart, column="noise"):
+    return chart.data[column].unique(maintain_order=True).to_list()
+
+
+# Sensitivity
+
+
+def write_sweep(folder, warmups=(1, 2)):
+    for noise, lift in (("active", 0.0), ("inactive", 0.1)):
+        for seed in (1, 2):
+            write_run(folder / f"{noise}-grpo-{seed}", "grpo", 0.4 + lift, seed=seed, noise=noise)
+            sections = [*map(olr, (0.1, 0.0)), *(olr(warmup=warmup) for warmup in warmups)]
+            for place, section in enumerate(sections):
+                end = 0.5 + 0.1 * place + lift + 0.02 * seed
+                write_run(folder / f"{noise}-{place}-{seed}", section, end, seed=seed, noise=noise)
+    return folder
+
+
+def line(chart, setting, noise, metric="eval/avg"):
+    rows = chart.data.filter(setting=setting, noise=noise, metric=metric, method="olr")
+    return dict(zip(rows["value"], rows["mean"], strict=True))
+
+
+def test_lines_are_means_over_seeds_beside_the_level_of_grpo(tmp_path):
+    chart = drawn("sensitivity", write_sweep(tmp_path))
+    assert titles(chart) == ["(a) Held-out accuracy", "(b) Held-out accuracy"]
+    assert line(chart, "slope_threshold", "active 0.5") == pytest.approx({0.0: 0.63, 0.02: 0.73, 0.1: 0.53})
+    assert line(chart, "warmup_epochs", "inactive 0.5") == pytest.approx({1: 0.83, 2: 0.93})
+    first = chart.data.row(0, named=True)
+    assert (first["runs"], first["sd"]) == (2, pytest.approx(0.02 / 2**0.5))
+    grpo = chart.data.filter(setting="slope_threshold", method="grpo").select("noise", "value", "mean").rows()
+    assert grpo == [("active 0.5", None, pytest.approx(0.4)), ("inactive 0.5", None, pytest.approx(0.5))]
+    axes = chart.figure.axes[0]
+    named = ["active 0.5", "inactive 0.5"]
+    assert texts(axes) == [label for name in named for label in (name, f"{name},\nwithout OLR")]
+    dashed = [level.get_ydata()[0] for level in axes.lines if level.get_linestyle() == "--"]
+    assert dashed == pytest.approx([0.4, 0.5])
+
+
+def test_panels_are_of_both_kinds_of_benchmarks_where_runs_have_scores(tmp_path):
+    for run in write_sweep(tmp_path).iterdir():
+        write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
+    chart = drawn("sensitivity", tmp_path)
+    assert titles(chart) == ["(a) ID score", "(b) ID score", "(c) OOD score", "(d) OOD score"]
+    expected = sum(list(NINE.values())[:6]) / 6
+    assert line(chart, "warmup_epochs", "active 0.5", "in") == pytest.approx({1: expected, 2: expected})
+
+
+def test_a_panel_without_such_runs_says_so(tmp_path):
+    chart = drawn("sensitivity", write_sweep(tmp_path, warmups=(1,)))
+    assert texts(chart.figure.axes[1]) == ["needs runs with several\nwarm-up lengths"]
+    assert names_of(chart, "setting") == ["slope_threshold"]
+
+
+def test_runs_that_differ_in_more_than_one_setting_make_no_line(tmp_path):
+    write_run(tmp_path / "one", olr(0.02, 1))
+    write_run(tmp_path / "other", olr(0.05, 2))
+    assert "method.slope_threshold" in lacking("sensitivity", tmp_path)
+    write_run(tmp_path / "third", olr(0.05, 1))
+    assert lacking("sensitivity", tmp_path) is None
+    chart = drawn("sensitivity", tmp_path)
+    assert list(line(chart, "slope_threshold", "active 0.5")) == [0.02, 0.05]
+    assert list(line(chart, "warmup_epochs", "active 0.5")) == [1, 2]
+
+
+def test_a_threshold_that_decides_nothing_makes_no_line(tmp_path):
+    for threshold in (0.02, 0.05):
+        write_run(tmp_path / str(threshold), olr(threshold, criteria=["consistency"]))
+    assert lacking("sensitivity", tmp_path) is not None
+
+
+# Ablation
+
+
+def write_choices(folder, noises=("active", "inactive"), **others):
+    for noise in noises:
+        for seed in (1, 2):
+            methods = {name: chosen(*criteria) for name, criteria in CRITERIA.items()}
+            for name, method in (methods | {"grpo": {"name": "grpo"}}).items():
+                path = folder / f"{noise}-{name.replace(' ', '-')}-{seed}"
+                write_history(path, method=method, noise=noise, seed=seed, **SMALL | others)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def choices(tmp_path_factory):
+    return write_choices(tmp_path_factory.mktemp("choices"))
+
+
+@pytest.fixture(scope="module")
+def bars(choices):
+    return drawn("ablation", choices)
+
+
+def value(chart, noise, criteria, metric):
+    return chart.data.filter(noise=noise, criteria=criteria, metric=metric).row(0, named=True)
+
+
+def test_accuracy_and_coverage_are_over_all_visits_after_warmup(choices, bars):
+    right, covered = [], []
+    for run in (choices / f"active-both-{seed}" for seed in (1, 2)):
+        labels = scan_labels(run).filter(pl.col("visit") > WARMUP).collect()
+        selected = labels.filter("is_selected")
+        covered.append(len(selected) / len(labels))
+        right.append((selected["effective_label"] == selected["true_answer"]).sum() / len(selected))
+    coverage = value(bars, "active 0.5", "both", "coverage")
+    assert (coverage["mean"], coverage["runs"]) == (pytest.approx(sum(covered) / 2), 2)
+    accuracy = value(bars, "active 0.5", "both", "selection_accuracy")
+    assert accuracy["mean"] == pytest.approx(sum(right) / 2)
+    assert accuracy["sd"] == pytest.approx(abs(right[0] - right[1]) / 2**0.5)
+    both, none = (
+        value(bars, "inactive 0.5", name, "coverage")["mean"] for name in ("both", "every majority")
+    )
+    assert both < none
+
+
+def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alone(bars):
+    panels = bars.figure.axes
+    assert [len(axes.patches) for axes in panels] == [4, 4, 5] * 2
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == [*CRITERIA, "without OLR"]
+    assert titles(bars)[2] == "(c) Held-out accuracy"
+    assert [texts(axes)[-1] for axes in (panels[0], panels[3])] == ["active 0.5", "inactive 0.5"]
+    assert bars.data.filter(criteria="without OLR")["metric"].unique().to_list() == ["eval/avg"]
+    width = panels[0].patches[0].get_width()
+    assert width == pytest.approx(value(bars, "active 0.5", "both", "selection_accuracy")["mean"])
+
+
+def test_benchmark_scores_are_shown_in_place_of_held_out_accuracy(tmp_path):
+    for run in write_choices(tmp_path, noises=("active",)).iterdir():
+        write_evaluated(run / "evaluation" / "step-000010", NINE, step=10)
+    chart = drawn("ablation", tmp_path)
+    assert titles(chart)[2:] == ["(c) ID score", "(d) OOD score"]
+    score = value(chart, "active 0.5", "slope alone", "out")
+    assert score["mean"] == pytest.approx(sum(list(NINE.values())[6:]) / 3)
+
+
+def test_without_true_answers_coverage_is_still_shown(tmp_path):
+    chart = drawn("ablation", write_choices(tmp_path, noises=("active",), knows_truth=False))
+    assert "selection_accuracy" not in chart.data["metric"]
+    assert "coverage" in chart.data["metric"]
+    assert "truth unknown" in " ".join(texts(chart.figure.axes[0]))
+
+
+def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
+    write_history(tmp_path / "both", method=chosen("slope", "consistency"), **SMALL)
+    assert "method.criteria" in lacking("ablation", tmp_path)
+    write_history(tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL)
+    assert lacking("ablation", tmp_path) is not None
+    write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
+    assert lacking("ablation", tmp_path) is None
+    assert names_of(drawn("ablation", tmp_path), "criteria") == ["both", "slope alone"]
+
+
+def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path):
+    for policy in ("easier", "harder"):
+        for criteria in (("slope",), ()):
+            run = write_history(tmp_path / f"{policy}{len(criteria)}", method=chosen(*criteria), **SMALL)
+            recipe = run / "recipe.yaml"
+            recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
+    assert names_of(drawn("ablation", tmp_path)) == [
+        "active 0.5 path=builtin:addition-easier",
+        "active 0.5 path=builtin:addition-harder",
+    ]
