@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.completion import figures, tables
-from olr_cli.cli.options import shape_of
+from olr_cli.cli.options import figures, shape_of, tables
 
 
 def analyze(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from olr_cli.cli.completion import recipe_names
-from olr_cli.cli.options import Settings
+from olr_cli.cli.options import Settings, recipe_names
 
 if TYPE_CHECKING:
     from rich.table import Table

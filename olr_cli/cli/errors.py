@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
 from olr_cli.errors import UserError
 from olr_cli.files import told_of_output
-from olr_cli.runs.interrupts import exit_status, heed_signals
+from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
+
+if TYPE_CHECKING:
+    from olr_cli.runs.progress import Progress
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,11 +35,8 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except UserError as error:
-            print(f"Error: {error}", file=sys.stderr)
-            raise typer.Exit(2) from None
         except BaseException as error:
-            sentence = _told_of_shard(error, kwargs.values())
+            sentence = str(error) if isinstance(error, UserError) else _shard_problem(error, kwargs.values())
             if sentence is None:
                 raise
             print(f"Error: {sentence}", file=sys.stderr)
@@ -44,23 +45,53 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def _told_of_shard(error: BaseException, values: Iterable[object]) -> str | None:
-    """A sentence on a shard that went, or is damaged; `values` are the command's, and name the runs."""
+def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None:
+    """A sentence if the error is a shard that was removed or is damaged; the arguments of the command name the runs."""
     if "olr_cli.runs.store" not in sys.modules:
         return None
-    from olr_cli.runs.damage import told_of_damage
-    from olr_cli.runs.store import told_of_removed_shard
+    from olr_cli.runs.store import explain_damage, explain_removed_shard
 
     if isinstance(error, FileNotFoundError):
-        return told_of_removed_shard(error)
+        return explain_removed_shard(error)
     words = [word for value in values for word in (value if isinstance(value, list) else [value])]
     places = [Path(word) for word in words if isinstance(word, str | Path)]
-    return told_of_damage(error, [place for place in places if place.is_dir()])
+    return explain_damage(error, [place for place in places if place.is_dir()])
+
+
+@contextmanager
+def shown_until_stopped(
+    progress: Progress, path: Path, words: Sequence[str], *, kept_at_once: str = "checkpoint"
+) -> Iterator[None]:
+    """End the display with the block; if the run is stopped, say where everything is and how it is continued.
+
+    `words` is the command that continues the run. A run that had to stop in the middle of a step keeps everything up to
+    the last `kept_at_once`.
+
+    Raises:
+        Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.
+    """
+    from olr_cli.engines.run import EngineFailed
+
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt, BrokenPipeError) as stop:
+        progress.stop()  # before the sentence, which would end up in the progress bar
+        kept = "complete step" if isinstance(stop, Interrupted) else kept_at_once
+        stored = f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
+        if not (path / "manifest.json").exists():
+            stored = "Nothing is written yet; the same command starts anew."
+        typer.echo(f"Stopped. {stored}", err=True)
+        raise typer.Exit(exit_status(stop)) from None
+    except EngineFailed as failure:
+        typer.echo(f"Error: {failure}", err=True)
+        raise typer.Exit(1) from None
+    finally:
+        progress.stop()
 
 
 @contextmanager
 def program() -> Iterator[None]:
-    """Around the whole program: signals, and a reader that has gone, where no command sees to them."""
+    """Around the whole program: what no command handles, which is signals, and output that cannot be written."""
     heed_signals()
     try:
         try:
@@ -68,7 +99,7 @@ def program() -> Iterator[None]:
         finally:
             print(end="", flush=True)  # not at the interpreter's end, which can only complain
     except (SystemExit, KeyboardInterrupt, OSError) as end:
-        cause = _not_told(end)
+        cause = _unreported(end)
         if cause is None:
             raise
         if isinstance(cause, BrokenPipeError):
@@ -82,8 +113,8 @@ def program() -> Iterator[None]:
         sys.exit(exit_status(cause))
 
 
-def _not_told(end: BaseException) -> KeyboardInterrupt | OSError | None:
-    """What ended the program before anybody told the user; rich and typer make exits with other statuses of it."""
+def _unreported(end: BaseException) -> KeyboardInterrupt | OSError | None:
+    """What ended the program, if the user has not been told; rich and typer turn it into exits with other statuses."""
     link: BaseException | None = end
     while link is not None:
         if isinstance(link, KeyboardInterrupt | BrokenPipeError):
@@ -95,7 +126,7 @@ def _not_told(end: BaseException) -> KeyboardInterrupt | OSError | None:
 
 
 def _drop_output(*streams: int) -> None:
-    """Drop what these streams could not take, or Python complains of it when it ends."""
+    """Drop what these streams could not take; else Python complains when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         os.dup2(nowhere, stream)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from olr_cli.cli.options import JsonObject
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def inject_noise(
             help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    json: JsonObject = False,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.noise import default_target, inject

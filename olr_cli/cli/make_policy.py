@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from olr_cli.cli.printing import show
+
 
 def make_policy(
     name: Annotated[
@@ -24,8 +26,11 @@ def make_policy(
     ] = 0,
 ) -> None:
     """Rebuild a built-in policy's weights by supervised warm-up (about 2 minutes on one core)."""
+    from shlex import quote
+
     from olr_cli.data.arithmetic import MIXTURE_NOTE
     from olr_cli.engines.local.builtin import WeightsRecord, check_new_folder, policy_path
+    from olr_cli.tables import Answer, File
 
     shipped = WeightsRecord.read(policy_path(name))
     check_new_folder(out)
@@ -44,14 +49,14 @@ def make_policy(
 
     made = builtin_warmup.make_policy(name, out, seed, report=report)
     same = "as in the package" if made.digest == shipped.digest else f"in the package {shipped.digest}"
-    typer.echo(f"digest   {made.digest}\n         {same}")
+    lines = [f"digest   {made.digest}", f"         {same}"]
     if made.digest != shipped.digest and made.seed == shipped.seed:
-        typer.echo("         (other hardware or library versions round differently)")
+        lines.append("         (other hardware or library versions round differently)")
     for label, mine, theirs in (
         ("avg@8", made.avg_at_8, shipped.avg_at_8),
         ("greedy", made.greedy, shipped.greedy),
     ):
-        typer.echo(
-            f"{label:8} {mine:.4f} on {made.held_out_prompts} held-out prompts, in the package {theirs:.4f}"
-        )
-    typer.echo(f"Wrote {out}. Next: olr train laptop/quickstart --set model.path={out}")
+        prompts = f"{made.held_out_prompts} held-out prompts"
+        lines.append(f"{label:8} {mine:.4f} on {prompts}, in the package {theirs:.4f}")
+    command = f"olr train laptop/quickstart --set {quote(f'model.path={out}')}"
+    show(Answer(lines, files=[File(out)], next={command: ""}))

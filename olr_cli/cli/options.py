@@ -1,4 +1,4 @@
-"""Options that several subcommands have, and what they take."""
+"""Options that several subcommands have, what they take, and what the shell offers for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,34 @@ from typing import Annotated
 
 import typer
 
+
+def recipe_names(incomplete: str) -> list[str]:
+    """The recipes that come with olr, for completion in the shell; where none fits, it offers files."""
+    from olr_cli.recipe.files import bundled_names
+
+    return [name for name in bundled_names() if name.startswith(incomplete)]
+
+
+def figures(incomplete: str) -> list[str]:
+    """What `olr analyze --figure` draws."""
+    from olr_cli.analysis.figures import FIGURES
+
+    return [name for name in (*FIGURES, "all") if name.startswith(incomplete)]
+
+
+def tables(incomplete: str) -> list[str]:
+    """What `olr analyze --table` prints."""
+    from olr_cli.analysis import TABLES
+
+    return [name for name in TABLES if name.startswith(incomplete)]
+
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -15,24 +43,20 @@ Settings = Annotated[
         help="Override a recipe key, e.g. method.slope_threshold=0.1; may be repeated.",
     ),
 ]
-"""Settings laid over a recipe."""
+JsonObject = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")]
 
 
-def require_new(out: Path | None, what: str, *, as_json: bool) -> None:
-    """Refuse a file that could not be written as asked.
-
-    Args:
-        out: what ``--out`` names.
-        what: it is to hold.
-        as_json: everything goes to standard output.
+def require_new(out: Path | None, content: str, *, as_json: bool) -> None:
+    """Refuse an `--out` file that is there already, or that `--json` leaves nothing for.
 
     Raises:
-        UserError: it is there already, or nothing would go to it.
+        UserError: as above; `content` is what the file would hold.
     """
     from olr_cli.errors import UserError, taken
 
     if out is not None and as_json:
-        raise UserError(f"--out is for {what}, and --json writes to standard output; choose one of them")
+        raise UserError(f"--out is for {content}, and --json writes to standard output; choose one of them")
     if out is not None and out.exists():
         raise taken(out, "--out")
 
@@ -51,10 +75,10 @@ def shape_of(format_: str, *, as_json: bool) -> str:
 
 
 def require_known(option: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a value that an option does not know.
+    """Refuse a value that an option does not know; the likely one is suggested.
 
     Raises:
-        UserError: it is none of them; the likely one is suggested.
+        UserError: it is none of them.
     """
     from olr_cli.errors import UserError, did_you_mean
 

@@ -21,12 +21,15 @@ def show(answer: Answer, shape: str = "terminal") -> None:
     Args:
         answer: any.
         shape: ``terminal``; ``markdown``, ``latex`` or ``csv``: standard output has the tables and nothing else;
-            ``json``: it has one object with everything.
+            ``json``: it has one object with everything; ``event``: the object is the last of a run's JSON lines.
     """
     from olr_cli.tables import Line, Table, print_table
 
     if shape == "json":
         typer.echo(json.dumps(answer.plain(), indent=2, ensure_ascii=False))
+        return
+    if shape == "event":
+        typer.echo(json.dumps({"event": "finished", **answer.plain()}))
         return
     is_terminal = shape == "terminal"
     for part in answer.parts if is_terminal else answer.tables:

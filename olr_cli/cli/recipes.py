@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.completion import recipe_names
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import Settings, require_known, shape_of
+from olr_cli.cli.options import RecipeName, Settings, require_known, shape_of
+from olr_cli.cli.printing import show as print_answer
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
 
@@ -19,35 +19,33 @@ app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=Tr
 def ls() -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
     from olr_cli.recipe.files import bundled_names, list_recipes
+    from olr_cli.tables import Answer
 
     names = bundled_names()
-    width = max(len(name) for name in names)
-    for name, path in zip(names, list_recipes(), strict=True):
-        typer.echo(f"{name:{width}}  {_headline(path)}")
+    width = max(map(len, names))
+    headlines = [path.read_text(encoding="utf-8").partition("\n")[0] for path in list_recipes()]
+    lines = [f"{name:{width}}  {line.lstrip('# ')}" for name, line in zip(names, headlines, strict=True)]
     first = "laptop/quickstart"
-    typer.echo(f"\nTrain one: olr train {first}    Make it your own: olr recipes cp {first} my.yaml")
+    lines += ["", f"Train one: olr train {first}    Make it your own: olr recipes cp {first} my.yaml"]
+    print_answer(Answer(lines))
 
 
 @app.command("show")
 @ends_well
 def show(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a recipe that comes with olr, or a recipe file.", autocompletion=recipe_names
-        ),
-    ],
+    recipe: RecipeName,
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Include its base and fill in every default.")
     ] = False,
 ) -> None:
     """Print a recipe."""
     from olr_cli.recipe.files import dump_yaml, find_recipe, load_recipe, read_text
+    from olr_cli.tables import Answer
 
     text = (
         dump_yaml(load_recipe(recipe).model_dump(mode="json")) if resolved else read_text(find_recipe(recipe))
     )
-    typer.echo(text.rstrip())
+    print_answer(Answer([text.rstrip()]))
 
 
 @app.command("keys")
@@ -63,35 +61,27 @@ def keys(
 ) -> None:
     """Print every key that a recipe can set: type, range, default and meaning."""
     from olr_cli.recipe.reference import key_page, key_table
-    from olr_cli.tables import print_table
+    from olr_cli.tables import Answer
 
     require_known("--format", format_, ("terminal", "markdown", "json"))
     shape = shape_of(format_, as_json=json)
-    if shape == "json":
-        from json import dumps
-
-        typer.echo(dumps(key_table(prefix).data, indent=2))
-    elif shape == "markdown":
-        typer.echo(key_page(prefix))
+    if shape == "markdown":
+        print_answer(Answer([key_page(prefix)]))
     else:
-        print_table(key_table(prefix), shape)
+        table = key_table(prefix)
+        print_answer(Answer([table], table.data), shape)
 
 
 @app.command("cp")
 @ends_well
-def cp(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a recipe that comes with olr, or a recipe file.", autocompletion=recipe_names
-        ),
-    ],
-    target: Annotated[Path, typer.Argument(help="New file; must not exist.")],
-) -> None:
+def cp(recipe: RecipeName, target: Annotated[Path, typer.Argument(help="New file; must not exist.")]) -> None:
     """Copy a recipe to a file of your own, with any base recipe merged into it."""
+    from shlex import quote
+
     from olr_cli.errors import no_path, taken
     from olr_cli.files import write_text
     from olr_cli.recipe.files import find_recipe, load_recipe, merged_text
+    from olr_cli.tables import Answer, File
 
     source = find_recipe(recipe)
     if target.exists():
@@ -100,31 +90,19 @@ def cp(
         raise no_path(target.parent, "make this folder first")
     sweep = " --sweep" if load_recipe(source).sweep else ""
     write_text(target, merged_text(source))
-    typer.echo(f"Wrote {target}. Next: edit it, then olr train {target}{sweep}")
+    command = f"olr train {quote(str(target))}{sweep}"
+    print_answer(Answer(files=[File(target)], next={command: "once you have edited it"}))
 
 
 @app.command("validate")
 @ends_well
-def validate(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a recipe that comes with olr, or a recipe file.", autocompletion=recipe_names
-        ),
-    ],
-    set_: Settings = None,
-) -> None:
+def validate(recipe: RecipeName, set_: Settings = None) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
     from olr_cli.recipe.files import expand_sweep, load_recipe
+    from olr_cli.tables import Answer
 
     resolved = load_recipe(recipe, set_ or ())
-    for warning in recipe_warnings(resolved):
-        typer.echo(f"Warning: {warning}")
     runs = f", a sweep of {len(expand_sweep(recipe, set_ or ()))} runs" if resolved.sweep else ""
-    typer.echo(f"{recipe} is a valid recipe{runs} (digest {resolved.digest()}).")
-
-
-def _headline(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    return first.lstrip("# ") if first.startswith("#") else ""
+    warnings = [f"Warning: {warning}" for warning in recipe_warnings(resolved)]
+    print_answer(Answer([*warnings, f"{recipe} is a valid recipe{runs} (digest {resolved.digest()})."]))

@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from olr_cli.cli.completion import recipe_names
-from olr_cli.cli.options import Settings
-from olr_cli.cli.stopping import shown_until_stopped
+from olr_cli.cli.errors import shown_until_stopped
+from olr_cli.cli.options import JsonLines, RecipeName, Settings
+from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
 
 
 def train(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names
-        ),
-    ],
+    recipe: RecipeName,
     set_: Settings = None,
     run_dir: Annotated[
         Path | None,
@@ -49,7 +44,7 @@ def train(
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, help="With --sweep: number of runs to train at the same time.")
     ] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")] = False,
+    json: JsonLines = False,
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
@@ -65,16 +60,18 @@ def train(
         _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=json)
         return
     if resume:
-        raise UserError("--sweep goes on where it stopped by itself; leave --resume out")
+        raise UserError("--sweep resumes automatically; leave --resume out")
     if json and index is None:
-        raise UserError("--json shows one run; name which of the sweep's with --index")
+        raise UserError("--json shows one run; choose one of the sweep's with --index")
     runs = expand_sweep(recipe, settings)
     if index is not None and not 0 <= index < len(runs):
         raise UserError(f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}")
     folder = run_dir or Path("runs") / load_recipe(recipe, settings).name
     if dry_run and index is None:
-        for number, run in enumerate(runs):
-            typer.echo(f"{number:>4}  {run.arm:<32} {folder / run.place}")
+        from olr_cli.tables import Answer
+
+        lines = (f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs))
+        show(Answer(list(lines)))
         return
     if index is None:
         from olr_cli.engines.sweep import train_all
@@ -95,8 +92,7 @@ def _train_one(
     arm: str = "",
     as_json: bool = False,
 ) -> None:
-    from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
-    from olr_cli.engines.rehearsal import rehearse
+    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
     from olr_cli.engines.resume import check_same_recipe
     from olr_cli.engines.run import engine_of
     from olr_cli.runs.directory import read_manifest
@@ -118,5 +114,4 @@ def _train_one(
     words = ["olr", "train", str(path / "recipe.yaml"), "--resume", "--run-dir", str(path)]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
-    for line in run_summary(path):
-        progress.say(line)
+    show(run_summary(path), "event" if as_json else "terminal")

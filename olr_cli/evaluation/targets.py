@@ -14,7 +14,7 @@ from typing import Any
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
-from olr_cli.errors import UserError, no_path
+from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
 from olr_cli.evaluation.problems import data_sources

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from olr_cli.recipe.schema import Recipe
@@ -74,13 +74,12 @@ FALL_ERRORS = 4.0
 
 
 class CollapseWatch:
-    """Looks at a run's metrics, step by step, and says once what is a sign of collapse.
+    """Reads a run's metrics, step by step, and reports each sign of collapse once.
 
     Args:
         recipe: of the run.
-        prompts: training prompts; an epoch visits each once.
-        seen: the lines of metrics.jsonl so far, when a run is resumed: the start is in them, and signs that they
-            showed were said already.
+        prompts: number of training prompts.
+        seen: the lines of metrics.jsonl when a run is resumed: they have its start, and their signs were reported.
     """
 
     def __init__(self, recipe: Recipe, prompts: int, seen: Sequence[Metrics] = ()) -> None:
@@ -98,7 +97,7 @@ class CollapseWatch:
         self._held_out: Metrics | None = None
         self._best_held_out: Metrics | None = None
         self._best = 0.0  # majority accuracy
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         for metrics in seen:
             self.signs(metrics)
 
@@ -117,21 +116,17 @@ class CollapseWatch:
             if best is None or metrics["eval/avg"] > best["eval/avg"]:
                 self._best_held_out = metrics
             self._held_out = metrics
-        signs: dict[str, Callable[[], str | None]] = {
-            "same": self._same_every_time,
-            "foreign": lambda: self._unless_better(self._foreign()),
-            "length": lambda: self._unless_better(self._length()),
-            "truncated": lambda: self._unless_better(self._mostly("truncated", "are cut off")),
-            "missing": lambda: self._unless_better(self._mostly("missing_answers", "have no answer")),
-            "accuracy": self._accuracy_fell,
+        signs = {
+            "same": self._same_every_time(),
+            "foreign": self._unless_better(self._foreign()),
+            "length": self._unless_better(self._length()),
+            "truncated": self._unless_better(self._mostly("truncated", "are cut off")),
+            "missing": self._unless_better(self._mostly("missing_answers", "have no answer")),
+            "accuracy": self._accuracy_fell(),
         }
-        found = []
-        for kind, sign in signs.items():
-            sentence = None if kind in self._said else sign()
-            if sentence is not None:
-                self._said.add(kind)
-                found.append(sentence)
-        return found
+        new = {kind: sign for kind, sign in signs.items() if sign is not None and kind not in self._reported}
+        self._reported |= new.keys()
+        return list(new.values())
 
     def _same_every_time(self) -> str | None:
         start, now = self._then_and_now("policy/entropy")

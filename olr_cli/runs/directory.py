@@ -30,13 +30,11 @@ MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""
 
 GIVEN_UP = "given_up.jsonl"
-"""What verification gave up in a run, so that a resume and a replay do (R8)."""
+"""Pairs of answers that verification gave up on, so that a resume and a replay do too (R8)."""
 
 _NEEDED = {"name", "status", "attempts"}
-"""Keys without which a JSON object is no manifest."""
-
 _START, _END = "---\n", "...\n"
-"""What a YAML document may begin and end with; recipe.yaml does, for the first half of a recipe is a recipe too."""
+"""First and last line of recipe.yaml, which show that it is whole: the first half of a recipe is a recipe too."""
 
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.02
 
@@ -46,13 +44,9 @@ Kind = Literal["training", "rollouts"]
 
 
 def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = "") -> None:
-    """Put recipe and manifest into a new run directory.
+    """Put recipe and manifest into a new run directory, a free folder (`require_free`) held by this process.
 
-    Args:
-        path: a free folder (see `require_free`), held by this process.
-        recipe: written as recipe.yaml, resolved.
-        kind: what makes it.
-        arm: what runs of the same settings and other seeds have in common; named by a sweep.
+    `arm` is the name, given by a sweep, of all runs that differ in their seed alone.
 
     Raises:
         UserError: there is something at `path` already, or it can't be written.
@@ -80,29 +74,25 @@ def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str 
 def require_free(path: Path) -> None:
     """Make sure that nothing would be overwritten by a new run at `path`.
 
-    Free are a folder that is empty or not there, and what a kill left of a run before it had a manifest.
+    A folder is free if it is empty or missing, or if it has only what a kill left of a run without a manifest.
 
     Raises:
-        UserError: there is a run, or anything else, or the place cannot be looked at.
+        UserError: it is not free, or cannot be read.
     """
     with writing(path):
         if (path / "manifest.json").exists():
             status = "in use by a live process" if is_held(path) else read_manifest(path)["status"]
             resume = "" if status == "finished" else "continue it with --resume, or "
             raise UserError(f"{path} holds a run already ({status}); {resume}choose another --run-dir")
-        if path.exists() and not (path.is_dir() and _is_empty(path)):
+        files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
+        lock, recipe = path / ".lock", path / "recipe.yaml"
+        # A recipe without a lock beside it was put there by the user.
+        if files and not lock in files <= {lock, recipe, *_leftovers(path)}:
             raise taken(path, "--run-dir", " and is not an empty folder")
 
 
-def _is_empty(folder: Path) -> bool:
-    files = set(folder.iterdir())
-    lock, recipe = folder / ".lock", folder / "recipe.yaml"
-    # A recipe without a lock beside it was put there by the user.
-    return not files or lock in files <= {lock, recipe, *_leftovers(folder)}
-
-
 def drop_leftovers(path: Path) -> None:
-    """Remove what interrupted writes left beside the manifest; the run is held by this process."""
+    """Remove what interrupted writes left beside the manifest of a run held by this process."""
     for leftover in _leftovers(path):
         leftover.unlink()
 
@@ -113,7 +103,7 @@ def _leftovers(path: Path) -> list[Path]:
 
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
-    """Write recipe.yaml: the recipe of the latest attempt, equal to the first one's in all that decides the result."""
+    """Write recipe.yaml: the recipe of the latest attempt, which decides the same result as the first one's."""
     write_text(path / "recipe.yaml", f"{_START}{recipe_yaml(recipe)}{_END}")
 
 
@@ -160,11 +150,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         UserError: it is missing, not JSON, not of a run, or of a newer version.
     """
     file = path / "manifest.json"
+    if not os.path.isfile(file):
+        require_run(path)
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except OSError:
-        require_run(path)
-        raise
     except ValueError as error:
         raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
     version = manifest.get("schema_version") if isinstance(manifest, dict) else None
@@ -185,7 +174,7 @@ def kind_of(manifest: Mapping[str, Any]) -> Kind:
 
 
 def kind_note(path: Path, kind: Kind) -> str | None:
-    """What to bear in mind of a run that is not of training; None of one that is."""
+    """What to bear in mind about a run without training; None for a training run."""
     if kind == "training":
         return None
     return (
@@ -195,7 +184,7 @@ def kind_note(path: Path, kind: Kind) -> str | None:
 
 
 def rules_note(path: Path) -> list[str]:
-    """A sentence if a run was begun when answers were classified by other rules; nothing otherwise."""
+    """A sentence if a run was begun when answers were classified by other rules."""
     if read_manifest(path).get("answer_rules", 1) == RULES:
         return []
     return [
@@ -210,16 +199,14 @@ def require_kind(path: Path, kind: Kind) -> None:
     Raises:
         UserError: it is of the other kind, or no run.
     """
-    if kind_of(read_manifest(path)) == kind:
-        return
-    if kind == "training":
+    if kind_of(read_manifest(path)) != kind:
         raise UserError(
             f"{path} holds rollouts without training; `olr rollouts` with --resume continues them, and a training run"
             " needs another --run-dir"
+            if kind == "training"
+            else f"{path} is a training run, which `olr train` with --resume continues; choose another --run-dir for"
+            " rollouts"
         )
-    raise UserError(
-        f"{path} is a training run, which `olr train` with --resume continues; choose another --run-dir for rollouts"
-    )
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -228,11 +215,11 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def begin_attempt(path: Path, *, from_step: int, data: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Note in the manifest that a process works on the run.
+    """Note in the manifest that this process works on the run, which it holds.
 
     Args:
-        path: the run directory, held by this process.
-        from_step: complete steps it goes on from.
+        path: the run directory.
+        from_step: complete steps so far.
         data: the data sets, which are the same in every attempt.
         facts: what the process works with (device, threads …); kept for each attempt, the latest at the top too.
     """
@@ -254,12 +241,9 @@ def end_attempt(path: Path, status: Status, **facts: Any) -> None:
 
 @contextmanager
 def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterator[None]:
-    """Hold a run directory, or another folder, for this process; the system lets go of it however the process ends.
+    """Hold a run directory, or another folder, for this process; the system releases it however the process ends.
 
-    Args:
-        path: the folder.
-        make: make it if it is not there; a folder that stays empty is removed again.
-        option: what the user names the folder with.
+    With `make`, a missing folder is made, and removed again if it stays empty. `option` is what names the folder.
 
     Raises:
         UserError: another live process holds it, or it can't be made.
@@ -271,7 +255,7 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
             os.write(lock, f"{os.getpid()}\n".encode())
         yield
     finally:
-        # Still locked, so what goes here is nobody else's; a folder that is gone or filled meanwhile may stay so.
+        # Still locked, so nothing of another process is removed; a folder that is gone or filled meanwhile may stay so.
         with suppress(OSError):
             if make and all(file.name == ".lock" for file in path.iterdir()):
                 (path / ".lock").unlink()
@@ -280,9 +264,11 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
 
 
 def _lock(path: Path, *, make: bool, option: str) -> int:
-    """An open descriptor of the run's lock file, locked."""
-    # Tried for a moment: `is_held` of another process takes the lock for an instant, and a holder that ends may
-    # remove the very file that was opened here.
+    """An open descriptor of the folder's lock file, locked.
+
+    It is tried for a moment: `is_held` of another process takes the lock for an instant, and a holder that ends may
+    remove the very file that was opened here.
+    """
     holder = None
     for attempt in range(_LOCK_ATTEMPTS):
         time.sleep(_LOCK_PAUSE if attempt else 0)
@@ -302,22 +288,17 @@ def _lock(path: Path, *, make: bool, option: str) -> int:
         holder = os.read(lock, 64).decode(errors="replace").strip() or "unknown"
         os.close(lock)
     if holder is None:
-        raise UserError(f"{path} can't be made there; choose another {option}")
+        raise UserError(f"{path} cannot be made; choose another {option}")
     raise UserError(f"{path} is in use by process {holder}; wait for it, or choose another {option}")
 
 
 def is_held(path: Path) -> bool:
     """Whether a live process works on the run."""
-    try:
-        lock = os.open(path / ".lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
+    with suppress(OSError), (path / ".lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
 
 

@@ -13,39 +13,29 @@ from types import FrameType
 from typing import NoReturn
 
 
-class Interrupted(Exception):
-    """The run stopped on request, with everything up to the last complete step saved.
-
-    Attributes:
-        exit_status: 130 after Ctrl-C, 143 after SIGTERM.
-    """
-
+class _StoppedBySignal(BaseException):
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.exit_status = 128 + signal_number
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal stopped the program at once; goes the way of Ctrl-C, past whatever handles errors.
+class Interrupted(_StoppedBySignal, Exception):
+    """The run stopped on request, with everything up to the last complete step saved."""
 
-    Attributes:
-        exit_status: as of `Interrupted`.
-    """
 
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
-        self.exit_status = 128 + signal_number
+class Stopped(_StoppedBySignal, KeyboardInterrupt):
+    """A signal stopped the program at once; goes the way of Ctrl-C, past whatever handles errors."""
 
 
 def exit_status(stop: Interrupted | KeyboardInterrupt | BrokenPipeError) -> int:
     """130 after Ctrl-C, 143 after SIGTERM, 141 where nobody reads the output any more."""
-    if isinstance(stop, Interrupted | Stopped):
+    if isinstance(stop, _StoppedBySignal):
         return stop.exit_status
     return 128 + (signal.SIGPIPE if isinstance(stop, BrokenPipeError) else signal.SIGINT)
 
 
 def heed_signals() -> None:
-    """Have Ctrl-C and SIGTERM stop the program from now on, with a sentence and their status."""
+    """Let Ctrl-C and SIGTERM stop the program from now on, with a sentence and their status."""
     for number in _heeded():
         signal.signal(number, _stop)
 
@@ -67,13 +57,13 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _heeded() -> list[signal.Signals]:
-    """What a request to stop comes by; a shell has Ctrl-C ignored by what it starts in the background."""
+    """The signals that ask for a stop; a shell makes what it starts in the background ignore Ctrl-C."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class StopRequest:
-    """Remembers the first signal, and tells of it; the second Ctrl-C no longer waits."""
+    """Remembers the first signal, and reports it; the second Ctrl-C no longer waits."""
 
     def __init__(self, tell: Callable[[], None] | None = None) -> None:
         self.signal_number: int | None = None
@@ -86,7 +76,7 @@ class StopRequest:
             return
         self.signal_number = number
         if self._tell is not None:
-            # In the middle of a print, Python refuses another one: better no sentence than no checkpoint.
+            # In the middle of a print, Python refuses another one. Better no sentence than no checkpoint.
             with suppress(RuntimeError):
                 self._tell()
 

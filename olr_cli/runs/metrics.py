@@ -7,7 +7,8 @@ machine is null in the file, and left out wherever the file is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from olr_cli.files import sync, write_text, writing
 
 Metrics = dict[str, float]
 
-OF_THE_MACHINE = ("time/", "speed/", "memory/")
-"""Prefixes of metrics that depend on the machine and its load: two runs that are otherwise equal differ in them."""
+_OF_THE_MACHINE = ("time/", "speed/", "memory/")
 
 
 def known(metrics: Mapping[str, float | None]) -> Metrics:
@@ -26,8 +26,8 @@ def known(metrics: Mapping[str, float | None]) -> Metrics:
 
 
 def without_the_machine(metrics: Metrics) -> Metrics:
-    """The metrics that a second run on another machine has too."""
-    return {name: value for name, value in metrics.items() if not name.startswith(OF_THE_MACHINE)}
+    """The metrics that an equal run on another machine has too; time, speed and memory depend on it and its load."""
+    return {name: value for name, value in metrics.items() if not name.startswith(_OF_THE_MACHINE)}
 
 
 def append_metrics(run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
@@ -56,41 +56,34 @@ def sync_metrics(run: Path) -> None:
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
     """The lines, oldest first; a last line cut off by a kill is left out.
 
-    Args:
-        run: the run directory.
-        having: only lines that have this metric; the others, most of a long run's, are not parsed if they look whole.
+    With `having`, only lines that have this metric; the others, most of a long run's, are parsed only if they look
+    damaged.
 
     Raises:
         UserError: a line is not a step's metrics; it is named.
     """
-    file, key = run / "metrics.jsonl", json.dumps(having).encode() if having else b""
-    lines = map(known, _whole_lines(file, key))
+    lines = map(known, _whole_lines(run / "metrics.jsonl", having))
     return [line for line in lines if not having or having in line]
 
 
-def _whole_lines(file: Path, key: bytes = b"") -> list[dict[str, Any]]:
-    """The lines, nulls among their values, but for a last one that is cut off; some of those without `key`."""
+def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
+    """The lines, nulls among their values, but for a last one that is cut off; some of those without `having`."""
+    key = json.dumps(having).encode() if having else b""
     if not file.exists():
-        return []
-    metrics = []
+        return
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             looks_whole = line.startswith(b'{"step": ') and line.endswith(b"}\n")
-            if line.endswith(b"\n") and line != b"\n" and (key in line or not looks_whole):
-                metrics.append(_read_line(file, number, line))
-    return metrics
-
-
-def _read_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        metrics = json.loads(line)
-    except ValueError:
-        metrics = None
-    if not isinstance(metrics, dict) or "step" not in metrics:
-        raise UserError(
-            f"{file}, line {number} is not a step's metrics; remove the line, or restore the file from a copy"
-        )
-    return metrics
+            if line == b"\n" or not line.endswith(b"\n") or (looks_whole and key not in line):
+                continue
+            metrics = None
+            with suppress(ValueError):
+                metrics = json.loads(line)
+            if not isinstance(metrics, dict) or "step" not in metrics:
+                raise UserError(
+                    f"{file}, line {number} is not a step's metrics; remove the line, or restore the file from a copy"
+                )
+            yield metrics
 
 
 def drop_metrics_after(run: Path, step: int) -> None:
@@ -101,11 +94,7 @@ def drop_metrics_after(run: Path, step: int) -> None:
 
 
 class MetricsTail:
-    """Follows the lines that another process appends.
-
-    Args:
-        run: the run directory; lines that are there already are left out.
-    """
+    """Follows the lines that another process appends; those that are there already are left out."""
 
     def __init__(self, run: Path) -> None:
         self._file = run / "metrics.jsonl"

@@ -1,4 +1,4 @@
-"""What a run says while it works: a live line in a terminal, plain lines elsewhere, JSON lines for machines."""
+"""What a run shows while it works: a live line in a terminal, plain lines elsewhere, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from olr_cli.runs.throughput import GENERATED, UTILISATION
 
 
 class Display(Protocol):
-    """Shows what happens: of a run (`Progress`), or of an evaluation (`olr_cli.evaluation.progress`)."""
+    """Shows the progress of a run (`Progress`), or of an evaluation (`olr_cli.evaluation.progress`)."""
 
     def say(self, sentence: str) -> None:
-        """A line of its own: a warning, a checkpoint."""
+        """Print a line: a warning, a checkpoint."""
 
     def stop(self) -> None:
         """The work ended, however."""
@@ -37,32 +37,33 @@ class JsonProgress:
     """One JSON object a line on standard output."""
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._print({"event": "start", "steps": steps, "done": done, "steps_per_epoch": steps_per_epoch})
+        self._print("start", steps=steps, done=done, steps_per_epoch=steps_per_epoch)
 
     def step(self, step: int, metrics: Metrics) -> None:
-        self._print({"event": "step", "step": step, **metrics})
+        self._print("step", step=step, **metrics)
 
     def say(self, sentence: str) -> None:
-        self._print({"event": "note", "text": sentence})
+        if sentence:
+            self._print("note", text=sentence)
 
     def stop(self) -> None:
         """Nothing is held open."""
 
-    def _print(self, event: dict[str, object]) -> None:
-        print(json.dumps(event), flush=True)
+    def _print(self, event: str, **values: object) -> None:
+        print(json.dumps({"event": event, **values}), flush=True)
 
 
 class LineProgress:
     """A row an epoch, for logs and pipes."""
 
-    def __init__(self, stream: TextIO | None = None, table: Table | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, layout: Layout | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
-        self._table = table or TRAINING
+        self._layout = layout or TRAINING
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch, seen, self._table)
+        self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
         self._steps, self._done, self._began = steps, done, time.monotonic()
-        for line, above_time in zip(self._table.header, ("time", "left"), strict=True):
+        for line, above_time in zip(self._layout.header, ("time", "left"), strict=True):
             self.say(f"{line}{above_time:>5}")
 
     def step(self, step: int, metrics: Metrics) -> None:
@@ -81,15 +82,15 @@ class LineProgress:
 class LiveProgress:
     """A row an epoch above a progress bar, in a terminal."""
 
-    def __init__(self, table: Table | None = None) -> None:
+    def __init__(self, layout: Layout | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        self._table = table or TRAINING
+        self._layout = layout or TRAINING
         self._console = Console()
         self._bar = Bar(
-            TextColumn(f"{self._table.row} {{task.fields[epoch]}}"),
+            TextColumn(f"{self._layout.row} {{task.fields[epoch]}}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("steps, left"),
@@ -100,9 +101,9 @@ class LiveProgress:
         )
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch, seen, self._table)
+        self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
         self._per_epoch = steps_per_epoch
-        for line in self._table.header:
+        for line in self._layout.header:
             self.say(line)
         self._bar.start()
         self._task = self._bar.add_task(
@@ -117,7 +118,7 @@ class LiveProgress:
             self._task,
             completed=step,
             epoch=max(0, step - 1) // self._per_epoch + 1,
-            latest="\n".join(filter(None, (_beside(line, metrics) for line in self._table.latest))),
+            latest="\n".join(filter(None, (_beside(line, metrics) for line in self._layout.latest))),
         )
 
     def say(self, sentence: str) -> None:
@@ -129,24 +130,16 @@ class LiveProgress:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the table.
-
-    Attributes:
-        above: the first line of its heading; may reach over columns to the left that have none.
-        heading: the second line.
-        width: with the space before it.
-        metric: what it shows.
-        decimals: of a plain number, at most, and as few as leave four digits; None: a share, in percent.
-    """
-
     above: str
+    """The first line of its heading; may reach over columns to the left that have none."""
     heading: str
     width: int
+    """Includes the space before it."""
     metric: str
     decimals: int | None = None
+    """The most decimals of a number, fewer if it has more than four digits; None: a share, in percent."""
 
     def cell(self, value: float) -> str:
-        """The value, without the space before it."""
         if self.decimals is None:
             return f"{value:.0%}"
         digits = len(f"{abs(value):.0f}")
@@ -155,18 +148,13 @@ class _Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """What is shown.
-
-    Attributes:
-        row: what a row is called.
-        columns: of the rows.
-        latest: metrics of the latest step that are shown beside the progress bar, line by line.
-    """
+class Layout:
+    """The rows that are shown, one for each epoch (or visit)."""
 
     row: str
     columns: tuple[_Column, ...]
     latest: tuple[tuple[_Column, ...], ...]
+    """Metrics shown beside the progress bar, line by line."""
 
     @property
     def header(self) -> tuple[str, str]:
@@ -180,7 +168,7 @@ class Table:
 
 _ENTROPY = _Column("", "entropy", 8, "policy/entropy", decimals=2)
 _EQUAL = _Column("groups", "equal", 6, "rollout/zero_variance_groups")
-TRAINING = Table(
+TRAINING = Layout(
     "epoch",
     (
         _Column("", "reward", 7, "rollout/reward", decimals=2),
@@ -200,7 +188,7 @@ TRAINING = Table(
     ),
 )
 _DIFFERS = _Column("", "differs", 9, "majority/differs_from_label")
-ROLLOUTS = Table(
+ROLLOUTS = Layout(
     "visit",
     (
         _DIFFERS,
@@ -228,17 +216,13 @@ def _beside(columns: Sequence[_Column], metrics: Metrics) -> str:
 class EpochRows:
     """Collects the metrics of an epoch's steps and puts their means into a row.
 
-    Args:
-        steps: of the whole run.
-        steps_per_epoch: the last one may have fewer prompts.
-        seen: the metrics of the first epoch's steps that are done already, when a run is resumed.
-        table: what is shown.
+    `steps` is that of the whole run; `seen` has the metrics of the first epoch's steps that a resumed run has done.
     """
 
     def __init__(
-        self, steps: int, steps_per_epoch: int, seen: Sequence[Metrics] = (), table: Table = TRAINING
+        self, steps: int, steps_per_epoch: int, seen: Sequence[Metrics] = (), layout: Layout = TRAINING
     ) -> None:
-        self._steps, self._per_epoch, self._table = steps, steps_per_epoch, table
+        self._steps, self._per_epoch, self._layout = steps, steps_per_epoch, layout
         self._seen = list(seen)
 
     def add(self, step: int, metrics: Metrics) -> str | None:
@@ -247,7 +231,7 @@ class EpochRows:
         if step % self._per_epoch and step != self._steps:
             return None
         row = f"{-(-step // self._per_epoch):>5}"
-        for column in self._table.columns:
+        for column in self._layout.columns:
             name = column.metric
             value = of_epoch(name, self._seen)
             row += f"{'' if value is None else column.cell(value):>{column.width}}"
@@ -255,11 +239,11 @@ class EpochRows:
         return row
 
 
-def choose_progress(*, as_json: bool, table: Table = TRAINING) -> Progress:
+def choose_progress(*, as_json: bool, layout: Layout = TRAINING) -> Progress:
     """The display that fits where the output goes."""
     if as_json:
         return JsonProgress()
-    return LiveProgress(table) if sys.stdout.isatty() else LineProgress(table=table)
+    return LiveProgress(layout) if sys.stdout.isatty() else LineProgress(layout=layout)
 
 
 def headline(lines: Sequence[Metrics]) -> str:
@@ -278,10 +262,7 @@ def headline(lines: Sequence[Metrics]) -> str:
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
-    """What an epoch shows for a metric of its steps; None if no step has it.
-
-    The mean over the steps by their prompts; of what is measured now and then, the latest.
-    """
+    """The mean of a metric over an epoch's steps, weighted by their prompts; of held-out metrics the latest value."""
     known = [metrics for metrics in steps if name in metrics]
     if not known:
         return None

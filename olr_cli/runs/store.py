@@ -10,10 +10,10 @@ step does not wait for the disk; then older steps are put together too, for a re
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields
-from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,12 @@ _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
     "labels": LabelRecord,
     "rollouts": RolloutRecord,
 }
+_DECODERS = ("polars", "pyo3_runtime", "pyarrow")
+"""Modules of decoders' errors; pyo3_runtime: a panic in polars."""
+_RESTORE = (
+    "restore it from a copy, or train anew in another --run-dir (of an unfinished run, --resume makes the steps after"
+    " the last checkpoint again)"
+)
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/(?:{PATTERN})")
 
 STEPS_TOGETHER = 250
@@ -39,11 +45,7 @@ _ROWS_TOGETHER, _BYTES_TOGETHER = 1 << 16, 1 << 26
 
 
 class RunStore:
-    """Writes and prunes the tables of one run.
-
-    Args:
-        run: the run directory; the table folders are made when they are needed.
-    """
+    """Writes and prunes the tables of one run, whose folders are made when they are needed."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -98,7 +100,7 @@ class RunStore:
             folder = self._run / table
             for leftover in set(all_shards(folder)) - set(shards):  # of a kill after a block was written
                 leftover.path.unlink()
-            for first, own in groupby(shards, lambda shard: _first_of_block(shard.first)):
+            for first, own in itertools.groupby(shards, lambda shard: _first_of_block(shard.first)):
                 block, parts = range(first, first + STEPS_TOGETHER), list(own)
                 if len(parts) > 1 and all(holds(each, block) for each in tables.values()):
                     _rewrite(folder, table, block, parts)
@@ -127,7 +129,7 @@ def _first_of_block(step: int) -> int:
 
 
 def _rewrite(folder: Path, table: str, steps: range, shards: Sequence[Shard]) -> None:
-    """Write one shard with the rows of some steps, which `shards` hold one after the other."""
+    """Write one shard with the rows of `steps`, which `shards` hold one after the other."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -186,7 +188,7 @@ def stored_steps(run: Path) -> list[int]:
 
 
 def newest_shard(run: Path) -> int:
-    """The newest step of which there is a shard, complete or not; 0 without one."""
+    """The newest step that has a shard, complete or not; 0 if there is none."""
     return max((shard.last for table in _RECORDS for shard in all_shards(run / table)), default=0)
 
 
@@ -194,7 +196,7 @@ def scan_labels(run: Path) -> pl.LazyFrame:
     """The labels table: the steps that are complete now, also of a run that is being written.
 
     Collecting it raises FileNotFoundError if the run is resumed meanwhile, which removes the steps after the checkpoint
-    (`told_of_removed_shard`).
+    (`explain_removed_shard`).
 
     Raises:
         UserError: there is none yet, or a shard is torn, foreign or of a newer version; the shard is named.
@@ -210,12 +212,9 @@ def scan_rollouts(run: Path) -> pl.LazyFrame:
 def read_rollout_steps(
     run: Path, columns: Sequence[str], steps: Container[int] | None = None
 ) -> Iterator[pl.DataFrame]:
-    """The rollouts of one complete step after the other, in the order they were made; errors as for `scan_labels`.
+    """Columns of the rollouts of all complete steps, or of some, step by step, in the order they were made.
 
-    Args:
-        run: the run directory.
-        columns: to read.
-        steps: only these of the complete steps; by default all.
+    Errors are those of `scan_labels`.
     """
     import polars as pl
     import pyarrow.parquet as pq
@@ -250,7 +249,7 @@ def _shards(run: Path, table: str) -> tuple[list[Shard], set[int]]:
     try:
         return _checked(run, table)
     except FileNotFoundError:
-        # They have been put together, or a resume has removed them, since they were listed.
+        # Since they were listed, they have been put together, or a resume has removed them.
         return _checked(run, table)
 
 
@@ -274,15 +273,12 @@ def check_shard(shard: Path, table: str) -> None:
     import polars as pl
 
     try:
-        # A quarter of the time that pyarrow's takes, which counts: there is a shard a step.
+        # It takes a quarter of pyarrow's time, which counts: there is a shard a step.
         marks = pl.read_parquet_metadata(shard)
     except FileNotFoundError:
         raise
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise UserError(
-            f"{shard} is torn or not Parquet ({first_line(error)}); restore it from a copy, or train anew in another"
-            " --run-dir (of an unfinished run, --resume makes the steps after the last checkpoint again)"
-        ) from None
+        raise UserError(f"{shard} is torn or not Parquet ({first_line(error)}); {_RESTORE}") from None
     if marks.get("olr.table") != table:
         raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")
     version = marks.get("olr.schema_version", "")
@@ -294,8 +290,8 @@ def check_shard(shard: Path, table: str) -> None:
         )
 
 
-def told_of_removed_shard(error: FileNotFoundError) -> str | None:
-    """A sentence for the user if the missing file is a shard, which went after it had been found; else None."""
+def explain_removed_shard(error: FileNotFoundError) -> str | None:
+    """A sentence for the user if the missing file is a shard, removed after it had been listed; else None."""
     shard = _SHARD_IN_TEXT.search(str(error))
     if shard is None:
         return None
@@ -303,3 +299,36 @@ def told_of_removed_shard(error: FileNotFoundError) -> str | None:
         f"{shard[0].strip()} was removed while the run was read: the process that trains it has put old steps into one"
         " file, or makes steps after a checkpoint again; repeat the command"
     )
+
+
+def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
+    """A sentence for the user if an error comes from a damaged shard of a run at or below `places`; else None.
+
+    A shard that is cut off is noticed before it is read (`check_shard`), one that is damaged in the middle only while
+    its rows are decoded, by an error that names no file; so every shard is read whole, however long it takes.
+    """
+    # pyarrow raises some as errors of the system, without the system's number.
+    is_of_system = isinstance(error, OSError) and error.errno is None
+    if not is_of_system and type(error).__module__.partition(".")[0] not in _DECODERS:
+        return None
+    manifests = (manifest for place in places for manifest in sorted(place.glob("**/manifest.json")))
+    for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
+        for shard in all_shards(run / table):
+            reason = _damage_of(shard.path, table)
+            if reason is not None:
+                return f"{shard.path} is damaged ({reason}); {_RESTORE}"
+    return None
+
+
+def _damage_of(shard: Path, table: str) -> str | None:
+    import polars as pl
+
+    try:
+        check_shard(shard, table)
+        columns = set(pl.read_parquet(shard).columns)
+    except (UserError, FileNotFoundError):
+        return None  # it has its own sentence, or was removed meanwhile
+    except (Exception, pl.exceptions.PanicException) as error:
+        return first_line(error)
+    lacking = sorted(field.name for field in fields(_RECORDS[table]) if field.name not in columns)
+    return f"it has no column {lacking[0]}" if lacking else None

@@ -1,8 +1,9 @@
-"""What a finished run has to say for itself, in a few lines."""
+"""A finished run in a few lines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.runs.collapse import CollapseWatch
@@ -11,17 +12,27 @@ from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.throughput import QUANTITIES, medians
 from olr_cli.supervision.metrics import label_metrics
+from olr_cli.tables import Answer
 
 
-def run_summary(run: Path) -> list[str]:
-    """What `outcomes` and `throughput_lines` tell, the signs of collapse, and what to do next."""
-    lines = ["", f"Finished {run} ({read_manifest(run)['name']})"]
-    lines += [f"  {name:<34}{value}" for name, value in [*outcomes(run), *throughput_lines(run)]]
-    lines += [f"  sign of collapse after step {step}: {sign}" for step, sign in signs_of_collapse(run)]
+def run_summary(run: Path) -> Answer:
+    """What a finished run comes to: outcomes, throughput, signs of collapse, and the likely next command."""
+    name, facts, signs = (
+        read_manifest(run)["name"],
+        [*outcomes(run), *throughput_lines(run)],
+        signs_of_collapse(run),
+    )
+    lines = ["", f"Finished {run} ({name})", *(f"  {fact:<34}{value}" for fact, value in facts)]
+    lines += [f"  sign of collapse after step {step}: {sign}" for step, sign in signs]
     note = mixture_note(read_recipe(run).model.path)
-    if note is not None:
-        lines.append(f"Note: {note}")
-    return [*lines, f"Next: olr analyze {run} --figure dynamics"]
+    data = {
+        "run": str(run),
+        "name": name,
+        "summary": dict(facts),
+        "collapse": [{"step": step, "sign": sign} for step, sign in signs],
+    }
+    command = f"olr analyze {quote(str(run))} --figure dynamics"
+    return Answer(lines, data, notes=[] if note is None else [note], next={command: ""})
 
 
 def outcomes(run: Path) -> list[tuple[str, str]]:

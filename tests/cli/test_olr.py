@@ -90,6 +90,9 @@ def test_json_progress_is_json(tmp_path):
     result = train("--run-dir", tmp_path / "run", "--json")
     events = [json.loads(line) for line in result.stdout.splitlines()]
     assert [event["step"] for event in events if event["event"] == "step"] == [0, 1, 2, 3, 4]
+    assert all(event["text"] for event in events if event["event"] == "note")
+    assert events[-1]["event"] == "finished" and events[-1]["run"] == str(tmp_path / "run")
+    assert events[-1]["next"] == [f"olr analyze {tmp_path / 'run'} --figure dynamics"]
 
 
 def test_a_dry_run_shows_a_prompt_and_writes_nothing(tmp_path, monkeypatch):
@@ -242,7 +245,7 @@ def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [("--resume", "leave --resume out"), ("--json", "name which of the sweep's")]
+    ("option", "message"), [("--resume", "leave --resume out"), ("--json", "choose one of the sweep's")]
 )
 def test_options_that_a_sweep_does_not_take_are_refused(option, message, tmp_path):
     result = olr("train", "laptop/coherence", "--sweep", "--run-dir", tmp_path / "runs", option)

@@ -195,7 +195,7 @@ import collections, json, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # for a wrong byte may be read as any length
 from olr_cli.errors import UserError
-from olr_cli.runs.damage import told_of_damage
+from olr_cli.runs.store import explain_damage
 from olr_cli.runs.store import scan_labels, scan_rollouts
 run, table, stride = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 scan = {"labels": scan_labels, "rollouts": scan_rollouts}[table]
@@ -214,7 +214,7 @@ for place in range(first, len(whole), stride):
             outcome = "named" if shard.name in str(error) else "not named"
         except BaseException as error:
             shard.write_bytes(changed)
-            outcome = "named" if shard.name in (told_of_damage(error, [run]) or "") else f"not named: {error!r}"
+            outcome = "named" if shard.name in (explain_damage(error, [run]) or "") else f"not named: {error!r}"
         count[outcome] += 1
 print(json.dumps(count))
 """

@@ -10,7 +10,7 @@ from forks import Command
 from outcomes import differences, faults_for_readers
 
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import stored_steps, told_of_removed_shard
+from olr_cli.runs.store import explain_removed_shard, stored_steps
 
 SIGNS_OF_WORK = {"train": "labels/step-*", "evaluate": "generations/*.parts/part-*"}
 
@@ -86,7 +86,7 @@ def test_a_run_can_be_read_at_any_moment_while_it_trains_and_is_killed_and_resum
             try:
                 assert not faults_for_readers("train", out, is_idle=False)
             except FileNotFoundError as error:
-                assert told_of_removed_shard(error), "a reader is told why, and to look again"
+                assert explain_removed_shard(error), "a reader is told why, and to look again"
             looks += 1
         trainer.signal(signal.SIGKILL)
         trainer.wait()

@@ -295,5 +295,5 @@ def test_a_metrics_line_cut_off_by_a_kill_is_left_out(tmp_path):
 
 
 def test_a_place_where_no_folder_can_be_made_is_not_called_in_use():
-    with pytest.raises(UserError, match="can't be made"), held(Path("/proc/olr-run"), make=True):
+    with pytest.raises(UserError, match="cannot be made"), held(Path("/proc/olr-run"), make=True):
         pass

@@ -134,7 +134,7 @@ def test_a_resume_while_a_replay_reads_is_said_in_a_sentence(tmp_path, monkeypat
 
 
 def test_another_missing_file_stays_a_bug():
-    assert store.told_of_removed_shard(FileNotFoundError(2, "No such file", "runs/a/labels.parquet")) is None
+    assert store.explain_removed_shard(FileNotFoundError(2, "No such file", "runs/a/labels.parquet")) is None
 
 
 def test_half_a_metrics_line_and_a_shard_without_its_twin_are_left_out(tmp_path):

@@ -11,7 +11,7 @@ from olr_cli.runs.summary import run_summary
 @pytest.mark.parametrize("knows_noise", [True, False])
 def test_how_many_labels_were_marked_is_told_where_it_is_known(tmp_path, knows_noise):
     run = write_history(tmp_path / "run", knows_noise=knows_noise, epochs=2)
-    (line,) = (line for line in run_summary(run) if "wrong labels" in line)
+    (line,) = (line for line in run_summary(run).parts if "wrong labels" in line)
     assert ("(initially marked: 50.0%)" in line) == knows_noise
 
 
@@ -22,16 +22,16 @@ def test_a_sign_of_collapse_is_told_with_its_step(tmp_path):
     lines[-1] |= {"eval/avg": 0.2, "eval/avg_stderr": 0.01}
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = f"sign of collapse after step {lines[-1]['step']}: held-out accuracy fell to 20% (80% at its best)"
-    assert any(told in line for line in run_summary(run))
+    assert any(told in line for line in run_summary(run).parts)
 
 
 def test_throughput_is_told_in_medians_with_units_and_only_what_is_known(tmp_path):
     run = write_history(tmp_path / "run", epochs=2)
-    assert not any("tokens/s" in line for line in run_summary(run))
+    assert not any("tokens/s" in line for line in run_summary(run).parts)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for number, line in enumerate(lines[1:]):
         line |= {"speed/generated_tokens": 1000.0 + number, "speed/samples": 0.5, "speed/mfu": None}
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    shown = [line.split("  ")[-1].strip() for line in run_summary(run) if "/s" in line]
+    shown = [line.split("  ")[-1].strip() for line in run_summary(run).parts if "/s" in line]
     assert shown == ["1,002 tokens/s", "0.500 samples/s"]
-    assert not any("utilisation" in line for line in run_summary(run))
+    assert not any("utilisation" in line for line in run_summary(run).parts)
