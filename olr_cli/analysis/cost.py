@@ -223,8 +223,7 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
     """One chart, a bar an arm; see `lacking`."""
     timed = costs(arms)
     rows = pl.DataFrame([row for cost in timed for row in spreads(cost)])
-    with style.applied():
-        return [Chart("cost", _draw(timed), rows)]
+    return [Chart("cost", _draw(timed), rows)]
 
 
 def _draw(costs: Sequence[Cost]) -> Figure:

@@ -42,13 +42,7 @@ def write_report(
     notes: Sequence[str] = (),
     tables: Mapping[str, Table] | None = None,
 ) -> Path:
-    """Write the report of some arms; an older one is replaced.
-
-    Args:
-        arms: at least one.
-        folder: where the file goes; made if it is not there.
-        notes: what a reader should know.
-        tables: shown in the page, by name; several arms are compared in any case.
+    """Write the report of some arms into a folder; an older one is replaced. Several arms are compared in any case.
 
     Raises:
         UserError: a run has no complete step, a shard is torn, the folder can't be written.

@@ -51,11 +51,7 @@ _COLUMNS = (
 def prompt_list(
     arms: Sequence[Arm], most_visits: int = MOST_VISITS
 ) -> tuple[list[Element], list[Element], list[str]]:
-    """The list of prompts of the first run of each arm.
-
-    Args:
-        arms: at least one.
-        most_visits: runs, then prompts, beyond so many visits in all are left out.
+    """The list of prompts of the first run of each arm; beyond `most_visits` in all, runs, then prompts are left out.
 
     Returns:
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
@@ -180,11 +176,7 @@ class PromptHistories:
 
 
 def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
-    """Read the histories of a run's prompts, or of the first of them.
-
-    Args:
-        run: one with a complete step.
-        most_visits: prompts beyond so many visits in all are left out.
+    """The histories of a run's prompts; prompts beyond `most_visits` visits in all are left out.
 
     Raises:
         UserError: there are no labels yet, or a shard is torn or foreign.

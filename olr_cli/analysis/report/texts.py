@@ -84,11 +84,7 @@ def cut_questions(questions: Mapping[str, str], ids: Sequence[str], budget: int)
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
-    """The first `SAMPLES` responses of some visits, one step's shard in memory at a time.
-
-    Args:
-        run: the run directory.
-        visits: prompt_id, visit and step.
+    """The first `SAMPLES` responses of some visits (prompt_id, visit, step), one step's shard in memory at a time.
 
     Returns:
         Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail (together at
@@ -117,12 +113,7 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple[list[list[Any]], int]:
-    """Responses as JSON values, cut so that all of them fit into a budget.
-
-    Args:
-        responses: as `read_responses` gives them.
-        ids: of the prompts.
-        budget: characters in all.
+    """Responses of `read_responses` as JSON values, cut so that all of them fit into a budget of characters.
 
     Returns:
         Of each prompt a list of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail,
