@@ -10,7 +10,7 @@ from histories import write_history
 from paper_runs import write_evaluated
 from typer.testing import CliRunner
 
-from olr_cli.analysis import PAPER_TABLES
+from olr_cli.analysis.tables import PAPER_TABLES
 from olr_cli.cli import app
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}

@@ -50,7 +50,7 @@ def write_report(
     """
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
-        shown = {"arms": count("arms", arms, None)} | shown
+        shown = {"arms": count("arms", arms)} | shown
     page = _page(arms, notes, shown)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from paper_runs import NINE, row, table_of, write_evaluated, write_run
 from rich.console import Console
 
 from olr_cli import tables
-from olr_cli.analysis import PAPER_TABLES
+from olr_cli.analysis.tables import PAPER_TABLES
 from olr_cli.analysis.tables.layouts import LAYOUTS
 from olr_cli.analysis.tables.paper import OTHERS
 from olr_cli.evaluation.benchmark import PAPER
