@@ -1,5 +1,6 @@
 """`olr analyze` as a user types it."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from paper_runs import write_evaluated
 from typer.testing import CliRunner
 
 from olr_cli.analysis.tables import PAPER_TABLES
+from olr_cli.analysis.theory import phase
 from olr_cli.cli import app
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
@@ -248,7 +250,8 @@ def test_it_needs_no_torch(run, words):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path):
+def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(phase, "charts", functools.partial(phase.charts, cells=8))
     for words in (["--figure", "coherence"], ["--table", "arms"], ["--report"]):
         result = olr(*words, "--out", tmp_path / "none")
         assert result.exit_code == 2
