@@ -33,8 +33,8 @@ PROMPTS_A_BLOCK = 50
 """Responses are unpacked when a prompt is opened, those of so many prompts at once."""
 
 NO_VISIT, NO_MAJORITY, RIGHT, WRONG_LABEL, GIVEN, OTHER = range(6)
-"""What a visit's majority answer is: the true answer; a label that is known to be wrong; the given label, which may be
-right; another answer."""
+"""Kinds of majority answers. RIGHT: the true answer; WRONG_LABEL: a label that is known to be wrong; GIVEN: the
+given label, which may be right; OTHER: another answer."""
 
 SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
 """Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
@@ -135,7 +135,7 @@ class PromptHistories:
     """The prompts of a run.
 
     Attributes:
-        ids: of the prompts, in natural order, shape (P,).
+        ids: prompt ids in natural order, shape (P,).
         left_out: number of prompts beyond the limit.
         visits: V, the largest number of visits of any prompt.
         rollouts: K.
@@ -158,7 +158,7 @@ class PromptHistories:
     ends: pl.DataFrame
 
     def header(self) -> dict[str, Any]:
-        """What is not an array, as JSON values; long answers are cut."""
+        """Everything but the arrays, as JSON values; long answers are cut."""
         return {
             "ids": list(self.ids),
             "visits": self.visits,

@@ -1,4 +1,4 @@
-"""What runs were, at a glance: outcomes, settings, epochs, recipes."""
+"""Runs at a glance: outcomes, settings, epochs, recipes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _epoch_cell(name: str, value: float | None) -> str:
 
 
 def status(run: Run) -> str:
-    """What the manifest says of the run, and how far it is."""
+    """The status in the manifest, and how many epochs are complete."""
     state = str(read_manifest(run.path)["status"])
     if state == "running" and not is_held(run.path):
         state = "stopped without a word (its process is gone)"
@@ -155,7 +155,7 @@ def _settings(arm: Arm) -> Iterator[tuple[str, str]]:
 
 
 def _method(arm: Arm) -> str:
-    """A method with what decides about its labels."""
+    """The method, and for OLR the settings that decide about labels."""
     if arm.olr is None:
         return arm.method
     criteria = " and ".join(arm.olr.criteria) or "none"

@@ -71,7 +71,7 @@ def count(
 
 
 def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:
-    """The arms without those of rollouts alone, whose recipe's method nothing was trained with."""
+    """The arms that were trained: in runs of `olr rollouts` the recipe's method trained nothing."""
     trained = [arm for arm in arms if arm.runs[0].kind == "training"]
     if not trained:
         raise UserError(

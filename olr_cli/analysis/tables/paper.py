@@ -1,4 +1,4 @@
-"""The paper's tables of scores: rows as the paper has them, then those it doesn't have; on request its own scores.
+"""The paper's tables of scores: the paper's rows, then ours that it doesn't have; on request its scores.
 
     runs ──► source (scores by column and seed) ─┐
                                                  ├──► rows ──► Table

@@ -46,7 +46,7 @@ class Source:
     """Where the numbers come from.
 
     Attributes:
-        columns: what is measured of each run.
+        columns: of our scores.
         published: the columns of the paper's scores that go with them.
         shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
         starts: the policies that the runs started from, as far as they were measured.
