@@ -79,7 +79,7 @@ def score(
     """Score the stored generations of one benchmark.
 
     Args:
-        benchmark: what was asked.
+        benchmark: names the score.
         generations: a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
             ``is_correct``, ``tokens`` and ``truncated``.
         samples: n, how many samples each problem must have (R19).
@@ -138,13 +138,7 @@ def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problem
 
 
 def pass_at(k: int, n: int, right: int) -> float:
-    """Unbiased estimate of the chance that one of k samples is right, from n samples (Chen et al. 2021, Eq. 1).
-
-    Args:
-        k: 1 .. n.
-        n: samples drawn.
-        right: how many of them are right.
-    """
+    """The chance that one of k samples is right, unbiased, if `right` of n are (Chen et al. 2021, Eq. 1); 1 <= k <= n."""
     return 1 - comb(n - right, k) / comb(n, k)
 
 
