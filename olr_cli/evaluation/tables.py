@@ -23,11 +23,7 @@ _LONGEST_HEAD = 11
 _FACTS = ("problems", "samples", "majority", "truncated", "missing_answers", "mean_tokens")
 """What a line of CSV has of a score, beside its mean and interval."""
 
-GROUPS: Mapping[Group | None, str] = {
-    "in": "In-distribution",
-    "out": "Out-of-distribution",
-    None: "Other",
-}
+GROUPS: Mapping[Group | None, str] = {"in": "In-distribution", "out": "Out-of-distribution", None: "Other"}
 """What the paper calls the benchmarks of its two averages, and ours for the rest."""
 
 

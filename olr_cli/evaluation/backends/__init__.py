@@ -128,11 +128,7 @@ class Backend(AbstractContextManager["Backend"]):
 
 
 def open_backend(
-    name: BackendName | None,
-    model: str,
-    *,
-    device: Device = "auto",
-    trust_remote_code: bool = False,
+    name: BackendName | None, model: str, *, device: Device = "auto", trust_remote_code: bool = False
 ) -> Backend:
     """Open a model for generation.
 
