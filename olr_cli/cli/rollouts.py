@@ -81,8 +81,7 @@ def rollouts(
 
     from olr_cli.answers import EXTRACTORS
     from olr_cli.data.arithmetic import mixture_note
-    from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
-    from olr_cli.engines.rehearsal import rehearse
+    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
     from olr_cli.engines.resume import check_same_recipe
     from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
     from olr_cli.evaluation.targets import origin

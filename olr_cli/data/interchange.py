@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.answers import is_match
-from olr_cli.builtin_sources import ARITHMETIC_SOURCES
+from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.data.columns import texts, values
 from olr_cli.data.prompts import (
     NOISE_TYPES,

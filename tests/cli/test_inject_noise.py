@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import read_prompts, training_prompts
 from olr_cli.recipe.schema import Recipe
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
@@ -150,8 +149,8 @@ def test_a_path_that_needs_quotes_gets_them(here: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--ratio", "1.5"], "the ratio is 1.5, and it must be from 0 to 1"),
-        (["--ratio", "many"], "the ratio is many, and it must be a number from 0 to 1"),
+        (["--ratio", "1.5"], "the ratio is 1.5; give a number from 0 to 1"),
+        (["--ratio", "many"], "the ratio is many; give a number from 0 to 1"),
         (["--ratio", "0.5", "--dataset", "nowhere.parquet"], "nowhere.parquet does not exist"),
         (["--ratio", "0.5", "--dataset", "textual.jsonl"], "textual.jsonl has no column of prompts"),
         (["--ratio", "0.5", "--dataset", "unlabelled.jsonl"], "unlabelled.jsonl has no column of labels"),

@@ -15,7 +15,7 @@ import polars as pl
 from olr_cli.analysis.arms import Run
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import training_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import read_rollout_steps
