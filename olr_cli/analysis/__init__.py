@@ -20,4 +20,4 @@ PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
 """Tables that ``--compare paper`` is for: the paper prints them too."""
 
 TABLES = ("arms", *PUBLISHED_TABLES, "theory")
-"""What `olr analyze --table` knows; see `figures.count`."""
+"""What `olr analyze --table` knows; see `tables.count`."""

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import ArrayLike, NDArray
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.files import write_text, write_whole, writing
@@ -142,6 +144,13 @@ class Sheet:
         )
         self._labels.setdefault(axes, []).append(label)
 
+    def curve(
+        self, axes: Axes, x: ArrayLike, y: NDArray[np.float64], label: str, colour: str, **look: Any
+    ) -> None:
+        """Draw a line, named at its end; `look` as for `Axes.plot`."""
+        axes.plot(x, y, color=colour, zorder=3, **look)
+        self.label(axes, float(y[-1]), label, colour)
+
     def lines(self, axes: Axes, lines: Sequence[Line], rows: pl.DataFrame, x: str = "epoch") -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each metric, named at its end.
 
@@ -158,12 +167,10 @@ class Sheet:
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
             dashes = (0, (3, 1.5)) if line.is_dashed else "-"
             marker = (line.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            axes.plot(
-                across, mean, color=line.colour, linestyle=dashes, marker=marker, clip_on=False, zorder=3
-            )
+            look = {"linestyle": dashes, "marker": marker, "clip_on": False}
+            self.curve(axes, across, mean, line.label, line.colour, **look)
             if points["sd"].is_not_null().any():
                 axes.fill_between(across, mean - sd, mean + sd, color=line.colour, alpha=0.2, linewidth=0)
-            self.label(axes, float(mean[-1]), line.label, line.colour)
 
     def finish(self) -> Figure:
         """The figure with its labels moved apart; the panels' limits must be final."""

@@ -135,7 +135,7 @@ def test_the_same_export_twice_is_already_there_and_another_is_refused(here, log
     told(log, "--export", "out.jsonl")
     before = (here / "out.jsonl").read_bytes()
     assert "Unchanged out.jsonl" in told(log, "--export", "out.jsonl")
-    assert "choose another name with --export" in refused(log, "--export", "out.jsonl", "--threshold", "1")
+    assert "choose another --export" in refused(log, "--export", "out.jsonl", "--threshold", "1")
     assert (here / "out.jsonl").read_bytes() == before
 
 

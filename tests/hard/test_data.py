@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from olr_cli.analysis.audit.trusted import _answers as trusted_answers
+from olr_cli.analysis.audit.confidence import trusted_answers
 from olr_cli.analysis.histories import read_history
 from olr_cli.cli import app
 from olr_cli.data.files import matching_files, read_table
@@ -32,7 +32,7 @@ from olr_cli.data.readers import read_prompts
 from olr_cli.data.rollout_tables import wrong_answers
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import Benchmark, Fields, HubSource, choose, read_benchmark
+from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.recipe.files import dump_yaml
 
@@ -491,7 +491,7 @@ WRONG: list[Any] = [None, True, "", " ", "x", -1, 0, 1.5, NAN, INF, 10**30, [], 
                     "x" * 500, "{problem}{choices}", "{problem!r}", "{problem.__class__}", "\0"]  # fmt: skip
 KEYS = [
     *((key,) for key in (*Benchmark.model_fields, "base", "x")),
-    *(("source", key) for key in (*HubSource.model_fields, "file", "task")),
+    *(("source", key) for key in Source.model_fields),
     *(("fields", key) for key in Fields.model_fields),
 ]
 

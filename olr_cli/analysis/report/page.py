@@ -20,6 +20,7 @@ from olr_cli.analysis import figures, style
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.report.prompts import prompt_list
 from olr_cli.analysis.report.summary import epochs, recipes, summary
+from olr_cli.analysis.tables import count
 from olr_cli.files import write_text, writing
 from olr_cli.tables import Table
 from olr_cli.tables.html import element, html, isolated, table_elements
@@ -55,7 +56,7 @@ def write_report(
     """
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
-        shown = {"arms": figures.count("arms", arms, None)} | shown
+        shown = {"arms": count("arms", arms, None)} | shown
     page = _page(arms, notes, shown)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

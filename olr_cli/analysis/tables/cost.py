@@ -134,7 +134,7 @@ def _run_block(costs: Sequence[Cost], published: Mapping[str, str]) -> Block:
         rows.append(Row([cost.arm.name, str(len(cost.finished) or ""), *times]))
     if published:
         rows.append(Row(["paper", "", *(published[phase] for phase in PHASES)], "published"))
-    return Block([Column(""), Column("runs"), *map(Column, PHASES)], rows, "All steps of a run")
+    return Block([Column(""), Column("n"), *map(Column, PHASES)], rows, "All steps of a run")
 
 
 def _duration(seconds: float | None) -> str:

@@ -16,6 +16,9 @@ from olr_cli.evaluation.tables import Column
 from olr_cli.runs.checkpoints import checkpoint_steps
 
 HELD_OUT = Column("eval/avg", "held-out accuracy", None)
+BELOW_START = "below_start"
+"""1 for a run that ended below its own held-out accuracy before training, else 0."""
+
 AVERAGES = (Column("in", "ID", "in", is_average=True), Column("out", "OOD", "out", is_average=True))
 """The paper's means over the in- and the out-of-distribution benchmarks."""
 
@@ -45,7 +48,7 @@ class Source:
     Attributes:
         columns: what is measured of each run.
         published: the columns of the paper's scores that go with them.
-        shares: run directory -> column -> what was measured at the run's end.
+        shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
         starts: the policies that the runs started from, as far as they were measured.
         notes: sentences about the numbers.
     """
@@ -88,24 +91,25 @@ def task(run: Run) -> dict[str, object]:
 def _held_out(runs: Sequence[Run]) -> Source:
     """Held-out accuracy as it was logged during training: the last value, and at step 0."""
     name = HELD_OUT.name
-    ends = {run.path: run.last_logged(name) for run in runs}
+    first = {run.path: run.logged_before_training(name) for run in runs}
+    last = {run.path: run.last_logged(name) for run in runs}
+    shares: dict[Path, dict[str, float]] = {
+        path: {name: end} for path, end in last.items() if end is not None
+    }
+    for path, values in shares.items():
+        if (start := first[path]) is not None:
+            values[BELOW_START] = float(values[name] < start)
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):
         seeds: dict[int, list[float]] = {}
         for run in runs:
-            start = run.logged_before_training(name) if repr(task(run)) == key else None
-            if start is not None:
+            if repr(task(run)) == key and (start := first[run.path]) is not None:
                 seeds.setdefault(run.seed, []).append(start)
-        values = {seed: fmean(values) for seed, values in sorted(seeds.items())}
-        starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, {name: values}))
-    return Source(
-        columns=(HELD_OUT,),
-        published=AVERAGES,
-        shares={path: {name: end} for path, end in ends.items() if end is not None},
-        starts=starts,
-        notes=("Ours: held-out accuracy at the end of training, on the run's own task.",),
-    )
+        means = {seed: fmean(values) for seed, values in sorted(seeds.items())}
+        starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, {name: means}))
+    notes = ["Ours: held-out accuracy at the end of training, on the run's own task."]
+    return Source((HELD_OUT,), AVERAGES, shares, starts, notes)
 
 
 def _last_scores(run: Path) -> StoredScores | None:
@@ -144,26 +148,25 @@ def _benchmark_scores(
         )
     )
     names = {column.name for column in columns}
+
+    def shares(evaluation: StoredScores) -> dict[str, float]:
+        return {name: share for name, share in evaluation.shares.items() if name in names}
+
     starts = [
         Start(
             model_name(model.name),
             model.name if len(models) > 1 else "",
-            {name: {0: share} for name, share in model.shares.items() if name in names},
+            {name: {0: share} for name, share in shares(model).items()},
         )
         for model in models
     ]
-    return Source(
-        columns,
-        columns,
-        {path: last.shares for path, last in scores.items()},
-        starts,
-        [
-            "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out"
-            " accuracy is left out.",
-            *_older_scores(runs, scores),
-            *_unequal([*scores.values(), *models], has_start=bool(models)),
-        ],
-    )
+    notes = [
+        "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out accuracy"
+        " is left out.",
+        *_older_scores(runs, scores),
+        *_unequal([*scores.values(), *models], has_start=bool(models)),
+    ]
+    return Source(columns, columns, {path: shares(last) for path, last in scores.items()}, starts, notes)
 
 
 def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> Iterator[str]:
