@@ -34,7 +34,7 @@ from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.style import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILION, Chart
 from olr_cli.analysis.theory import formulas
 from olr_cli.analysis.theory.formulas import Numbers
-from olr_cli.analysis.theory.simulation import Refinement, Setting, simulate
+from olr_cli.analysis.theory.simulation import Refinement, Simulation, simulate
 
 CELLS = 40
 """Along either side of a plane."""
@@ -64,13 +64,13 @@ class Case:
 
     name: str
     title: str
-    setting: Setting
+    setting: Simulation
 
 
 CASES = (
-    Case("plain", "labels as given", Setting()),
-    Case("kl", f"KL, β = {BETA:g}", Setting(beta=BETA)),
-    Case("olr", "OLR", Setting(refinement=Refinement())),
+    Case("plain", "labels as given", Simulation()),
+    Case("kl", f"KL, β = {BETA:g}", Simulation(beta=BETA)),
+    Case("olr", "OLR", Simulation(refinement=Refinement())),
 )
 
 
@@ -207,7 +207,7 @@ def _panel(sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.Da
         _guarantees(sheet, axes, case.setting, across.astype(np.int64))
 
 
-def _guarantees(sheet: style.Sheet, axes: Axes, setting: Setting, rollouts: NDArray[np.int64]) -> None:
+def _guarantees(sheet: style.Sheet, axes: Axes, setting: Simulation, rollouts: NDArray[np.int64]) -> None:
     """Below which noise ratio the theorem promises coherence: by Lemma 2 as printed, and corrected."""
     clean, noisy = setting.magnitudes()
     critical = formulas.critical_ratio(COUPLING, clean, noisy)
