@@ -12,8 +12,8 @@ import polars as pl
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
+from olr_cli.data.readers import sentinel_type, training_prompts
 from olr_cli.data.rollout_tables import STATISTICS, read_rollouts
-from olr_cli.data.training import sentinel_type, training_prompts
 from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override

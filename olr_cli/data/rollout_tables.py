@@ -11,8 +11,7 @@ import polars as pl
 from olr_cli.answers import Judge, Key, default_extractor, extract, is_read
 from olr_cli.data.columns import numbers, text_column
 from olr_cli.data.files import matching_files, read_table
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.errors import UserError, no_rows
 from olr_cli.shards import complete_steps, table_shards
 

@@ -1,14 +1,22 @@
-"""From a recipe to a run: the data, the run directory, and the engine (resume.py: what a resume finds)."""
+"""From a recipe to a run, or to a dry run: the data, the run directory, and the engine.
+
+The first command that somebody with a cluster types may come before data, packages and GPUs are there. What is missing
+does not end a dry run: it is noted, stood in for, and listed at the end, and the exit status is 2 as for a run that
+cannot start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from olr_cli.answers import EXTRACTORS, Judge
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
+import pyarrow as pa
+
+from olr_cli.answers import EXTRACTORS, Judge, default_extractor
+from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet
+from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -17,7 +25,8 @@ from olr_cli.engines.resume import (
     stored_history,
 )
 from olr_cli.engines.run import DataSets, Engine, Run
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.engines.steps import total_steps
+from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import (
@@ -30,6 +39,7 @@ from olr_cli.runs.directory import (
     is_held,
     kind_of,
     read_manifest,
+    recipe_yaml,
     require_free,
     rules_note,
     write_recipe,
@@ -67,12 +77,12 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
 
 
 def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
-    """What is likely a mistake in this recipe on these data, a sentence each; all of it is about training."""
+    """Likely mistakes in this recipe on these data, a sentence each; all of them are about training."""
     if kind == "rollouts":
         return []
-    found = [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
+    sentences = [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
     if recipe.method.prompts != "all" and keep_fraction(recipe.method, data.train.prompts) == 1:
-        found.append(
+        sentences.append(
             f"method.prompts is {recipe.method.prompts}, but no label is marked as noise, so every prompt trains; set"
             " method.keep_fraction"
         )
@@ -80,10 +90,10 @@ def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     for name, held_out in (("validation", data.validation), ("test", data.test)):
         shared = sum(prompt.messages in trained for prompt in held_out.prompts) if held_out else 0
         if shared:
-            found.append(
+            sentences.append(
                 f"{shared} prompts of data.{name} also train; its accuracy is then not a held-out accuracy"
             )
-    return found
+    return sentences
 
 
 def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
@@ -101,15 +111,15 @@ def unfinished_run(recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "t
         UserError: there is none, or several, which are listed.
     """
     places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
-    found = [path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)]
-    if not found:
+    runs = [path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)]
+    if not runs:
         raise UserError(
             f"no unfinished run of this recipe below {root}/; name one with --run-dir, or leave --resume out"
         )
-    if len(found) > 1:
-        listed = ", ".join(f"{path} ({len(stored_steps(path))} steps)" for path in found)
+    if len(runs) > 1:
+        listed = ", ".join(f"{path} ({len(stored_steps(path))} steps)" for path in runs)
         raise UserError(f"several unfinished runs of this recipe: {listed}; choose one with --run-dir")
-    return found[0]
+    return runs[0]
 
 
 def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
@@ -134,10 +144,10 @@ def launch(
     """Start a run at `path`, or continue it, and see it to its end.
 
     Args:
-        recipe: what to do.
+        recipe: of the run.
         path: the run directory.
         make_engine: the engine's class.
-        progress: told what happens.
+        progress: shows what happens.
         kind: `training`, or `rollouts` of an engine that only samples: it writes no checkpoints.
         resume: continue the run at `path` instead of making it.
         arm: the sweep's name for runs that differ in their seed alone.
@@ -160,10 +170,10 @@ def launch(
         done = 0
         if resume:
             check_same_start(path, recipe, data, engine)
-            for sentence in [
+            for sentence in (
                 *other_conditions(path, engine),
                 *(f"Note: {note}" for note in rules_note(path)),
-            ]:
+            ):
                 progress.say(sentence)
             done = roll_back(path, kind, progress)
             write_recipe(path, recipe)
@@ -173,14 +183,14 @@ def launch(
         begin_attempt(path, from_step=done, data=data.facts, facts=engine.facts)
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
-            found = engine.complete(run)
+            facts = engine.complete(run)
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError):
                 end_attempt(path, "interrupted" if stopped else "failed")
             raise
-        end_attempt(path, "finished", **found)
+        end_attempt(path, "finished", **facts)
 
 
 def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: History | None) -> Supervisor:
@@ -194,3 +204,92 @@ def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: His
         keep_fraction=keep_fraction(recipe.method, train.prompts),
         history=history,
     )
+
+
+_EXAMPLE = Prompt(
+    "example",
+    (
+        Message("system", SYSTEM_PROMPT),
+        Message("user", "What is the sum of the first 100 positive integers?"),
+    ),
+    given_label="5050",
+    true_answer="5050",
+    noise_type="clean",
+    rephrased=(Message("system", SYSTEM_PROMPT), Message("user", "Add up all integers from 1 to 100.")),
+)
+
+
+def rehearse(
+    recipe: Recipe,
+    make_engine: Callable[[Recipe, DataSets], Engine],
+    *,
+    kind: Kind = "training",
+    lacking: list[str] | None = None,
+) -> Iterator[str]:
+    """A dry run: what a run would do, and one prompt exactly as the policy sees it; nothing is written.
+
+    What `make_engine` finds missing on this machine is in `lacking` then; without the list the engine raises it.
+
+    Raises:
+        UserError: the recipe cannot work anywhere, or, after the last line, it cannot run on this machine.
+    """
+    lacking = [] if lacking is None else lacking
+    try:
+        data, is_example = load_data(recipe, kind), False
+    except NotHere as error:
+        lacking.append(str(error))
+        data, is_example = _example_data(recipe), True
+    engine = make_engine(recipe, data)
+    yield recipe_yaml(recipe)
+    mistakes = recipe_warnings(recipe) if is_example else warnings(recipe, data, kind)
+    yield from (f"Warning: {warning}" for warning in [*mistakes, *engine.warnings])
+    yield from _amount(recipe, data.train, is_example=is_example)
+    yield from engine.plan
+    yield from _prompt(recipe, data.train.prompts[0], engine, is_example=is_example)
+    if lacking:
+        yield "missing here:"
+        yield from (f"  - {sentence}" for sentence in lacking)
+        things = "one thing is" if len(lacking) == 1 else f"{len(lacking)} things are"
+        raise UserError(f"this run cannot start here: {things} missing, listed above")
+
+
+def _example_data(recipe: Recipe) -> DataSets:
+    """One prompt as many times as the recipe's `data.limit` says, or else as one step takes."""
+    count = recipe.data.limit or recipe.train.prompts_per_step
+    prompts = tuple(replace(_EXAMPLE, prompt_id=f"example {number}") for number in range(1, count + 1))
+    train = PromptSet(prompts, pa.table({}), recipe.data.train)
+    held_out = replace(train, prompts=prompts[:1])
+    return DataSets(
+        train,
+        None if recipe.data.validation is None else held_out,
+        None if recipe.data.test is None else held_out,
+    )
+
+
+def _amount(recipe: Recipe, train: PromptSet, *, is_example: bool) -> Iterator[str]:
+    """How many prompts, steps and rollouts."""
+    prompts = len(train.prompts)
+    if is_example and recipe.data.limit is None:
+        yield f"prompts, steps and rollouts: unknown without {recipe.data.train}"
+        return
+    views = len(compose(recipe.method).views)
+    rollouts = prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views
+    if is_example:
+        yield f"{prompts} prompts, if {recipe.data.train} holds as many as data.limit asks for"
+    else:
+        marked = sum(prompt.is_marked for prompt in train.prompts)
+        yield f"{prompts} prompts from {train.source}, {marked} of them marked as noise"
+    yield f"{total_steps(recipe, prompts)} steps, {rollouts:,} rollouts"
+
+
+def _prompt(recipe: Recipe, prompt: Prompt, engine: Engine, *, is_example: bool) -> Iterator[str]:
+    """A prompt in each of its views, its label, and how answers to it are read."""
+    name = "an example prompt (the data is missing)" if is_example else f"prompt {prompt.prompt_id}"
+    for view in compose(recipe.method).views:
+        which = "" if view == "original" else f", {view},"
+        yield f"{name}{which} as the policy sees it:"
+        yield engine.render(prompt.turns(view))
+    if is_example:
+        return
+    yield f"its label: {prompt.given_label}"
+    yield f"answers are read by: {recipe.data.extractor or default_extractor(prompt.data_source)}"

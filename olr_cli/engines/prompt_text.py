@@ -36,12 +36,12 @@ def render(tokenizer: Any, messages: Sequence[Message]) -> str:
         text: object = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     except (TemplateError, MemoryError, RecursionError) as error:
         raise UserError(
-            f"the model's chat template refuses a prompt of roles {roles} ({_told(error)}); change the prompt's "
+            f"the model's chat template refuses a prompt of roles {roles} ({_reason(error)}); change the prompt's "
             "messages or the template"
         ) from error
     except Exception as error:  # whatever Python raises for an expression in a template
         raise UserError(
-            f"the model's chat template fails on a prompt of roles {roles} ({_told(error)}); mend the template"
+            f"the model's chat template fails on a prompt of roles {roles} ({_reason(error)}); mend the template"
         ) from error
     if not isinstance(text, str) or not _is_unicode(text):
         raise UserError(
@@ -59,7 +59,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}" if str(error) else type(error).__name__
 
 
@@ -86,14 +86,7 @@ def require_room(
     context: int | None,
     view: View = "original",
 ) -> None:
-    """Make sure that every prompt, and a response to it, fits.
-
-    Args:
-        prompts: to be named if they don't fit.
-        token_ids: theirs.
-        recipe: has the limits.
-        context: the most tokens that the model is made for; None if it doesn't say.
-        view: in which words they ask.
+    """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context.
 
     Raises:
         UserError: prompts are longer than the recipe allows, or leave no room for a response; says how many.

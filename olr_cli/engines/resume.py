@@ -1,4 +1,4 @@
-"""What a resume finds: whether it is the same run, on the same data and weights, and where it goes on."""
+"""A resume: whether it is the same run, on the same data and weights, and the step from which it goes on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from olr_cli.supervision import History
 
 
 def stored_history(path: Path, judge: Judge) -> History:
-    """The history that a run's labels table tells; `judge` finds the classes of its majority answers."""
+    """The history in a run's labels table; `judge` finds the classes of its majority answers."""
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
     labels = scan_labels(path).select(columns).sort("visit").collect()
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
@@ -127,19 +127,20 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
 
 
 def _damaged_checkpoints(path: Path) -> dict[int, str]:
-    """The newest checkpoints, down to one that is whole: the step, and what is wrong."""
-    found: dict[int, str] = {}
+    """The damage of the newest checkpoints, down to one that is whole, by their step."""
+    damage: dict[int, str] = {}
     for step in reversed(checkpoint_steps(path)):
         reason = damage_of(checkpoint_path(path, step))
         if reason is None:
-            return found
-        found[step] = reason
-    if found:
+            return damage
+        damage[step] = reason
+    if damage:
+        newest = max(damage)
         raise UserError(
-            f"no checkpoint of {path} is whole ({checkpoint_path(path, max(found))}: {found[max(found)]}); restore one"
-            " from a copy, or start a new run in another --run-dir"
+            f"no checkpoint of {path} is whole ({checkpoint_path(path, newest)}: {damage[newest]}); restore one from a"
+            " copy, or start a new run in another --run-dir"
         )
-    return found
+    return damage
 
 
 def _recorded(path: Path) -> int:
@@ -169,8 +170,8 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
         return
     # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
     if last - newest > read_recipe(path).train.checkpoint_every:
-        found = f"its newest checkpoint is after step {newest}" if newest else "it has no checkpoint"
+        checkpoint = f"its newest checkpoint is after step {newest}" if newest else "it has no checkpoint"
         raise UserError(
-            f"{path} holds step {last}, but {found}: checkpoints have gone; restore them, or start a new run in"
+            f"{path} holds step {last}, but {checkpoint}: checkpoints have gone; restore them, or start a new run in"
             " another --run-dir"
         )

@@ -28,12 +28,7 @@ _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.S
 def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int) -> int:
     """Train every run that is not finished yet; an interrupted sweep goes on where it stopped.
 
-    Args:
-        recipe: the recipe's name, as given.
-        settings: its overrides.
-        runs: what the sweep expands to.
-        folder: the run directories are made below it.
-        jobs: processes at a time.
+    Run directories are made below `folder`, and `jobs` processes run at a time.
 
     Returns:
         The exit status: 0 if every run is finished; 130 or 143 if Ctrl-C or SIGTERM stopped the sweep, and its runs
@@ -97,7 +92,7 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _report(folder: Path, place: str, child: subprocess.Popen[bytes]) -> int:
-    """Wait for a run's end and tell it in a line; returns its exit status."""
+    """Wait for a run's end and print a line about it; returns its exit status."""
     status = child.wait()
     if status == 0:
         outcome = _outcome(folder / place)
@@ -110,7 +105,7 @@ def _report(folder: Path, place: str, child: subprocess.Popen[bytes]) -> int:
 
 
 def _outcome(run: Path) -> str:
-    """What a finished run came to, and whether it collapsed."""
+    """The last metrics of a finished run, and whether it collapsed."""
     lines = read_metrics(run)
     if not lines:
         return ""
@@ -119,7 +114,7 @@ def _outcome(run: Path) -> str:
 
 
 def _last_words(log: Path) -> str:
-    """What a run said last."""
+    """The last line of a run's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line.removeprefix("Error: ") for line in reversed(lines) if line.strip()), "it said nothing")
 

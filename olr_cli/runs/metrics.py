@@ -56,7 +56,8 @@ def sync_metrics(run: Path) -> None:
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
     """The lines, oldest first; a last line cut off by a kill is left out.
 
-    With `having`, only lines that have this metric; others, if they look whole, are not parsed: most of a long run is not.
+    With `having`, only lines that have this metric; the others, most of a long run's, are parsed only if they look
+    damaged.
 
     Raises:
         UserError: a line is not a step's metrics; it is named.

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import read_prompts, training_prompts
 from olr_cli.recipe.checks import validate
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from olr_cli.answers import ARITHMETIC_SOURCES
 from olr_cli.answers.extraction import reversed_digits
-from olr_cli.builtin_sources import ARITHMETIC_SOURCES
 from olr_cli.data.arithmetic import (
     KINDS,
     SOURCE,

@@ -32,8 +32,9 @@ from stack import Train, metrics, processes_of
 from olr_cli import __version__
 from olr_cli.engines.computer import Check, look_at_computer, look_at_gpus
 from olr_cli.engines.local.builtin_warmup import build_tokenizer
+from olr_cli.engines.model_files import model_shape
 from olr_cli.engines.openrlhf import flash_attention
-from olr_cli.engines.openrlhf.memory import ModelShape, memory_need
+from olr_cli.engines.openrlhf.memory import memory_need
 from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
@@ -54,15 +55,7 @@ SECONDS_A_START = 60
 
 @dataclass(frozen=True)
 class Size:
-    """A model and how much it is made to do.
-
-    Attributes:
-        vocabulary: tokens.
-        hidden: width.
-        layers: decoder layers.
-        new_tokens: of each response.
-        learning_rate: as high as the policy bears.
-    """
+    """A model and the work it gets; the learning rate is as high as the policy bears."""
 
     vocabulary: int
     hidden: int
@@ -137,15 +130,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a case must show.
-
-    Attributes:
-        case: its name.
-        shows: what.
-        measured: as text.
-        wanted: as text.
-        is_right: None: only measured, or left out.
-    """
+    """One thing that a case must show; `is_right` is None if it is only measured, or left out."""
 
     case: str
     shows: str
@@ -296,20 +281,15 @@ def _gone_on(case: Case, run: Path) -> Finding:
     has = checkpoint_steps(run) == [CHECKPOINT]
     measured = f"step {after}, checkpoint of step {', '.join(map(str, checkpoint_steps(run)))}"
     right = has and after >= KILLED
-    return Finding(
-        case.name, "goes on after a checkpoint", measured, f"step {KILLED}, checkpoint of step 2", right
-    )
+    wanted = f"step {KILLED}, checkpoint of step 2"
+    return Finding(case.name, "goes on after a checkpoint", measured, wanted, right)
 
 
 def _resumed(case: Case, run: Path) -> Finding:
     begun = [attempt["from_step"] for attempt in read_manifest(run)["attempts"]]
-    return Finding(
-        case.name,
-        "resumes after kill -9",
-        f"attempts from step {begun}",
-        f"from step [0, {CHECKPOINT}]",
-        begun == [0, CHECKPOINT],
-    )
+    wanted = [0, CHECKPOINT]
+    measured = f"attempts from step {begun}"
+    return Finding(case.name, "resumes after kill -9", measured, f"from step {wanted}", begun == wanted)
 
 
 def _weights_arrive(case: Case, run: Path) -> Finding:
@@ -341,7 +321,7 @@ def _speeds(case: Case, run: Path) -> Iterator[Finding]:
 
 def _within_memory(case: Case, settings: Sequence[str], model: Path, peak: float) -> Finding:
     recipe = load_recipe("laptop/openrlhf", list(settings))
-    shape = ModelShape.look_at(str(model), trust_remote_code=False)
+    shape = model_shape(str(model), trust_remote_code=False)
     card = min(gpu.memory for gpu in look_at_gpus())
     need = memory_need(recipe, shape, card=card, flash_attention=flash_attention.is_installed())
     figure = max(sum(need.update.values()), sum(need.generation.values()))
@@ -369,14 +349,9 @@ def local_engine(model: Path, device: str) -> list[Finding]:
         logprobs.append(statistics.logprobs.detach().cpu())
     difference = (logprobs[0] - logprobs[1]).abs().mean().item()
     cosine = _cosine_of_gradients(exact.model, rounded.model)
+    apart, below = f"{difference:.4f} nats apart", f"below {MOST_GAP}"
     return [
-        Finding(
-            name,
-            "log-probabilities of 128 tokens",
-            f"{difference:.4f} nats apart",
-            f"below {MOST_GAP}",
-            difference < MOST_GAP,
-        ),
+        Finding(name, "log-probabilities of 128 tokens", apart, below, difference < MOST_GAP),
         Finding(name, "gradients: cosine", f"{cosine:.4f}", "above 0.99", cosine > 0.99),
     ]
 
@@ -412,21 +387,21 @@ def run_all(folder: Path, size: Size, device: str, minutes: float, cases: Sequen
     gpus = len(look_at_gpus()) if device == "cuda" else 0
     findings = []
 
-    def told(found: Sequence[Finding]) -> None:
-        findings.extend(found)
-        for finding in found:
+    def add(new: Sequence[Finding]) -> None:
+        findings.extend(new)
+        for finding in new:
             print(" ".join(_cells(finding)), flush=True)
 
-    told(local_engine(model, device))
+    add(local_engine(model, device))
     for number, case in enumerate(cases):
         left = deadline - time.monotonic()
         why = left_out(case, gpus=gpus, device=device, seconds_left=left)
         if why is not None:
-            told([Finding(case.name, "left out", why)])
+            add([Finding(case.name, "left out", why)])
             continue
         place = folder / str(number)
         place.mkdir()
-        told(run_case(case, place, model, size, device))
+        add(run_case(case, place, model, size, device))
     return findings
 
 

@@ -242,29 +242,6 @@ def test_the_settings_of_a_recipe_arrive(monkeypatch):
     assert args.ckpt.path == str(Path("step-000008", "openrlhf"))
 
 
-def test_a_confidence_penalty_arrives(monkeypatch):
-    args = command_line(KINDS["confidence penalty"].words, monkeypatch)
-    assert args.actor.entropy_coef == 0.003
-
-
-def test_both_views_of_a_step_arrive_at_once(monkeypatch):
-    args = command_line(KINDS["two views"].words, monkeypatch)
-    assert (args.rollout.batch_size, args.rollout.n_samples_per_prompt) == (2 * 160, 8)
-    assert args.train.batch_size == 2 * 32 * 8
-
-
-def test_without_kl_there_is_no_reference_and_no_kl_loss(monkeypatch):
-    args = command_line(KINDS["no KL"].words, monkeypatch)
-    assert args.algo.kl.init_coef == 0  # OpenRLHF makes no reference model then
-    assert not args.algo.kl.use_loss
-
-
-def test_vllm_and_deepspeed_sleep_only_where_they_share_gpus(monkeypatch):
-    for kind in (KINDS["models apart"], KINDS["no sleep, no checkpointing"], KINDS["CPU rehearsal"]):
-        args = command_line(kind.words, monkeypatch)
-        assert not args.vllm.enable_sleep and not args.ds.enable_sleep
-
-
 def test_with_kernels_packed_and_padded_samples_get_the_same_attention(monkeypatch):
     padded = command_line(Kind(attention=KERNELS).words, monkeypatch)
     packed = command_line(Kind({"flags": {"ds.packing_samples": True}}, attention=KERNELS).words, monkeypatch)
@@ -272,11 +249,6 @@ def test_with_kernels_packed_and_padded_samples_get_the_same_attention(monkeypat
     assert (
         FLASH_ATTN_KERNEL_FALLBACK[packed.ds.attn_implementation] == KERNELS
     )  # as flash-attn is not installed
-
-
-def test_a_resume_draws_other_random_numbers(monkeypatch):
-    seeds = {command_line(Kind(done=done).words, monkeypatch).train.seed for done in (0, 8, 16)}
-    assert len(seeds) == 3
 
 
 def test_flags_of_all_forms_arrive(monkeypatch):
@@ -317,31 +289,15 @@ def test_the_beginning_of_a_flags_name_is_not_its_name():
     assert "has no flag rollout.top" in refusal(**{"rollout.top": 0.9})
 
 
-@pytest.mark.parametrize("name", DECIDED_BY)
-def test_a_flag_that_a_key_decides_is_refused_and_names_the_key(name):
-    assert refusal(**{name: 1}) == (
-        f"engine.flags: {name} is decided by {DECIDED_BY[name]}; set that key instead"
-    )
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_flag_that_cannot_be_set_is_refused_with_the_reason(name):
-    assert refusal(**{name: 1}) == (f"engine.flags: {name} cannot be set, because {REFUSED[name]}; remove it")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "reward.overlong_buffer_len",  # changes rewards after they are in the store
-        "reward.stop_properly_penalty_coef",
-        "ref.num_nodes",  # changes how many GPUs are needed
-        "ref.num_gpus_per_node",
-        "data.prompt_split",  # the prompts are a file of ours
-        "eval.split",
-    ],
-)
-def test_a_flag_that_contradicts_what_olr_does_is_refused(name):
-    assert name in refusal(**{name: 1})
+def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
+    for name, key in DECIDED_BY.items():
+        assert refusal(**{name: 1}) == f"engine.flags: {name} is decided by {key}; set that key instead"
+    for name, reason in REFUSED.items():
+        assert refusal(**{name: 1}) == f"engine.flags: {name} cannot be set, because {reason}; remove it"
+    # The first two change rewards after they are in the store; the others, how many GPUs are needed, and our files.
+    contradict = {"reward.overlong_buffer_len", "reward.stop_properly_penalty_coef", "ref.num_nodes"}
+    contradict |= {"ref.num_gpus_per_node", "data.prompt_split", "eval.split"}
+    assert contradict <= DECIDED_BY.keys() | REFUSED.keys()
 
 
 def test_decided_and_refused_flags_are_flags_of_openrlhf():

@@ -7,7 +7,7 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group_table, remove_placement_group
 
-from olr_cli.engines.openrlhf import placement
+from olr_cli.engines.openrlhf import job
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 
@@ -42,7 +42,7 @@ BUNDLES = [{"GPU": 1, "CPU": 1} for _ in range(6)]
 
 
 def test_ranks_of_a_node_are_neighbours(cluster, modules):
-    placement.keep_ranks_of_a_node_together(recipe())
+    job.keep_ranks_of_a_node_together(recipe())
     for module in modules:
         group = module.placement_group(BUNDLES, strategy="PACK")
         assert group.wait(30)
@@ -53,12 +53,12 @@ def test_ranks_of_a_node_are_neighbours(cluster, modules):
 
 
 def test_zpg_is_refused_where_the_free_gpus_do_not_allow_it(cluster, modules):
-    placement.keep_ranks_of_a_node_together(recipe(gpus_per_node=4, flags={"ds.zpg": 4}))
+    job.keep_ranks_of_a_node_together(recipe(gpus_per_node=4, flags={"ds.zpg": 4}))
     with pytest.raises(UserError, match=r"ds\.zpg needs 2 nodes with 4 free GPUs each"):
         modules[0].placement_group([{"GPU": 1, "CPU": 1} for _ in range(8)])
 
 
 def test_one_node_is_left_to_openrlhf(modules):
     before = modules[0].placement_group
-    placement.keep_ranks_of_a_node_together(recipe(nodes=1))
+    job.keep_ranks_of_a_node_together(recipe(nodes=1))
     assert modules[0].placement_group is before

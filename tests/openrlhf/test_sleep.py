@@ -4,24 +4,12 @@ The engine, its sleep (runtime/zero/offload_states.py) and its checkpoints are D
 one rank, whose GPU memory and host memory are one.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 from policy_rank import policy, update
 
-FP32 = {"ds.grad_accum_dtype": "fp32"}
-SLEEPS = pytest.mark.parametrize(
-    "settings",
-    [(1, {}), (2, {}), (3, {}), (3, FP32)],
-    ids=["ZeRO 1", "ZeRO 2", "ZeRO 3", "ZeRO 3, float32 gradients"],
-)
-
-
-def asleep(settings, folder, checkpoint=None):
-    """The policy actor for a ZeRO stage and flags."""
-    zero_stage, flags = settings
-    return policy(zero_stage, folder, checkpoint, flags=flags)
+IN_EVERY_RUN = {"ZeRO 2": (2, {}), "ZeRO 3, float32 gradients": (3, {"ds.grad_accum_dtype": "fp32"})}
+WITH_LONG = {"ZeRO 1": (1, {}), "ZeRO 3": (3, {})}
 
 
 def train(actor, number):
@@ -39,35 +27,31 @@ def weights(actor):
     return torch.cat([group.detach().clone().flatten() for group in groups])
 
 
-@SLEEPS
-def test_a_policy_that_is_saved_in_its_sleep_goes_on_as_if_it_had_not_been_saved(settings, tmp_path):
-    undisturbed, saved = (asleep(settings, tmp_path / name) for name in ("undisturbed", "saved"))
+@pytest.mark.parametrize("settings", IN_EVERY_RUN | WITH_LONG)
+def test_a_policy_that_is_saved_in_its_sleep_goes_on_and_is_resumed_as_if_it_had_not_been_saved(
+    settings, tmp_path, is_long
+):
+    if settings in WITH_LONG and not is_long:
+        pytest.skip("with --long: a quarter of a minute each")
+    zero_stage, flags = (IN_EVERY_RUN | WITH_LONG)[settings]
+    undisturbed, saved = (policy(zero_stage, tmp_path / name, flags=flags) for name in ("one", "two"))
     start = weights(saved)
     for number in range(3):
         for actor in (undisturbed, saved):
             train(actor, number)
-        saved.save_checkpoint_to(str(tmp_path / f"step-{number}"), number)
+        saved.save_checkpoint_to(str(tmp_path / f"step-{number + 1}"), number + 1)
     assert (weights(saved) - start).abs().max() > 1e-3
     assert torch.equal(weights(saved), weights(undisturbed))
+    # Of weights that decay, and the others; a buffer of sleep would be one more.
+    assert saved_states(tmp_path / "step-2", 2) == [{"exp_avg", "exp_avg_sq"}] * 2
+    resumed = policy(zero_stage, tmp_path / "three", tmp_path / "step-2", flags=flags)
+    train(resumed, 2)
+    assert torch.equal(weights(resumed), weights(saved))
 
 
-@SLEEPS
-def test_a_resume_from_a_sleeping_policys_checkpoint_makes_the_same_next_step(settings, tmp_path):
-    first = asleep(settings, tmp_path)
-    train(first, 0)
-    first.save_checkpoint_to(str(tmp_path / "step-1"), 1)
-    assert (
-        saved_states(tmp_path / "step-1") == [{"exp_avg", "exp_avg_sq"}] * 2
-    )  # of weights that decay, and the others
-    train(first, 1)
-    resumed = asleep(settings, tmp_path, tmp_path / "step-1")
-    train(resumed, 1)
-    assert torch.equal(weights(resumed), weights(first))
-
-
-def saved_states(checkpoint):
-    """Names of the optimizer's tensors in a checkpoint, for each group of weights; a buffer of sleep would be one."""
-    (file,) = Path(checkpoint).glob("openrlhf/_actor/global_step1/*optim_states.pt")
+def saved_states(checkpoint, step):
+    """Names of the optimizer's tensors in a checkpoint, for each group of weights."""
+    (file,) = checkpoint.glob(f"openrlhf/_actor/global_step{step}/*optim_states.pt")
     saved = torch.load(file, weights_only=False)["optimizer_state_dict"]
     states = saved.get("base_optimizer_state", saved.get("optimizer_state_dict"))["state"]
     return [

@@ -16,7 +16,7 @@ import pytest
 import torch
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import training_prompts
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.loop import encode_prompts
@@ -174,7 +174,9 @@ def test_statistics_are_those_of_the_policy_that_sampled(story: tuple[Path, Trai
     assert (difference.amax(0) < torch.tensor([0.05, 0.05, 0.5])).all(), difference.amax(0)
 
 
-def test_a_resume_on_one_gpu_carries_the_optimisers_state_over(story: tuple[Path, Train, int]) -> None:
+def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole(
+    story: tuple[Path, Train, int],
+) -> None:
     two_ranks, _, _ = story
     run = two_ranks.with_name("on-one-gpu")
     shutil.copytree(two_ranks, run)
@@ -187,8 +189,11 @@ def test_a_resume_on_one_gpu_carries_the_optimisers_state_over(story: tuple[Path
     assert not (run / "openrlhf" / "universal").exists()  # it takes no disk once it is loaded
     train.signal(signal.SIGINT)
     assert train.end() == 130, train.output
+    assert processes_of(run) == {}
+    assert "--resume --run-dir" in train.output
     assert "The checkpoint is from 2 GPUs and the policy has 1 now" in train.output
     manifest = read_manifest(run)
+    assert manifest["status"] == "interrupted"
     assert manifest["attempts"][-1]["from_step"] == begun
     kept, before = (scan_labels(each).filter(pl.col("step") <= begun).collect() for each in (run, two_ranks))
     assert kept.equals(before)

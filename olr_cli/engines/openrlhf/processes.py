@@ -50,12 +50,9 @@ def command(run: Path, flags: Sequence[str], python: str = sys.executable) -> li
 
 @contextmanager
 def started(words: Sequence[str], files: JobFiles, ray_address: str | None) -> Iterator[Job]:
-    """The job of this command line; it does not outlive the block.
+    """The job of this command line, whose output is appended to the run's log; it does not outlive the block.
 
-    Args:
-        words: the command line.
-        files: of the run; the job's output is appended to its log.
-        ray_address: where an ``http`` address has a cluster's job server; else the job is a process here.
+    It is a process here, or, where the address is that of a cluster's job server, submitted to that.
 
     Raises:
         UserError: the cluster cannot be reached.

@@ -74,14 +74,8 @@ _METRICS = {
 """Our names for OpenRLHF's."""
 
 
-class Said(NamedTuple):
-    """What the rollouts of a step say.
-
-    Attributes:
-        members: which samples make up each group.
-        groups: the rollouts, without the statistics of a forward pass.
-        timeouts_before: answers and pairs given up before this step.
-    """
+class ReadRollouts(NamedTuple):
+    """A step's rollouts in groups, without the statistics of a forward pass, and what was given up before the step."""
 
     members: Members
     groups: list[RolloutGroup]
@@ -91,12 +85,8 @@ class Said(NamedTuple):
 class PromptOrder:
     """Feeds OpenRLHF the prompts, epoch by epoch, in the order in which the local engine visits them (R18).
 
-    Takes the place of its data loader, whose state it cannot restore at an epoch's end.
-
-    Args:
-        recipe: has seed and batch size.
-        rows: that OpenRLHF's own data set made: (source, text, label, images); a prompt's views are neighbours.
-        done: complete steps.
+    Takes the place of its data loader, whose state it cannot restore at an epoch's end. `rows` are those of OpenRLHF's
+    own data set: (source, text, label, images); a prompt's views are neighbours. `done` steps are complete.
     """
 
     def __init__(self, recipe: Recipe, rows: Any, done: int) -> None:
@@ -111,7 +101,7 @@ class PromptOrder:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """What is left of the epoch, a row at a time; the next call is about the next epoch."""
+        """The rest of the epoch, a row at a time; the next call is about the next epoch."""
         order = epoch_order(self._recipe, self._prompts, self._epoch)
         for prompt in order[self._position :]:
             for row in range(prompt * self._views, (prompt + 1) * self._views):
@@ -150,21 +140,21 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
         """OpenRLHF's forward passes and beside them the verification, then labels and rewards of the whole step."""
         with ThreadPoolExecutor(max_workers=1) as beside:
-            said = beside.submit(self.trainer.read, self._samples)
+            read = beside.submit(self.trainer.read, self._samples)
             batches: list[Any] = super().make_experience(samples_list)
-            self.trainer.supervise(said, batches, self._forwards)
+            self.trainer.supervise(read, batches, self._forwards)
         return batches
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """OpenRLHF's, from what it is given for rewards; its log goes on telling the rewards themselves."""
+        """OpenRLHF's, from what it is given for rewards; its log keeps the rewards themselves."""
         rewards = [batch.info["reward"] for batch in experiences]
         batches: list[Any] = super().compute_advantages_and_returns(experiences)
-        for batch, own in zip(batches, rewards, strict=True):
-            batch.info["reward"] = own
+        for batch, reward in zip(batches, rewards, strict=True):
+            batch.info["reward"] = reward
         return batches
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """OpenRLHF's: what each micro-batch's forward pass returned; the policy's returned more than it knows."""
+        """OpenRLHF's: the results of each micro-batch's forward pass; the policy's has more than OpenRLHF knows."""
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)
         if not isinstance(results[0], PolicyForward):  # the reference's
             return results
@@ -173,13 +163,9 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """The controller of a run.
+    """The controller of a run."""
 
-    Attributes:
-        run_path: the run directory, held by the command that started the job.
-    """
-
-    run_path: Path
+    run_path: Path  # held by the command that started the job
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.files = JobFiles(self.run_path)
@@ -237,7 +223,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
         if self._done == 0:
-            self._record(0, self.measure_held_out())
+            append_metrics(self.run_path, 0, 0, self.measure_held_out())
         super().fit(global_step)
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
@@ -247,7 +233,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return result
 
     def deal(self, lengths: Sequence[int]) -> list[int]:
-        """The order in which OpenRLHF gets a step's samples, of so many tokens, so that its chunks are balanced."""
+        """The order in which OpenRLHF gets a step's samples, so that its chunks are balanced."""
         batches = deal(
             lengths,
             ranks=section(self.recipe).policy_gpus,
@@ -257,42 +243,41 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         )
         return [number for batch in batches for number in batch]
 
-    def read(self, samples: list[Any]) -> Said:
-        """What the samples of a step, of single rollouts, say; their answers are verified then.
-
-        It needs nothing of the forward passes, and so can run beside them.
-        """
+    def read(self, samples: list[Any]) -> ReadRollouts:
+        """Read a step's samples, of single rollouts, and verify their answers; can run beside the forward passes."""
         timeouts_before = self.judge.timeouts
         members = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
         groups = rollout_groups(
             samples, members, self.tokenizer, self.prompts, visit=self._epoch, step=self._step
         )
         self.supervisor.read_ahead(groups)
-        return Said(members, groups, timeouts_before)
+        return ReadRollouts(members, groups, timeouts_before)
 
-    def supervise(self, read: Future[Said], batches: list[Any], forwards: list[PolicyForward]) -> None:
-        """Decide the labels and rewards of a step, and prepare its micro-batches for it.
+    def supervise(
+        self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
+    ) -> None:
+        """Decide the labels and rewards of a step, and put them into its micro-batches.
 
         Args:
-            read: what its rollouts say; it is waited for.
+            read: its rollouts; they are waited for.
             batches: micro-batches of the rollouts, after the forward passes.
             forwards: the policy's, of each micro-batch.
         """
         with self._clock.measure("verification"):
-            said = read.result()
-            samples = sum(map(len, said.members.values()))
+            members, groups, timeouts_before = read.result()
+            samples = sum(map(len, members.values()))
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
             means = {
                 "mean_logprob": token_means(log_probs, batches, samples),
                 "entropy": token_means(entropies, batches, samples),
                 "self_certainty": token_means(self_certainties, batches, samples),
             }
-            groups = with_statistics(said.groups, said.members, means)
+            groups = with_statistics(groups, members, means)
         self._decided = self.supervisor.supervise(groups, self._clock.measure)
-        self._timeouts = self.judge.timeouts - said.timeouts_before
-        self._work = step_work(batches, self._decided, said.members)
+        self._timeouts = self.judge.timeouts - timeouts_before
+        self._work = step_work(batches, self._decided, members)
         self._sampler_gap = sampler_gap(batches, log_probs)
-        give_rewards(batches, self._decided, said.members, normalised=divides_by_std(self.recipe))
+        give_rewards(batches, self._decided, members, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
             for batch, forward in zip(batches, forwards, strict=True):
@@ -315,7 +300,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
         metrics |= self._times(logs_dict)
-        self._record(global_step, {**metrics, **self._throughput(metrics)})
+        append_metrics(self.run_path, global_step, self._epoch, {**metrics, **self._throughput(metrics)})
         stop = self.files.stop.exists()  # read once: no stop without its checkpoint
         if stop or wants_checkpoint(self.recipe, self.run_path, global_step, self._steps, metrics):
             self._save_checkpoint(global_step)
@@ -336,12 +321,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
             responses.setdefault(sample.labels[0], []).append(text)
-        found: Metrics = {}
+        metrics: Metrics = {}
         for prefix, held_out in self.data.held_out.items():
             texts = [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]
             accuracy = held_out_accuracy(held_out.prompts, texts, self.judge, self.recipe.data.extractor)
-            found |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
-        return found
+            metrics |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
+        return metrics
 
     @property
     def _epoch(self) -> int:
@@ -379,9 +364,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         peak = max((peak for peak in peaks if peak is not None), default=None)
         return throughput(self._work, times, self._hardware, peak)
 
-    def _record(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        append_metrics(self.run_path, step, self._epoch if step else 0, metrics)
-
     def _save_checkpoint(self, step: int) -> None:
         def fill(folder: Path) -> None:
             ray.get(
@@ -403,12 +385,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
     """Single rollouts of all held-out prompts, of which vLLM gets all at once.
 
-    By itself OpenRLHF gives it a training step's number of prompts at a time, and waits for each time's longest
-    response.
-
-    Args:
-        generator: OpenRLHF's `SamplesGenerator`.
-        settings: of the sampling.
+    By itself OpenRLHF's `SamplesGenerator` gives it a training step's number of prompts at a time, and waits for each
+    time's longest response.
     """
     rollout = generator.args.rollout
     of_a_step, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
@@ -422,9 +400,9 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
 def policy_entropy(decided: Sequence[SupervisedGroup]) -> Metrics:
     """Mean entropy over all response tokens of a step, of the policy that sampled them."""
     rollouts = [rollout for group in decided for rollout in group.rollouts]
-    said = [(r.entropy, r.tokens) for r in rollouts if r.entropy is not None and r.tokens is not None]
-    tokens = sum(count for _, count in said)
-    return {"policy/entropy": sum(mean * count for mean, count in said) / tokens} if tokens else {}
+    means = [(r.entropy, r.tokens) for r in rollouts if r.entropy is not None and r.tokens is not None]
+    tokens = sum(count for _, count in means)
+    return {"policy/entropy": sum(mean * count for mean, count in means) / tokens} if tokens else {}
 
 
 def trainer_actor(run_path: Path, node_id: str) -> Any:
