@@ -55,8 +55,9 @@ def test_answers_alone_serve_too(decide):
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "is_shared"), [("answer", "7", False), ("response", "\\boxed{7}", True), ("response", None, True)]
-)  # fmt: skip
+    ("column", "value", "is_shared"),
+    [("answer", "7", False), ("response", "\\boxed{7}", True), ("response", None, True)],
+)
 def test_only_responses_that_are_known_to_be_equal_share_a_reward(decide, column, value, is_shared):
     rows = [{column: value, "entropy": entropy} for entropy in (1, 1.000001)]
     (label,) = decide(rows, "method.name=token_entropy", prompt_id="a", visit=1)
@@ -141,7 +142,7 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
         ([ROW | {"true_answer": "1"}, ROW | {"visit": 2}], "prompt a has several values of true_answer"),
         ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
         ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
-        ([ROW | {"entropy": "low"}], "'entropy' of row 0 (the first is 0) is no number"),
+        ([ROW | {"entropy": "low"}], "'entropy' of row 0 (the first is 0) is not a finite number"),
         ([ROW | {"response": "\ud800"}], "half of a surrogate pair"),
         ([[ROW]], "a row must be a JSON object"),
     ],
