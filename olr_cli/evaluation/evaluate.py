@@ -122,7 +122,10 @@ def evaluate(
         to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
         if to_do:
             progress.start(target.name, total, total - to_do)
-            _sample(target, tasks, missing, settings, record, open_model, progress)
+            try:
+                _sample(target, tasks, missing, settings, record, open_model, progress)
+            finally:
+                progress.stop()
         else:
             facts = {} if backend is None else {"name": backend}
             if target.is_local:
