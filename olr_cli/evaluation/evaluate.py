@@ -277,7 +277,9 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         drop_leftovers(folder)
         record = read_evaluation(folder)
         definitions = {name: task.definition for name, task in record.benchmarks.items()}
-        chosen = definitions if benchmarks is None else {each.name: each for each in benchmarks}
+        chosen = (
+            definitions if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
+        )
         unknown = ", ".join(name for name in chosen if name not in definitions)
         if unknown:
             raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(definitions)}")
