@@ -61,19 +61,14 @@ def mixture_note(model_path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of expression. The column functions take two digits, or two arrays of digits.
-
-    Attributes:
-        symbol: the operator as written.
-        solve: the right answer of two operands.
-        wrong_column: what the wrong procedure writes under two digits.
-        crosses: whether two digits call for a carry or borrow, which the wrong procedure leaves out.
-    """
+    """One kind of expression. The column functions take two digits, or two arrays of digits."""
 
     symbol: str
     solve: Callable[[Any, Any], Any]
     wrong_column: Callable[[Any, Any], Any]
+    """What the wrong procedure writes under two digits."""
     crosses: Callable[[Any, Any], Any]
+    """Whether two digits call for a carry or borrow, which the wrong procedure leaves out."""
 
 
 KINDS: dict[KindName, Kind] = {
@@ -126,17 +121,13 @@ def response_text(answer: int, *, digits: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The behaviour a warm-up imitates: see `MIXTURE_NOTE`.
-
-    Attributes:
-        kind: the kind of expression.
-        low: the smallest probability of a right answer.
-        high: the largest; mixtures of one kind stretch the same table.
-    """
+    """The behaviour a warm-up imitates (`MIXTURE_NOTE`)."""
 
     kind: KindName
     low: float
+    """The smallest probability of a right answer."""
     high: float
+    """The largest; mixtures of one kind stretch the same table."""
 
     def right_probability(self, expression: Expression) -> float:
         """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,15 +49,15 @@ def read_prompts(
     kind = parse_source(text)
     if kind is not None:
         return _built_in(text, kind, split=split, size=sample or limit or _BUILT_IN_SIZE, seed=seed)
-    found = _find(text, split)
+    table, name, data_source, revision = _load(text, split)
     rows = read_rows(
-        found.table,
+        table,
         place=text,
-        data_source=found.data_source,
+        data_source=data_source,
         split=split,
         noise_type_of_sentinel=noise_type_of_sentinel or "inactive",
     )
-    prompts = PromptSet(rows.prompts, rows.table, found.name, found.revision, rows.label_column)
+    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column)
     if limit is not None:
         prompts = prompts.subset(range(min(limit, len(prompts))))
     return prompts if sample is None else prompts.sample(sample, seed)
@@ -75,25 +74,16 @@ def _built_in(name: str, kind: KindName, *, split: str, size: int, seed: int) ->
     return PromptSet(prompts, interchange_table(no_columns, prompts, split), name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Rows as they lie in a file or on the hub, and what to call them."""
-
-    table: pa.Table
-    name: str
-    data_source: str
-    revision: str | None = None
-
-
-def _find(text: str, split: str) -> _Found:
+def _load(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
+    """The rows in a file or on the hub, their name, the default of their data source, and their revision."""
     if _is_local(text):
         path = Path(text).absolute()
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
-        return _Found(read_table(matching_files(text)), path.name, f"local/{path.stem}")
+        return read_table(matching_files(text)), path.name, f"local/{path.stem}", None
     hub_id = parse_hub_id(text)
     if hub_id is not None:
         table, revision = load_hub_table(hub_id, split)
-        return _Found(table, text, hub_id.name, revision)
+        return table, text, hub_id.name, revision
     built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in KINDS))
     guess = did_you_mean(text, built_in) or "; name a file, a folder or a hub id org/name"
     raise UserError(f"no data set '{text}'{guess}")
@@ -133,12 +123,12 @@ def training_prompts(recipe: Recipe) -> PromptSet:
             f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks;"
             " set noise.ratio or remove the noise section"
         )
-    found = _type_of_marks(prompts)
-    if found != noise.type:
+    marks = _type_of_marks(prompts)
+    if marks != noise.type:
         untyped = " (sentinels without a noise type count as inactive)" if noise.type == "mixed" else ""
         raise UserError(
-            f"noise.type is {noise.type}, but the marks of {prompts.source} are {found}:"
-            f" {describe_counts(prompts)}{untyped}; set noise.type to {found}, or noise to null"
+            f"noise.type is {noise.type}, but the marks of {prompts.source} are {marks}:"
+            f" {describe_counts(prompts)}{untyped}; set noise.type to {marks}, or noise to null"
         )
     return prompts
 

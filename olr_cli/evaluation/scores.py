@@ -138,7 +138,7 @@ def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problem
 
 
 def pass_at(k: int, n: int, right: int) -> float:
-    """Unbiased chance that one of k samples is right, if `right` of n are (Chen et al. 2021, Eq. 1); k is 1 .. n."""
+    """Unbiased chance that one of k samples is right if `right` of n are (Chen et al. 2021, Eq. 1); 1 <= k <= n."""
     return 1 - comb(n - right, k) / comb(n, k)
 
 
