@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from olr_cli.analysis import PAPER_TABLES, PUBLISHED_TABLES, TABLES, figures
+from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
-from olr_cli.analysis.tables import count
+from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
+from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.tables import Answer, File, Table
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
@@ -71,12 +72,19 @@ def carry_out(request: Request) -> Answer:
     named = figures.known_figures(request.wanted_figures)
     if not request.places:
         return _without_runs(request, named)
-    places, models = _runs_and_models(request.places)
+    models = [place for place in request.places if is_evaluation(place)]
+    places = [place for place in request.places if place not in models]
+    if not places:
+        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
     runs, waiting = begun(find_runs(places), places)
     arms = group(runs)
     drawn = figures.asked_for(request.wanted_figures, arms)
     names = figures.known("table", request.tables(arms), TABLES)
-    _require_use(models, names)
+    if models and set(PAPER_TABLES).isdisjoint(names):
+        raise UserError(
+            f"{models[0]} is an evaluation of a model, which only tables of the paper show"
+            f" (--table {', '.join(PAPER_TABLES)}); leave it out"
+        )
     with_published = _wants_published(request.compare, names)
     writes = bool(drawn) or request.report
     folder = (request.out or _default_folder(places, runs)) if writes else Path()
@@ -104,11 +112,7 @@ def _without_runs(request: Request, named: Sequence[str]) -> Answer:
 
 
 def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:
-    """Whether ``--compare`` asks for the paper's numbers.
-
-    Raises:
-        UserError: it names something else, or no table is printed that the paper has too.
-    """
+    """Whether ``--compare`` asks for the paper's numbers; an error where no table is printed that the paper has."""
     if compare is None:
         return False
     if compare != "paper":
@@ -123,40 +127,8 @@ def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:
     return True
 
 
-def _runs_and_models(places: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The places that hold runs, and those that are evaluations of models.
-
-    Raises:
-        UserError: none holds runs.
-    """
-    from olr_cli.evaluation.scores import is_evaluation
-
-    models = [place for place in places if is_evaluation(place)]
-    runs = [place for place in places if place not in models]
-    if not runs:
-        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
-    return runs, models
-
-
-def _require_use(models: Sequence[Path], tables: Iterable[str]) -> None:
-    """Make sure that something shows the evaluations of models that were named.
-
-    Raises:
-        UserError: nothing does.
-    """
-    if models and set(PAPER_TABLES).isdisjoint(tables):
-        raise UserError(
-            f"{models[0]} is an evaluation of a model, which only tables of the paper show"
-            f" (--table {', '.join(PAPER_TABLES)}); leave it out"
-        )
-
-
 def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
-    """Where figures go: into the run; for several runs into the folder that was named, or that they stand in.
-
-    Raises:
-        UserError: several runs stand in different folders.
-    """
+    """Where figures go: into the run; for several runs into the folder that was named, or that they stand in."""
     if len(runs) == 1:
         return runs[0].path / "figures"
     if len(places) == 1:

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.files import write_text, write_whole, writing
+from olr_cli.recipe.schema import OlrMethod
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -291,22 +292,18 @@ def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
-def mark_warmup(axes: Axes, warmup_epochs: int, epochs: int, *, named: bool, colour: str = GREY) -> None:
-    """A thin vertical line behind the last epoch of warm-up; nothing if warm-up has not ended."""
-    if warmup_epochs >= epochs:
+def mark_warmup(
+    axes: Axes, method: OlrMethod | None, epochs: int, *, named: bool, colour: str = GREY
+) -> None:
+    """A thin vertical line behind the last epoch of warm-up; nothing if there is none or it has not ended."""
+    if method is None or method.warmup_epochs >= epochs:
         return
-    end = warmup_epochs + 0.5
+    end = method.warmup_epochs + 0.5
     axes.axvline(end, color=colour, linewidth=0.6)
     if named:
-        axes.text(
-            end,
-            1.01,
-            "warm-up ends",
-            transform=axes.get_xaxis_transform(),
-            ha="left" if 2 * end < epochs + 1 else "right",
-            va="bottom",
-            color=GREY,
-        )
+        side = "left" if 2 * end < epochs + 1 else "right"
+        place = axes.get_xaxis_transform()
+        axes.text(end, 1.01, "warm-up ends", transform=place, ha=side, va="bottom", color=GREY)
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:

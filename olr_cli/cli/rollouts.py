@@ -54,8 +54,7 @@ def rollouts(
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
     prompts_per_step: Annotated[
-        int,
-        typer.Option("--prompts-per-step", min=1, help="Prompts to sample and store at a time."),
+        int, typer.Option("--prompts-per-step", min=1, help="Prompts to sample and store at a time.")
     ] = 160,
     run_dir: Annotated[
         Path | None,

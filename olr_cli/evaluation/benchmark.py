@@ -23,17 +23,7 @@ from olr_cli.recipe.files import read_tree
 from olr_cli.recipe.schema import Count, Section, Text
 from olr_cli.tables import Answer, Block, Column, Row, Table
 
-PAPER = (
-    "aime24",
-    "aime25",
-    "amc",
-    "math500",
-    "minerva",
-    "olympiad",
-    "arc_c",
-    "gpqa_diamond",
-    "mmlu_pro",
-)
+PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
 """The paper's nine, in the order of its tables: what `all` means."""
 
 _FOLDER = Path(__file__).parent / "benchmarks"

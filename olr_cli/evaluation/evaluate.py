@@ -105,14 +105,11 @@ def evaluate(
 
     Args:
         target: the model and the evaluation's folder.
-        tasks: in the order in which they are worked on.
+        tasks: in the order in which they are worked on; a score each is returned.
         settings: what `tasks` were made with.
         open_model: loads the model; called only if something is left to generate.
         progress: shows how far it is.
-        backend: the name of the backend, if the user gave one.
-
-    Returns:
-        A score a task.
+        backend: its name, if the user gave one.
 
     Raises:
         UserError: something the user can mend; what is done is stored.
@@ -235,10 +232,8 @@ class Regraded:
     """An evaluation that was graded again.
 
     Attributes:
-        scores: of the benchmarks that were graded.
         samples: how many were graded.
-        now_right: samples that were graded wrong before and are right now.
-        now_wrong: the other way round.
+        now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
     """
 

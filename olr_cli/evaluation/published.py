@@ -64,13 +64,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of the paper's tables.
-
-    Attributes:
-        setting: what was trained.
-        tables: the tables that print it; their scores agree.
-        scores: benchmark -> share of right samples, 0 .. 1.
-    """
+    """A row of the paper's tables, which agree where several print it; scores are shares, 0 .. 1, by benchmark."""
 
     setting: Setting
     tables: tuple[str, ...]

@@ -79,7 +79,7 @@ def score(
     """Score the stored generations of one benchmark.
 
     Args:
-        benchmark: what was asked.
+        benchmark: names the score.
         generations: a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
             ``is_correct``, ``tokens`` and ``truncated``.
         samples: n, how many samples each problem must have (R19).
@@ -138,13 +138,7 @@ def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problem
 
 
 def pass_at(k: int, n: int, right: int) -> float:
-    """Unbiased estimate of the chance that one of k samples is right, from n samples (Chen et al. 2021, Eq. 1).
-
-    Args:
-        k: 1 .. n.
-        n: samples drawn.
-        right: how many of them are right.
-    """
+    """Unbiased chance that one of k samples is right if `right` of n are (Chen et al. 2021, Eq. 1); 1 <= k <= n."""
     return 1 - comb(n - right, k) / comb(n, k)
 
 
@@ -208,10 +202,16 @@ def averages(scores: Iterable[Score]) -> dict[Group, float]:
 
 @dataclass(frozen=True)
 class Value:
-    """A share, 0 .. 1, and its 95 % interval where one is known."""
+    """A share, 0 .. 1, or a difference of shares.
 
-    share: float
+    Attributes:
+        interval: its 95 % bootstrap interval over problems, where one is known.
+        pairs: of a paired difference, the problems that both evaluations have.
+    """
+
+    mean: float
     interval: Interval | None = None
+    pairs: int | None = None
 
 
 def values(scores: Iterable[Score]) -> dict[str, Value]:
@@ -224,22 +224,7 @@ def values(scores: Iterable[Score]) -> dict[str, Value]:
     return shown
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One evaluation's score minus another's.
-
-    Attributes:
-        mean: over the problems that both have.
-        interval: its 95 % bootstrap interval over problems, paired; None where a bootstrap can't tell.
-        pairs: problems that both have; None for a difference to a published score, of which no problems are known.
-    """
-
-    mean: float
-    interval: Interval | None = None
-    pairs: int | None = None
-
-
-def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Difference]:
+def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Value]:
     """Paired differences, by benchmark name, and of the averages by ``in`` and ``out``.
 
     Benchmarks that have no problem in common are left out.
@@ -254,7 +239,7 @@ def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str,
     strata = {name: [common] for name, common in paired.items()}
     strata |= {group: [paired[name] for name in names] for group, names in groups(paired).items()}
     return {
-        name: Difference(fmean(map(fmean, parts)), interval(parts, "difference", name), sum(map(len, parts)))
+        name: Value(fmean(map(fmean, parts)), interval(parts, "difference", name), sum(map(len, parts)))
         for name, parts in strata.items()
     }
 

@@ -140,10 +140,7 @@ def test_what_is_finished_is_not_resumed(there):
         ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
         ((MODEL, "arithmetic", "--extractor", "boxd"), "--extractor boxd (did you mean 'boxed'?)"),
         ((MODEL, "arithmetic", "--backend", "vlm"), "--backend vlm (did you mean 'vllm'?)"),
-        (
-            (MODEL, "arithmetic", "--temperature", "0"),
-            "--temperature is 0.0: input should be greater",
-        ),
+        ((MODEL, "arithmetic", "--temperature", "0"), "--temperature is 0.0: input should be greater"),
         ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
         ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
     ],

@@ -8,15 +8,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import (
-    PAPER,
-    Benchmark,
-    Source,
-    choose,
-    find_benchmark,
-    listing,
-    registry,
-)
+from olr_cli.evaluation.benchmark import PAPER, Benchmark, Source, choose, find_benchmark, listing, registry
 
 OWN = """
 name: planets

@@ -28,12 +28,7 @@ from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 MODEL = "builtin:addition-easier"
 STEPS = 6  # 20 prompts in steps of 8, 8 and 4; two visits
 DATA = {"limit": 20}
-TRAIN = {
-    "epochs": 2,
-    "rollouts_per_prompt": 4,
-    "max_new_tokens": 5,
-    "prompts_per_step": 8,
-}
+TRAIN = {"epochs": 2, "rollouts_per_prompt": 4, "max_new_tokens": 5, "prompts_per_step": 8}
 
 
 def recipe(data="arithmetic", model=MODEL, *, seed=3, data_keys=DATA, **train):

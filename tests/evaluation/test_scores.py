@@ -12,16 +12,7 @@ from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
-from olr_cli.evaluation.scores import (
-    Score,
-    Value,
-    averages,
-    differences,
-    interval,
-    pass_at,
-    score,
-    values,
-)
+from olr_cli.evaluation.scores import Score, Value, averages, differences, interval, pass_at, score, values
 
 AMC = find_benchmark("amc")
 

@@ -1,4 +1,4 @@
-"""What a CPU can show of the matrix for GPUs (`make test-gpu`): ZeRO 3, killed after a checkpoint, resumed."""
+"""The matrix for GPUs (`make test-gpu`) on a CPU; test_interrupted_run.py has its settings in every run."""
 
 import pytest
 from gpu.matrix import CASES, TINY, local_engine, random_model, run_case
@@ -10,7 +10,9 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.on_cpu], ids=lambda case: case.name)
-def test_a_case_shows_what_it_must(case, model, tmp_path):
+def test_a_case_shows_what_it_must(case, model, tmp_path, is_long):
+    if not is_long:
+        pytest.skip("with --long: two minutes")
     findings = run_case(case, tmp_path, model, TINY, "cpu")
     assert [finding for finding in findings if finding.is_right is False] == []
     shown = {finding.shows for finding in findings if finding.is_right}

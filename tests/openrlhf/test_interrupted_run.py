@@ -19,13 +19,19 @@ from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 STEPS = 16
+SETTINGS = (
+    *SMALL,
+    "engine.zero_stage=3",
+    "engine.flags.ds.grad_accum_dtype=fp32",
+    "engine.flags.algo.advantage.is_correction_level=token",  # measures rollout/sampler_gap
+)
 
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """A run's life: `kill -9` after step 6, then to the end; what was seen on the way."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    first = Train(run)
+    first = Train(run, SETTINGS)
     first.await_step(6)
     seen: dict[str, object] = {"run": run, "labels before the kill": scan_labels(run).collect()}
     first.signal(signal.SIGKILL)
@@ -35,7 +41,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         time.sleep(0.5)
     seen["processes after the kill"] = processes_of(run)
 
-    second = Train(run, SMALL, "--resume")
+    second = Train(run, SETTINGS, "--resume")
     seen["last status"], seen["last words"] = second.end(), second.output
     return seen
 
@@ -113,7 +119,7 @@ def test_the_manifest_tells_what_ran_and_how_it_departs(run: Path) -> None:
 
 
 def test_new_weights_reach_vllm(run: Path) -> None:
-    """VLLM's held-out accuracy is that of the checkpoint's weights, sampled by another engine, not the start's."""
+    """Its log-probabilities are the policy's, and its accuracy that of the checkpoint's weights in another engine."""
     from olr_cli.answers import Judge
     from olr_cli.data.readers import held_out_prompts
     from olr_cli.engines.local.loop import encode_prompts
@@ -136,6 +142,7 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     with Judge() as judge:
         here = held_out_accuracy(prompts, sampled.texts_PG, judge)["avg"]
     lines = metrics(run)
+    assert max(line["rollout/sampler_gap"] for line in lines[1:]) < 0.02  # nats, what bfloat16 rounds
     start, end = lines[0]["eval/avg"], lines[-1]["eval/avg"]
     # 4,000 rollouts each: two independent estimates of one share differ by less than .045 (four standard errors).
     assert abs(end - here) < 0.045

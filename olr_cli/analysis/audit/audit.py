@@ -166,7 +166,7 @@ def audit(
         status=None if manifest is None else manifest["status"],
         was_training=was_training,
         draws_labels=history.is_run and any(p.noise_type == "active" for p in history.prompts.values()),
-        noise=model.noise if model.can_judge else None,
+        noise=model.noise if model.is_known.any() else None,
         ratio=ratio,
         interval=interval,
         calibrations=maps,
@@ -188,7 +188,7 @@ def _moved(table: pl.DataFrame, trusted: TrustedLabels, judge: Judge, start: Cal
 def _ratio(
     model: Model, table: pl.DataFrame, trusted: TrustedLabels | None, sharpnesses: Sequence[float]
 ) -> tuple[float | None, tuple[float, float] | None]:
-    if not model.can_judge:
+    if not model.is_known.any():
         return None, None
     if trusted is not None and trusted.labels:
         return calibrated_ratio(_floats(table["confidence"]), trusted.is_wrong), trusted.wrong_interval

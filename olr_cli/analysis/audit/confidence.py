@@ -164,14 +164,9 @@ class TrustedLabels:
     strangers: int = 0
 
     @property
-    def is_known(self) -> Bools:
-        """(P,) whether a label is known to be right or wrong."""
-        return ~np.isnan(self.is_wrong)
-
-    @property
     def labels(self) -> int:
         """How many labels are known to be right or wrong."""
-        return int(self.is_known.sum())
+        return int((~np.isnan(self.is_wrong)).sum())
 
     @property
     def wrong(self) -> int:
@@ -180,10 +175,7 @@ class TrustedLabels:
 
     @property
     def wrong_interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share of wrong labels if the trusted ones were drawn at random, whatever the model.
-
-        Wilson's score interval (Wilson 1927).
-        """
+        """Wilson's 95 % interval of the share of wrong labels if the trusted ones were drawn at random."""
         from scipy.stats import binomtest
 
         interval = binomtest(self.wrong, self.labels).proportion_ci(0.95, method="wilson")
@@ -193,13 +185,7 @@ class TrustedLabels:
 def read_trusted(
     file: Path, prompt_ids: Sequence[str], labels: Sequence[str | None], judge: Judge
 ) -> TrustedLabels:
-    """Trusted labels of a history's prompts.
-
-    Args:
-        file: a Parquet or JSON table with prompt_id and true_answer, or a data set whose labels are verified.
-        prompt_ids: (P,) of the history.
-        labels: (P,) the given ones.
-        judge: decides whether the given label means the true answer.
+    """What a table with prompt_id and true_answer, or a verified data set, says of P prompts and their given labels.
 
     Raises:
         UserError: the file can't be read or has no true answer, or none of its prompts is in the history.
@@ -258,7 +244,7 @@ def trusted_answers(file: Path) -> Mapping[str, str]:
 def recalibrated(
     trusted: TrustedLabels, start: Calibrations, odds: Floats, proposal_odds: Floats, proposal_right: Floats
 ) -> Calibrations:
-    """The built-in maps moved by trusted labels.
+    """The maps `start` moved by trusted labels.
 
     Args:
         trusted: of P prompts.
@@ -267,7 +253,7 @@ def recalibrated(
         proposal_odds: (P,) that the proposal is right; NaN without one.
         proposal_right: (P,) 1 or 0: whether the proposal is right; NaN where that is not known.
     """
-    is_labelled = trusted.is_known
+    is_labelled = ~np.isnan(trusted.is_wrong)
     return Calibrations(
         _moved(start.wrong, odds, trusted.is_wrong),
         _moved(start.proposal, np.where(is_labelled, proposal_odds, np.nan), proposal_right),
@@ -292,12 +278,8 @@ def calibrated_ratio(confidence: Floats, is_wrong: Floats) -> float:
 class CrossValidation:
     """How good confidences are on trusted labels, of decided prompts, that took no part in making them.
 
-    Attributes:
-        labels: how many trusted labels there are.
-        wrong: how many of them are wrong.
-        auroc: None where all are alike.
-        brier: mean squared error of the confidence.
-        brier_built_in: that of the built-in calibration without trusted labels.
+    `wrong` of the `labels` are wrong; the mean squared error is `brier`, and `brier_built_in` that of the built-in
+    calibration without trusted labels.
     """
 
     labels: int
@@ -314,7 +296,7 @@ def cross_validated(
 
     Args:
         trusted: of P prompts.
-        model: their votes and labels.
+        model: its votes and labels are used.
         sharpness: of the prior.
         is_decided: (P,) whether the prompt gets a confidence.
         start: the built-in map that the label is wrong.
@@ -322,7 +304,7 @@ def cross_validated(
     Returns:
         None with fewer than `FEWEST` trusted labels of decided prompts.
     """
-    used = np.flatnonzero(trusted.is_known & is_decided)
+    used = np.flatnonzero(~np.isnan(trusted.is_wrong) & is_decided)
     if len(used) < FEWEST:
         return None
     is_wrong = trusted.is_wrong[used] > 0.5

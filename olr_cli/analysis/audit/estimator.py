@@ -22,7 +22,7 @@ stays as it is, whose systematic errors do not (docs/audit.md has the measuremen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -79,43 +79,9 @@ class Votes:
     counts: Floats
     size: int
 
-    @property
-    def totals(self) -> Floats:
-        """(P,) all votes of each prompt."""
-        return self.summed(self.counts)
-
     def summed(self, values: Floats) -> Floats:
         """(A,) -> (P,): the sum over each prompt's answers."""
         return np.asarray(np.bincount(self.prompts, values, self.size), dtype=float)
-
-
-@dataclass(frozen=True)
-class Likelihoods:
-    """What a label's right and wrong ways to come about are worth, before rho and alpha.
-
-    Attributes:
-        priors: (A,) prior(c).
-        shares: (A,) share(c).
-        right: (P,) right(L); NaN where nothing can be said: no label, or no answer at all.
-        wrong: (P,) wrong(L).
-        is_seen: (P,) whether some rollout gave the label.
-    """
-
-    priors: Floats
-    shares: Floats
-    right: Floats
-    wrong: Floats
-    is_seen: Bools
-
-    @property
-    def is_known(self) -> Bools:
-        """(P,) whether something can be said of the label."""
-        return ~np.isnan(self.right)
-
-    @property
-    def log_ratio(self) -> Floats:
-        """(P,) log wrong(L) / right(L)."""
-        return np.asarray(np.log(np.maximum(self.wrong, _FLOOR)) - np.log(np.maximum(self.right, _FLOOR)))
 
 
 @dataclass(frozen=True)
@@ -143,51 +109,82 @@ class Noise:
 
 @dataclass(frozen=True)
 class Model:
-    """The mixture model of P prompts' labels."""
+    """The mixture model of P prompts' labels.
+
+    Attributes:
+        priors: (A,) prior(c).
+        shares: (A,) share(c).
+        right: (P,) right(L); NaN where nothing can be said: no label, or no answer at all.
+        wrong: (P,) wrong(L).
+        is_seen: (P,) whether some rollout gave the label.
+    """
 
     votes: Votes
     labels: Labels
-    likelihoods: Likelihoods
+    priors: Floats
+    shares: Floats
+    right: Floats
+    wrong: Floats
+    is_seen: Bools
     noise: Noise
 
+    @classmethod
+    def of(cls, votes: Votes, labels: Labels, sharpness: float, noise: Noise) -> Model:
+        """The model under a noise, of which only the draw counts for right(L) and wrong(L)."""
+        powers, weights = votes.counts**sharpness, votes.counts**noise.draw
+        normaliser = votes.summed(powers) + 1
+        priors, unseen = powers / normaliser[votes.prompts], 1 / normaliser
+        shares = weights / votes.summed(weights)[votes.prompts]
+        # Where the rollouts gave nothing else, no wrong answer is left to become a label.
+        per_wrong = np.where(shares < 1 - _SMALL, priors / np.maximum(1 - shares, _SMALL), 0.0)
+        others = votes.summed(per_wrong) + unseen
+        is_seen = labels >= 0
+        given = labels[is_seen]
+        right, wrong = unseen.copy(), np.ones(votes.size)
+        right[is_seen] = priors[given]
+        wrong[is_seen] = shares[given] * (others[is_seen] - per_wrong[given])
+        right[(labels == MISSING) | (votes.summed(votes.counts) == 0)] = np.nan
+        return cls(votes, labels, priors, shares, right, wrong, is_seen, noise)
+
     @property
-    def can_judge(self) -> bool:
-        """Whether something can be said of any label."""
-        return bool(self.likelihoods.is_known.any())
+    def is_known(self) -> Bools:
+        """(P,) whether something can be said of the label."""
+        return ~np.isnan(self.right)
+
+    @property
+    def log_ratio(self) -> Floats:
+        """(P,) log wrong(L) / right(L)."""
+        return np.asarray(np.log(np.maximum(self.wrong, _FLOOR)) - np.log(np.maximum(self.right, _FLOOR)))
 
     @property
     def _kind(self) -> Floats:
         """(P,) a: the share of the wrong labels that were given, or not, as the prompt's label was."""
-        seen = self.noise.seen_share
-        return np.where(self.likelihoods.is_seen, seen, 1 - seen)
+        return np.where(self.is_seen, self.noise.seen_share, 1 - self.noise.seen_share)
 
     def log_likelihood(self) -> float:
         """Of all labels of which something can be said."""
-        found, rho = self.likelihoods, self.noise.ratio
-        chance = (1 - rho) * found.right + rho * self._kind * found.wrong
-        return float(np.log(np.maximum(chance[found.is_known], _TINY)).sum())
+        chance = (1 - self.noise.ratio) * self.right + self.noise.ratio * self._kind * self.wrong
+        return float(np.log(np.maximum(chance[self.is_known], _TINY)).sum())
 
     def wrong_log_odds(self) -> Floats:
         """(P,) log odds that the label is wrong; NaN where nothing can be said."""
         rho, alpha = np.array([self.noise.ratio]), np.array([self.noise.seen_share])
-        prior = _log_prior_odds(rho, alpha, self.likelihoods.is_seen)
-        return np.asarray(self.likelihoods.log_ratio + prior[0])
+        return np.asarray(self.log_ratio + _log_prior_odds(rho, alpha, self.is_seen)[0])
 
     def answer_chances(self) -> Floats:
         """(A,) the chance that each answer is the truth, given the label; without a label its prior."""
-        found, rho, prompts = self.likelihoods, self.noise.ratio, self.votes.prompts
+        rho, prompts, is_seen = self.noise.ratio, self.votes.prompts, self.is_seen
         weight = rho * self._kind
-        total = np.maximum(weight * found.wrong + (1 - rho) * found.right, _TINY)
-        is_seen = self.labels >= 0
-        label_share = np.ones(len(self.labels))
-        label_share[is_seen] = found.shares[self.labels[is_seen]]
-        # P(L | the truth is c): of a label that was given, its share among the answers that are wrong then.
-        drawn = label_share[prompts] / np.maximum(1 - found.shares, _SMALL)
-        drawn = np.where(is_seen[prompts], drawn, 1.0)
-        chances = found.priors * (weight / total)[prompts] * drawn
+        total = np.maximum(weight * self.wrong + (1 - rho) * self.right, _TINY)
         given = self.labels[is_seen]
-        chances[given] = (1 - rho) * found.priors[given] / total[is_seen]
-        return np.where(np.isnan(found.right)[prompts], found.priors, chances)
+        label_share = np.ones(len(self.labels))
+        label_share[is_seen] = self.shares[given]
+        # P(L | the truth is c): of a label that was given, its share among the answers that are wrong then.
+        drawn = label_share[prompts] / np.maximum(1 - self.shares, _SMALL)
+        drawn = np.where(is_seen[prompts], drawn, 1.0)
+        chances = self.priors * (weight / total)[prompts] * drawn
+        chances[given] = (1 - rho) * self.priors[given] / total[is_seen]
+        return np.where(np.isnan(self.right)[prompts], self.priors, chances)
 
 
 def pooled_votes(tally: Tally, decay: float) -> Votes:
@@ -201,25 +198,6 @@ def pooled_votes(tally: Tally, decay: float) -> Votes:
     return Votes(prompts, np.asarray(counts, dtype=float), len(tally))
 
 
-def likelihoods(votes: Votes, labels: Labels, sharpness: float, draw: float) -> Likelihoods:
-    """right(L) and wrong(L) of every prompt."""
-    powers = votes.counts**sharpness
-    normaliser = votes.summed(powers) + 1
-    priors, unseen = powers / normaliser[votes.prompts], 1 / normaliser
-    weights = votes.counts**draw
-    share = weights / votes.summed(weights)[votes.prompts]
-    # Where the rollouts gave nothing else, no wrong answer is left to become a label.
-    per_wrong = np.where(share < 1 - _SMALL, priors / np.maximum(1 - share, _SMALL), 0.0)
-    others = votes.summed(per_wrong) + unseen
-    is_seen = labels >= 0
-    right, wrong = unseen.copy(), np.ones(len(unseen))
-    given = labels[is_seen]
-    right[is_seen] = priors[given]
-    wrong[is_seen] = share[given] * (others[is_seen] - per_wrong[given])
-    right[(labels == MISSING) | (votes.totals == 0)] = np.nan
-    return Likelihoods(priors, share, right, wrong, is_seen)
-
-
 def fit(votes: Votes, labels: Labels, sharpness: float, known_wrong: Floats | None = None) -> Model:
     """The model with the noise under which the labels are likeliest.
 
@@ -231,17 +209,16 @@ def fit(votes: Votes, labels: Labels, sharpness: float, known_wrong: Floats | No
         sharpness: of the prior.
         known_wrong: (P,) 1 and 0 where it is known whether the label is wrong, else NaN.
     """
-    candidates = []
+    models = []
     for draw in DRAWS:
-        found = likelihoods(votes, labels, sharpness, draw)
-        used = found.is_known
-        if not used.any():
-            found = likelihoods(votes, labels, sharpness, 1.0)
-            return Model(votes, labels, found, Noise(0.5, 0.5, 1.0))
-        known = np.full(used.sum(), np.nan) if known_wrong is None else known_wrong[used]
-        rho, alpha = _em(found.log_ratio[used], found.is_seen[used], np.ones((1, used.sum())), known)
-        candidates.append(Model(votes, labels, found, Noise(float(rho[0]), float(alpha[0]), draw)))
-    return max(candidates, key=Model.log_likelihood)
+        model = Model.of(votes, labels, sharpness, Noise(0.5, 0.5, draw))
+        used = model.is_known
+        if used.any():
+            known = np.full(used.sum(), np.nan) if known_wrong is None else known_wrong[used]
+            rho, alpha = _em(model.log_ratio[used], model.is_seen[used], np.ones((1, used.sum())), known)
+            model = replace(model, noise=Noise(float(rho[0]), float(alpha[0]), draw))
+        models.append(model)
+    return max(models, key=Model.log_likelihood)
 
 
 def ratio_interval(votes: Votes, labels: Labels, sharpnesses: Sequence[float]) -> tuple[float, float]:
@@ -253,10 +230,10 @@ def ratio_interval(votes: Votes, labels: Labels, sharpnesses: Sequence[float]) -
     rng = np.random.default_rng(seeding.key("audit bootstrap", votes.size))
     ends = []
     for sharpness in sharpnesses:
-        found = fit(votes, labels, sharpness).likelihoods
-        used = found.is_known
-        rounded = np.round(found.log_ratio[used] / _RESOLUTION) * _RESOLUTION
-        kinds, counts = np.unique(np.stack([rounded, found.is_seen[used]]), axis=1, return_counts=True)
+        model = fit(votes, labels, sharpness)
+        used = model.is_known
+        rounded = np.round(model.log_ratio[used] / _RESOLUTION) * _RESOLUTION
+        kinds, counts = np.unique(np.stack([rounded, model.is_seen[used]]), axis=1, return_counts=True)
         weights = rng.multinomial(counts.sum(), counts / counts.sum(), size=_REPLICATES).astype(float)
         rho, _ = _em(kinds[0], kinds[1] > 0, weights, np.full(len(counts), np.nan))
         ends.append(np.percentile(rho, _TAILS))

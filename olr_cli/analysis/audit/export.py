@@ -79,12 +79,11 @@ def _of_table(history: RolloutHistory) -> PromptSet:
             " with; name the data set with --data"
         )
     ids = [str(prompt_id) for prompt_id in texts(table.column("prompt_id"), "prompt_id", str(file))]
-    first = {prompt_id: row for row, prompt_id in reversed(list(enumerate(ids)))}
-    rows = table.take(sorted(first.values()))
-    index = pa.array([ids[row] for row in sorted(first.values())])
-    rows = rows.drop_columns(["prompt_id"]).append_column(
-        "extra_info", pa.StructArray.from_arrays([index], ["index"])
-    )
+    first: dict[str, int] = {}
+    for row, prompt_id in enumerate(ids):
+        first.setdefault(prompt_id, row)
+    index = pa.StructArray.from_arrays([pa.array(list(first))], ["index"])
+    rows = table.take(list(first.values())).drop_columns(["prompt_id"]).append_column("extra_info", index)
     read = read_rows(
         rows,
         place=str(file),

@@ -33,8 +33,8 @@ PROMPTS_A_BLOCK = 50
 """Responses are unpacked when a prompt is opened, those of so many prompts at once."""
 
 NO_VISIT, NO_MAJORITY, RIGHT, WRONG_LABEL, GIVEN, OTHER = range(6)
-"""What a visit's majority answer is: the true answer; a label that is known to be wrong; the given label, which may be
-right; another answer."""
+"""Kinds of majority answers. RIGHT: the true answer; WRONG_LABEL: a label that is known to be wrong; GIVEN: the
+given label, which may be right; OTHER: another answer."""
 
 SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
 """Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
@@ -51,11 +51,7 @@ _COLUMNS = (
 def prompt_list(
     arms: Sequence[Arm], most_visits: int = MOST_VISITS
 ) -> tuple[list[Element], list[Element], list[str]]:
-    """The list of prompts of the first run of each arm.
-
-    Args:
-        arms: at least one.
-        most_visits: runs, then prompts, beyond so many visits in all are left out.
+    """The list of prompts of the first run of each arm; beyond `most_visits` in all, runs, then prompts are left out.
 
     Returns:
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
@@ -139,7 +135,7 @@ class PromptHistories:
     """The prompts of a run.
 
     Attributes:
-        ids: of the prompts, in natural order, shape (P,).
+        ids: prompt ids in natural order, shape (P,).
         left_out: number of prompts beyond the limit.
         visits: V, the largest number of visits of any prompt.
         rollouts: K.
@@ -162,7 +158,7 @@ class PromptHistories:
     ends: pl.DataFrame
 
     def header(self) -> dict[str, Any]:
-        """What is not an array, as JSON values; long answers are cut."""
+        """Everything but the arrays, as JSON values; long answers are cut."""
         return {
             "ids": list(self.ids),
             "visits": self.visits,
@@ -180,11 +176,7 @@ class PromptHistories:
 
 
 def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
-    """Read the histories of a run's prompts, or of the first of them.
-
-    Args:
-        run: one with a complete step.
-        most_visits: prompts beyond so many visits in all are left out.
+    """The histories of a run's prompts; prompts beyond `most_visits` visits in all are left out.
 
     Raises:
         UserError: there are no labels yet, or a shard is torn or foreign.

@@ -1,4 +1,4 @@
-"""Tables that compare arms: what they count, and which there are."""
+"""Tables of runs: which there are. Modules are imported when a table is counted."""
 
 from __future__ import annotations
 
@@ -6,30 +6,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli.analysis import PAPER_TABLES
 from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
     from olr_cli.tables import Table
 
+PAPER_TABLES = (
+    "noise_ratios",
+    "baselines",
+    "scale_4k",
+    "qwen3_8b",
+    "llama_8b",
+    "slope_sensitivity",
+    "warmup_sensitivity",
+    "ablation",
+)
+"""Tables of the paper, named as in the published scores; each has its line in `LAYOUTS` of `tables.layouts`."""
+
+PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
+"""Tables that ``--compare paper`` is for: the paper prints them too."""
+
+TABLES = ("arms", *PUBLISHED_TABLES, "theory")
+"""What `olr analyze --table` knows."""
+
 
 def count(
     name: str,
     arms: Sequence[Arm],
-    baseline: str | None,
+    baseline: str | None = None,
     models: Sequence[Path] = (),
     *,
     with_published: bool = False,
 ) -> Table:
-    """A table of some arms.
+    """One of `TABLES`.
 
-    Args:
-        name: one of `TABLES`.
-        arms: at least one.
-        baseline: of ``arms``: the arm that others are compared to; by default the first.
-        models: of the paper's tables of scores: evaluations of policies before training.
-        with_published: show the paper's numbers too.
+    `baseline` is for ``arms``: the arm that others are compared to, by default the first. `models` are for the paper's
+    tables of scores: evaluations of policies before training. `with_published` adds the paper's numbers.
 
     Raises:
         UserError: there is no such arm, the table takes no baseline or needs other runs, a run has no labels, a file
@@ -58,7 +71,7 @@ def count(
 
 
 def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:
-    """The arms without those of rollouts alone, whose recipe's method nothing was trained with."""
+    """The arms that were trained: in runs of `olr rollouts` the recipe's method trained nothing."""
     trained = [arm for arm in arms if arm.runs[0].kind == "training"]
     if not trained:
         raise UserError(

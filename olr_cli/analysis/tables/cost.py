@@ -11,7 +11,6 @@ from olr_cli.analysis.frame import Difference, difference
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.runs.throughput import QUANTITIES
-from olr_cli.supervision import compose
 from olr_cli.tables import Block, Cell, Column, Row, Table, interval, percent
 from olr_cli.tables.numbers import joined, three_digits
 
@@ -30,10 +29,6 @@ _Rows: TypeAlias = Sequence[tuple[Cost, Mapping[str, Difference]]]
 
 def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
     """Where the time of the arms' steps goes: medians with quartiles, differences to GRPO, and the sums over a run.
-
-    Args:
-        arms: any.
-        with_published: show the paper's times too.
 
     Raises:
         UserError: no arm has times, a run has no labels yet, or its files are damaged.
@@ -211,7 +206,7 @@ def compared_with_grpo(cost: Cost, others: Sequence[Cost]) -> dict[str, Differen
         if other.machine == cost.machine and other.arm.runs[0].kind == kind
     }
     reference = grpo_beside(cost.arm, [other.arm for other in beside.values()])
-    if reference is None or compose(cost.arm.recipe.method).name == "grpo":
+    if reference is None or cost.arm.method == "grpo":
         return {}
     grpo = beside[reference.name]
     medians, references = cost.medians(STEP), grpo.medians(STEP)

@@ -1,4 +1,4 @@
-"""The paper's tables of scores: rows as the paper has them, then those it doesn't have; on request its own scores.
+"""The paper's tables of scores: the paper's rows, then ours that it doesn't have; on request its scores.
 
     runs ──► source (scores by column and seed) ─┐
                                                  ├──► rows ──► Table
@@ -178,13 +178,7 @@ def _plain(value: Any) -> Any:
 def paper_table(
     layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = (), *, with_published: bool = False
 ) -> PaperTable:
-    """One of the paper's tables.
-
-    Args:
-        layout: which.
-        arms: ours.
-        models: evaluations of policies before training, as `olr evaluate MODEL` leaves them.
-        with_published: show the published scores too.
+    """One of the paper's tables, of our arms, and of `models`: evaluations of policies before training.
 
     Raises:
         UserError: a run has no labels yet, or its files are damaged.
@@ -261,23 +255,18 @@ class _Rows:
 
     def _place(self, setting: Setting) -> tuple[Any, ...]:
         """By noise; first what the others are compared with; then by what the table varies."""
+        noise = setting.noise_type or "", float(setting.noise_ratio or 0)
+        is_compared = self._reference(self.by_key[self.layout.key(setting)][0]) is not None
         value = getattr(setting, self.layout.varies) if self.layout.varies else None
-        is_compared = any(self._reference(arm) for arm in self.by_key[self.layout.key(setting)][:1])
-        return (
-            setting.noise_type or "",
-            float(setting.noise_ratio or 0),
-            is_compared,
-            value is not None,
-            value,
-        )
+        return *noise, is_compared, value is not None, value
 
     def _reference(self, arm: Arm) -> Arm | None:
         """The arm that an arm's difference is to: on the same task, and among several the one most like it."""
         key = self.layout.reference_key(self.settings[arm.name])
-        settings = arm.runs[0].settings
+        settings = arm.settings()
 
         def differences(other: Arm) -> int:
-            others = other.runs[0].settings
+            others = other.settings()
             return sum(settings.get(name) != others.get(name) for name in settings.keys() | others.keys())
 
         same_task = (other for other in self.by_key.get(key, []) if task(other.runs[0]) == task(arm.runs[0]))
@@ -327,12 +316,7 @@ def _details(arms: Sequence[Arm]) -> list[str]:
     if len(arms) < 2:
         return [""] * len(arms)
     noises = [arm.runs[0].noise or "no marked labels" for arm in arms]
-    settings = telling_settings(
-        [
-            {key: value for key, value in arm.runs[0].settings.items() if not key.startswith("noise.")}
-            for arm in arms
-        ]
-    )
+    settings = telling_settings([arm.settings("noise.") for arm in arms])
     details = [
         ", ".join(filter(None, (noise if len(set(noises)) > 1 else "", others)))
         for noise, others in zip(noises, settings, strict=True)

@@ -46,7 +46,7 @@ class Source:
     """Where the numbers come from.
 
     Attributes:
-        columns: what is measured of each run.
+        columns: of our scores.
         published: the columns of the paper's scores that go with them.
         shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
         starts: the policies that the runs started from, as far as they were measured.
@@ -72,9 +72,7 @@ class Source:
 def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     """Benchmark scores if any run has some of the paper's benchmarks or models are given, else held-out accuracy.
 
-    Args:
-        arms: of the table.
-        models: evaluations of policies before training.
+    `models` are evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {run.path: last for run in runs if (last := _last_scores(run.path)) is not None}
@@ -135,18 +133,10 @@ def _benchmark_scores(
     runs: Sequence[Run], scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
 ) -> Source:
     """Scores that `olr evaluate` left in the runs, and those of policies before training, each a seed."""
-    columns = tuple(
-        column
-        for average in AVERAGES
-        for column in (
-            *(
-                Column(name, registry()[name].title, average.group)
-                for name in PAPER
-                if registry()[name].distribution == average.group
-            ),
-            average,
-        )
-    )
+    columns = []
+    for average in AVERAGES:
+        known = [registry()[name] for name in PAPER if registry()[name].distribution == average.group]
+        columns += [*(Column(benchmark.name, benchmark.title, average.group) for benchmark in known), average]
     names = {column.name for column in columns}
 
     def shares(evaluation: StoredScores) -> dict[str, float]:
@@ -164,7 +154,8 @@ def _benchmark_scores(
         "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out accuracy"
         " is left out.",
         *_older_scores(runs, scores),
-        *_unequal([*scores.values(), *models], has_start=bool(models)),
+        *([] if models else [_NO_START]),
+        *_unequal([*scores.values(), *models]),
     ]
     return Source(columns, columns, {path: shares(last) for path, last in scores.items()}, starts, notes)
 
@@ -178,15 +169,16 @@ def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> I
             )
 
 
-def _unequal(evaluations: Sequence[StoredScores], *, has_start: bool) -> Iterator[str]:
-    """No start; benchmarks of which not all problems were scored, or not always as many samples."""
-    if not has_start:
-        yield (
-            "The policy before training has no scores here: name its evaluation too, the folder that"
-            " `olr evaluate MODEL` wrote."
-        )
+_NO_START = (
+    "The policy before training has no scores here: name its evaluation too, the folder that `olr evaluate MODEL`"
+    " wrote."
+)
+
+
+def _unequal(evaluations: Sequence[StoredScores]) -> Iterator[str]:
+    """Benchmarks of which not all problems were scored, or not always as many samples."""
     for name in PAPER:
-        scores = [each.benchmarks[name] for each in evaluations if name in each.benchmarks]
+        scores = [scores.benchmarks[name] for scores in evaluations if name in scores.benchmarks]
         title = registry()[name].title
         if any(not score.is_whole for score in scores):
             yield f"{title}: only some of the problems were scored, so it does not compare with the paper's."

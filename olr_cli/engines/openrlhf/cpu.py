@@ -21,7 +21,7 @@ DeepSpeed 0.19.6 and Ray 2.55.0; another OpenRLHF or vLLM is refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -62,31 +62,32 @@ def set_up() -> None:
     """Bridge this process. Modules are patched when they are imported, so this alone is quick."""
     os.environ.update(ENVIRONMENT)
     stand_in_if_absent()
-    around_import("torch.cuda", _cuda_is_cpu)
-    around_import("openrlhf.utils.deepspeed.deepspeed", _mesh_of_cpus)
-    around_import("openrlhf.trainer.ppo_utils.replay_buffer", _replay_on_cpu)
-    around_import("openrlhf.utils.distributed_util", _group_over_tcp)
-
-
-def _cuda_is_cpu(cuda: ModuleType) -> Iterator[None]:
-    yield
-    stand_ins: dict[str, Any] = {"current_device": lambda: "cpu"}
-    for name in ("set_device", "synchronize", "empty_cache", "current_stream"):
-        stand_ins[name] = lambda *_args, **_kwargs: None
-    vars(cuda).update(stand_ins)
-
-
-def _mesh_of_cpus(module: ModuleType) -> Iterator[None]:
-    yield
-    init_device_mesh = vars(module)["init_device_mesh"]
-    vars(module)["init_device_mesh"] = lambda _device, *args, **kwargs: init_device_mesh(
-        "cpu", *args, **kwargs
+    idle = ("set_device", "synchronize", "empty_cache", "current_stream")
+    _replace_in(
+        "torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(idle, lambda _: _do_nothing)
     )
+    _replace_in("openrlhf.utils.deepspeed.deepspeed", init_device_mesh=_mesh_of_cpus)
+    _replace_in("openrlhf.trainer.ppo_utils.replay_buffer", torch=_TorchOnCpu)
+    _replace_in("openrlhf.utils.distributed_util", stateless_init_process_group=lambda _: _join_group)
 
 
-def _replay_on_cpu(module: ModuleType) -> Iterator[None]:
-    yield
-    vars(module)["torch"] = _TorchOnCpu(vars(module)["torch"])
+def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
+    """Replace names of a module when it has been imported, each by a function of what it was."""
+
+    def around(loaded: ModuleType) -> Iterator[None]:
+        yield
+        for name, replacement in replacements.items():
+            vars(loaded)[name] = replacement(vars(loaded)[name])
+
+    around_import(module, around)
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def _mesh_of_cpus(init_device_mesh: Any) -> Any:
+    return lambda _device, *args, **kwargs: init_device_mesh("cpu", *args, **kwargs)
 
 
 class _TorchOnCpu:
@@ -100,11 +101,6 @@ class _TorchOnCpu:
 
     def device(self, *_: object) -> Any:
         return self._torch.device("cpu")
-
-
-def _group_over_tcp(module: ModuleType) -> Iterator[None]:
-    yield
-    vars(module)["stateless_init_process_group"] = _join_group
 
 
 def _join_group(

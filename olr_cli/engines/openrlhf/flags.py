@@ -173,6 +173,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "vllm.num_engines": engine.engines,
         "vllm.enable_sleep": sleep,
         "vllm.enable_prefix_caching": True,  # a group's rollouts share their prompt
+        "vllm.enforce_eager": not on_gpu,  # compiling takes longer than a rehearsal samples
         # With nccl, colocated weights go over CUDA's shared memory.
         "vllm.sync_backend": "nccl" if on_gpu else "gloo",
         "ckpt.path": None if places.checkpoint is None else places.checkpoint / OPENRLHF_PART,

@@ -1,13 +1,14 @@
 """The mixture model of labels: its formulas against brute force, its estimates against synthetic labels."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
 from olr_cli.analysis.audit import estimator
-from olr_cli.analysis.audit.estimator import IN_TRAINING, UNTRAINED, Model, Noise, Votes, likelihoods
+from olr_cli.analysis.audit.estimator import IN_TRAINING, UNTRAINED, Model, Noise, Votes
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally
 
 
@@ -34,21 +35,19 @@ def brute_force(counts, label, sharpness, draw):
 @pytest.mark.parametrize("label", [0, 1, 2, None])
 def test_likelihoods_are_the_sums_they_are_said_to_be(sharpness, draw, label):
     counts = [5.0, 2.0, 0.7]
-    found = likelihoods(
-        votes_of([1.0, 1.0], counts), np.array([0, UNSEEN if label is None else 2 + label]), sharpness, draw
-    )
-    assert (found.right[1], found.wrong[1]) == pytest.approx(brute_force(counts, label, sharpness, draw))
+    labels = np.array([0, UNSEEN if label is None else 2 + label])
+    model = Model.of(votes_of([1.0, 1.0], counts), labels, sharpness, Noise(0.5, 0.5, draw))
+    assert (model.right[1], model.wrong[1]) == pytest.approx(brute_force(counts, label, sharpness, draw))
 
 
 def test_the_chances_of_the_answers_and_of_nobodys_answer_add_up_to_one():
     votes, labels, noise = votes_of([5.0, 2.0, 1.0], [4.0, 3.0]), np.array([1, UNSEEN]), Noise(0.4, 0.7, 1.0)
-    found = likelihoods(votes, labels, 3.0, 1.0)
-    model = Model(votes, labels, found, noise)
+    model = Model.of(votes, labels, 3.0, noise)
     chances = votes.summed(model.answer_chances())
     wrong = 1 / (1 + np.exp(-model.wrong_log_odds()))
     # The truth may also be an answer that nobody gave: then the first prompt's label is a wrong rollout, and the
     # second's, if it is right.
-    total = 0.4 * np.array([0.7, 0.3]) * found.wrong + 0.6 * found.right
+    total = 0.4 * np.array([0.7, 0.3]) * model.wrong + 0.6 * model.right
     unseen = 1 / (np.array([5.0**3 + 2**3 + 1, 4.0**3 + 3**3]) + 1)
     nobodys = np.array([0.4 * 0.7 * 2 / 8, 0.4 * 0.3 + 0.6]) * unseen / total
     assert chances + nobodys == pytest.approx(np.ones(2))
@@ -57,7 +56,7 @@ def test_the_chances_of_the_answers_and_of_nobodys_answer_add_up_to_one():
 
 def test_without_a_label_an_answers_chance_is_its_prior():
     model = estimator.fit(votes_of([3.0, 1.0]), np.array([MISSING]), 3.0)
-    assert not model.can_judge and np.isnan(model.wrong_log_odds()).all()
+    assert not model.is_known.any() and np.isnan(model.wrong_log_odds()).all()
     assert model.answer_chances() == pytest.approx([27 / 29, 1 / 29])
 
 
@@ -110,7 +109,7 @@ def test_no_other_noise_makes_the_labels_likelier():
     best = estimator.fit(votes, labels, 3.0)
     for ratio, seen in ((-0.05, 0), (0.05, 0), (0, -0.1), (0, 0.1)):
         noise = Noise(best.noise.ratio + ratio, best.noise.seen_share + seen, best.noise.draw)
-        assert Model(votes, labels, best.likelihoods, noise).log_likelihood() < best.log_likelihood()
+        assert replace(best, noise=noise).log_likelihood() < best.log_likelihood()
 
 
 def test_clean_labels_are_not_doubted():
@@ -158,6 +157,6 @@ def test_the_guard_compares_right_labels_with_wrong_ones_that_rollouts_gave(rati
 
 
 def test_an_answer_that_everybody_gives_is_not_drawn_as_a_wrong_one():
-    found = likelihoods(votes_of([8.0]), np.array([0]), 3.0, 1.0)
-    assert math.isclose(found.right[0], 512 / 513)
-    assert math.isclose(found.wrong[0], 1 / 513)  # only if the truth is an answer that nobody gave
+    model = Model.of(votes_of([8.0]), np.array([0]), 3.0, Noise(0.5, 0.5, 1.0))
+    assert math.isclose(model.right[0], 512 / 513)
+    assert math.isclose(model.wrong[0], 1 / 513)  # only if the truth is an answer that nobody gave

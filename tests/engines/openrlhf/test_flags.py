@@ -144,9 +144,10 @@ def test_only_colocated_models_on_gpus_sleep():
         assert [flags_of(recipe(**engine))[name] for name in sleeps] == [False, False]
 
 
-def test_weights_go_to_vllm_over_cuda_or_tcp():
-    assert flags_of(recipe())["vllm.sync_backend"] == "nccl"
-    assert flags_of(recipe(device="cpu"))["vllm.sync_backend"] == "gloo"
+def test_on_a_cpu_weights_go_to_vllm_over_tcp_and_vllm_compiles_nothing():
+    names = ("vllm.sync_backend", "vllm.enforce_eager")
+    assert [flags_of(recipe())[name] for name in names] == ["nccl", False]
+    assert [flags_of(recipe(device="cpu"))[name] for name in names] == ["gloo", True]
 
 
 @pytest.mark.parametrize("flags", [{"ds.packing_samples": True}, {"ds": {"packing_samples": True}}])
