@@ -18,28 +18,37 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from olr_cli import seeding
-from olr_cli.analysis.audit.calibration import BUILT_IN, Calibration, Calibrations, built_in, fitted
+from olr_cli.analysis.audit.confidence import (
+    BUILT_IN,
+    Calibration,
+    Calibrations,
+    TrustedLabels,
+    auroc,
+    brier,
+    built_in,
+    calibrated_ratio,
+    fitted,
+    quality,
+    recalibrated,
+)
 from olr_cli.analysis.audit.estimator import (
     IN_TRAINING,
     UNTRAINED,
     Assumptions,
     fit,
-    likelihoods,
     pooled_votes,
     ratio_interval,
 )
-from olr_cli.analysis.audit.evidence import judged
-from olr_cli.analysis.audit.measures import auroc, brier, quality, reliability
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally, tally
-from olr_cli.analysis.audit.trusted import TrustedLabels, calibrated_ratio, recalibrated_by
-from olr_cli.analysis.histories import read_history
+from olr_cli.analysis.audit.verdicts import judged
+from olr_cli.analysis.histories import RolloutHistory, read_history
 from olr_cli.answers import Judge
 from olr_cli.files import write_text
 from olr_cli.runs.directory import read_manifest
@@ -63,7 +72,7 @@ class Case:
         visits: that are left.
         counted: the votes and labels.
         assumed: what the model takes for granted.
-        table: `evidence.judged`, with is_wrong, proposal_is_right, and the scores of the two simple rules.
+        table: `verdicts.judged`, with is_wrong, proposal_is_right, and the scores of the two simple rules.
         unlabelled: log_odds and is_right of the proposals, had there been no labels.
         noise_ratio: estimated.
         interval: of it.
@@ -103,7 +112,7 @@ def main() -> None:
                 list(trained_cases(arguments.sweeps[0], judge, IDENTITY, FITTED_SEEDS, FITTED_ARMS))
             )
             target = Path(__file__).parents[1] / "olr_cli" / "analysis" / "audit" / BUILT_IN
-            write_text(target, json.dumps(maps.plain(), indent=2) + "\n")
+            write_text(target, json.dumps(asdict(maps), indent=2) + "\n")
             print(f"Wrote {target}\n")
         maps = built_in()
         cases = [case for sweep in arguments.sweeps for case in trained_cases(sweep, judge, maps, SEEDS)]
@@ -131,7 +140,7 @@ def trained_cases(
             for visits in VISITS:
                 history = read_history(run.parent)
                 truths = {p: prompt.true_answer for p, prompt in history.prompts.items()}
-                cut = with_sentinels_unseen(tally(history, judge, until=visits))
+                cut = with_sentinels_unseen(tally(until(history, visits), judge))
                 yield _case(
                     sweep.name,
                     arm,
@@ -151,11 +160,16 @@ def untrained_cases(folder: Path, judge: Judge, maps: Calibrations) -> Iterator[
         seed = int(read_manifest(run.parent)["seed"])
         if seed in SEEDS:
             for visits in VISITS:
-                clean = tally(read_history(run.parent), judge, until=visits)
+                clean = tally(until(read_history(run.parent), visits), judge)
                 noisy = with_frozen_labels(clean, seed)
                 truths = [label or "" for label in clean.labels]
                 for arm, labelled in (("frozen-0.5", noisy), ("clean", clean)):
                     yield _case(folder.name, arm, seed, visits, labelled, truths, maps, judge, UNTRAINED)
+
+
+def until(history: RolloutHistory, visits: int) -> RolloutHistory:
+    """The history without later visits."""
+    return replace(history, steps=(rows.filter(pl.col("visit") <= visits) for rows in history.steps))
 
 
 def with_sentinels_unseen(counted: Tally) -> Tally:
@@ -195,8 +209,8 @@ def _case(
     assumed: Assumptions,
 ) -> Case:
     votes = pooled_votes(counted, assumed.decay)
-    found, noise = fit(votes, counted.label_answers, assumed.sharpness)
-    table = judged(counted, votes, found, noise, maps)
+    model = fit(votes, counted.label_answers, assumed.sharpness)
+    table = judged(counted, model, maps)
     last, share = majority_rules(counted)
     table = table.with_columns(
         is_wrong=~same(counted.labels, truths, judge),
@@ -205,19 +219,23 @@ def _case(
         differs=pl.Series(share),
     )
     nothing = np.full(len(counted), MISSING)
-    guesses = judged(
-        replace(counted, label_answers=nothing),
-        votes,
-        likelihoods(votes, nothing, assumed.sharpness, 1.0),
-        noise,
-        maps,
-    )
+    guesses = judged(replace(counted, label_answers=nothing), fit(votes, nothing, assumed.sharpness), maps)
     unlabelled = guesses.select(
         log_odds="proposal_log_odds", is_right=same(guesses["proposed_label"], truths, judge)
     ).drop_nulls()
     interval = ratio_interval(votes, counted.label_answers, assumed.sharpnesses)
     return Case(
-        task, arm, seed, visits, counted, assumed, table, unlabelled, noise.ratio, interval, noise.can_be_told
+        task,
+        arm,
+        seed,
+        visits,
+        counted,
+        assumed,
+        table,
+        unlabelled,
+        model.noise.ratio,
+        interval,
+        model.noise.can_be_told,
     )
 
 
@@ -284,10 +302,12 @@ def quality_table(cases: Sequence[Case]) -> Iterator[str]:
         last = quality(rows["last_differs"].to_numpy().astype(float), wrong)
         most = quality(rows["differs"].to_numpy(), wrong, threshold=0.5 + 1e-9)
         areas = [auroc_of(case) for case in group]
+        (p, r), (last_p, last_r), (most_p, most_r) = (
+            [percent(measured[name]) for name in ("precision", "recall")] for measured in (found, last, most)
+        )
         yield (
-            f"| {task} | {arm} | {visits} | {len(rows)} | {spread(areas)} | {percent(found.precision)} |"
-            f" {percent(found.recall)} | {percent(last.precision)}, {percent(last.recall)} |"
-            f" {percent(most.precision)}, {percent(most.recall)}, {number(most.auroc)} |"
+            f"| {task} | {arm} | {visits} | {len(rows)} | {spread(areas)} | {p} | {r} | {last_p}, {last_r} |"
+            f" {most_p}, {most_r}, {number(most['auroc'])} |"
         )
 
 
@@ -331,6 +351,15 @@ def bins(group: Sequence[Case]) -> list[tuple[float, float, int]]:
     return reliability(rows["confidence"].to_numpy(), rows["is_wrong"].to_numpy(), edges)
 
 
+def reliability(
+    confidence: np.ndarray, is_true: np.ndarray, edges: np.ndarray
+) -> list[tuple[float, float, int]]:
+    """Mean confidence, share of true outcomes, and size of each bin [edge, next edge), the last one closed."""
+    bins = np.clip(np.digitize(confidence, edges) - 1, 0, len(edges) - 2)
+    chosen = (bins == b for b in range(len(edges) - 1))
+    return [(float(confidence[c].mean()), float(is_true[c].mean()), int(c.sum())) for c in chosen if c.any()]
+
+
 def repair_table(cases: Sequence[Case]) -> Iterator[str]:
     """The share of right labels as given, and after changes from several confidences on."""
     thresholds = (0.5, 0.7, 0.9, 0.95)
@@ -368,21 +397,22 @@ def with_trusted(case: Case, size: int) -> tuple[float, float, float]:
     is_wrong = np.full(len(case.counted), np.nan)
     is_wrong[rows] = case.is_wrong[rows]
     answers = tuple("known" if known else None for known in ~np.isnan(is_wrong))
-    trusted = TrustedLabels(Path(), answers, is_wrong, 0)
+    trusted = TrustedLabels(answers, is_wrong)
     votes, labels = pooled_votes(case.counted, case.assumed.decay), case.counted.label_answers
-    found, noise = fit(votes, labels, case.assumed.sharpness, is_wrong)
-    table = judged(case.counted, votes, found, noise, IDENTITY)
+    model = fit(votes, labels, case.assumed.sharpness, is_wrong)
+    table = judged(case.counted, model, IDENTITY)
     odds, proposal_odds = (
         table[name].fill_null(np.nan).to_numpy() for name in ("log_odds", "proposal_log_odds")
     )
     odds = np.where(table["confidence"].is_not_null().to_numpy(), odds, np.nan)
     right = np.where(np.isnan(is_wrong), np.nan, case.table["proposal_is_right"].to_numpy())
-    maps = recalibrated_by(trusted, built_in(), odds, proposal_odds, right)
+    maps = recalibrated(trusted, built_in(), odds, proposal_odds, right)
     truth = case.table.select("is_wrong", "proposal_is_right")
-    table = pl.concat([judged(case.counted, votes, found, noise, maps), truth], how="horizontal")
+    table = pl.concat([judged(case.counted, model, maps), truth], how="horizontal")
     others = table.filter(pl.Series(np.isnan(is_wrong)) & pl.col("confidence").is_not_null())
     error = brier(others["confidence"].to_numpy(), others["is_wrong"].to_numpy())
-    return calibrated_ratio(table["confidence"], is_wrong), error, repaired(others, 0.5)
+    confidence = table["confidence"].fill_null(np.nan).to_numpy()
+    return calibrated_ratio(confidence, is_wrong), error, repaired(others, 0.5)
 
 
 def draw(cases: Sequence[Case], target: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from olr_cli.analysis.frame import frame
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
@@ -32,13 +33,7 @@ from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import compose
 from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
 
-_SAME_ARM = UNDECIDING | {
-    "seed",
-    "noise.seed",
-    "engine.device",
-    "engine.threads",
-    "engine.max_batch_tokens",
-}
+_SAME_ARM = UNDECIDING | {"seed", "noise.seed", "engine.device", "engine.threads", "engine.max_batch_tokens"}
 """Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
 
 
@@ -174,22 +169,13 @@ class Arm:
 
     def frame(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
         """The metrics of the epochs that all runs have, by run; `at` is the epoch."""
-        tables = [
-            run.by_epoch(metrics)
-            .head(self.epochs)
-            .drop("prompts")
-            .unpivot(index="visit", variable_name="metric")
-            .select(
-                pl.lit(self.name).alias("arm"),
-                pl.lit(run.seed, pl.Int64).alias("seed"),
-                "metric",
-                pl.col("visit").cast(pl.Int64).alias("at"),
-                pl.col("value").cast(pl.Float64),
-            )
-            for run in self.runs
-        ]
-        in_order = pl.col("metric").cast(pl.Enum(list(metrics)))
-        return pl.concat(tables).drop_nulls("value").sort(in_order, "at", maintain_order=True)
+        by_run = [(run.seed, run.by_epoch(metrics).head(self.epochs).to_dicts()) for run in self.runs]
+        return frame(
+            (self.name, seed, metric, rows[at]["visit"], rows[at][metric])
+            for metric in metrics
+            for at in range(self.epochs)
+            for seed, rows in by_run
+        )
 
 
 _BESIDE_RUNS = ("figures", "logs")

@@ -19,43 +19,29 @@ from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_amo
 
 # Coherence --------------------------------------------------------------------------------------------------------
 
-CLEAN = Line("majority/accuracy_clean", "clean", BLUE, "o")
-NOISY = Line("majority/accuracy_noisy", "noisy", VERMILION, "s")
-ALL_PROMPTS = Line("majority/accuracy", "all\nprompts", BLACK, "o")
-"""In place of the others where nobody knows which labels are noise."""
-
 
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart with a panel an arm, up to four side by side.
+    """One chart with a panel an arm, up to four side by side: panel (a) of the dynamics.
 
     Clean and noisy prompts rise together at first; what happens then is the effect of the noise.
     """
-    rows = pl.concat([_accuracy(arm) for arm in arms])
+    histories = [_History(arm) for arm in arms]
+    rows = pl.concat([history.rows(PANELS["a"]) for history in histories])
     columns = min(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
     sheet = style.Sheet(len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75)
-    for number, (axes, arm) in enumerate(zip(sheet.panels, arms, strict=True)):
+    for number, (axes, history) in enumerate(zip(sheet.panels, histories, strict=True)):
         axes.set_title(style.arm_title(number, arms, width / columns))
-        of_arm = rows.filter(arm=arm.name)
-        if of_arm.is_empty():
-            style.remark(axes, style.NEEDS_TRUTH)
+        remark = history.remark(PANELS["a"])
+        if remark is not None:
+            style.remark(axes, remark)
             continue
-        style.epoch_axis(axes, arm.epochs)
+        style.epoch_axis(axes, history.arm.epochs)
         style.percent_axis(axes, style.percent_limits(rows))
-        if arm.olr is not None:
-            style.mark_warmup(axes, arm.olr.warmup_epochs, arm.epochs, named=True)
-        sheet.lines(axes, (CLEAN, NOISY, ALL_PROMPTS), of_arm)
+        style.mark_warmup(axes, history.arm.olr, history.arm.epochs, named=True)
+        sheet.lines(axes, history.lines(PANELS["a"]), rows.filter(arm=history.arm.name))
         style.label_first(axes, number % columns, "majority accuracy")
     return [sheet.chart("coherence", rows)]
-
-
-def _accuracy(arm: Arm) -> pl.DataFrame:
-    """By noise where that is known; no rows where true answers are unknown."""
-    rows = spreads(
-        arm.frame({line.metric: LABEL_METRICS[line.metric] for line in (CLEAN, NOISY, ALL_PROMPTS)})
-    )
-    by_noise = rows.filter(pl.col("metric") != ALL_PROMPTS.metric)
-    return rows if by_noise.is_empty() else by_noise
 
 
 # Composition ------------------------------------------------------------------------------------------------------
@@ -97,9 +83,7 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
         _stack(sheet, axes, areas, of_arm, named=not are_many)
         style.epoch_axis(axes, arm.epochs, most=4, margin=0)
         style.percent_axis(axes, (0.0, 1.0))
-        if arm.olr is not None:
-            is_named = number == first_of_olr
-            style.mark_warmup(axes, arm.olr.warmup_epochs, arm.epochs, named=is_named, colour=BLACK)
+        style.mark_warmup(axes, arm.olr, arm.epochs, named=number == first_of_olr, colour=BLACK)
         style.label_first(axes, number % columns, "share of prompts")
     if are_many:
         handles = [Patch(color=colour, label=label) for label, colour in _LEGEND.items()]
@@ -152,8 +136,8 @@ class Panel:
 
     Attributes:
         otherwise: the lines where nobody knows which labels are noise.
-        needs_truth: it has nothing to show without true answers.
         is_selection: it is about what the method selected, so it begins after warm-up.
+        is_ablation: it is about what each criterion would have selected.
         first_epoch: earlier values are no measurement (a slope needs two visits).
         is_share: percentages; otherwise plain numbers.
         from_zero: the axis begins at 0.
@@ -164,6 +148,7 @@ class Panel:
     otherwise: tuple[Line, ...] = ()
     needs_truth: bool = True
     is_selection: bool = False
+    is_ablation: bool = False
     first_epoch: int = 1
     is_share: bool = True
     from_zero: bool = False
@@ -208,6 +193,7 @@ PANELS: Mapping[str, Panel] = {
             Line("ablation/slope", "slope\nalone", ORANGE, "s"),
             Line("ablation/consistency", "consistency\nalone", SKY, "^"),
         ),
+        is_ablation=True,
     ),
     "f": Panel(
         "Effective noise",
@@ -221,7 +207,7 @@ PANELS: Mapping[str, Panel] = {
 
 
 def dynamics(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart of six panels an arm.
+    """One chart of six panels an arm; the data have a row a panel, metric and epoch.
 
     A method's selection is shown as it was stored; methods that always or never select have nothing to show there.
     Panel (e) counts what each criterion *would* have selected from the same history; a run whose method has no criteria
@@ -230,12 +216,42 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     charts = []
     for arm in arms:
         suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
-        charts.append(_Dynamics(arm).chart(f"dynamics{suffix}"))
+        history, data = _History(arm), []
+        sheet = style.Sheet(len(PANELS), 3, width=style.TEXT_WIDTH, panel_height=1.6)
+        for axes, (letter, panel) in zip(sheet.panels, PANELS.items(), strict=True):
+            axes.set_title(f"({letter}) {panel.title}")
+            rows = history.rows(panel)
+            data.append(rows.select(pl.lit(letter).alias("panel"), pl.all()))
+            remark = history.remark(panel)
+            if remark is not None:
+                style.remark(axes, remark)
+                continue
+            style.epoch_axis(axes, arm.epochs)
+            sheet.lines(axes, history.lines(panel), rows)
+            _finish_axes(axes, history, panel, rows)
+        charts.append(sheet.chart(f"dynamics{suffix}", pl.concat(data)))
     return charts
 
 
-class _Dynamics:
-    """The metrics of an arm's epochs, and the panels that show them."""
+def _finish_axes(axes: Axes, history: _History, panel: Panel, rows: pl.DataFrame) -> None:
+    arm, settings = history.arm, history.settings
+    if panel.is_share:
+        low, high = style.percent_limits(rows)
+        style.percent_axis(axes, (0.0 if panel.from_zero else low, high))
+    else:
+        axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
+        axes.locator_params(axis="y", nbins=4)
+    style.mark_warmup(
+        axes, settings if panel.is_ablation else arm.olr, arm.epochs, named=panel is PANELS["a"]
+    )
+    if panel.is_ablation:
+        threshold = f"\N{GREEK SMALL LETTER DELTA} = {settings.slope_threshold}"
+        defaults = f"\nOLR's defaults: {threshold}, T = {settings.warmup_epochs}"
+        axes.set_xlabel(f"epoch ({threshold})" if arm.olr is not None else f"epoch{defaults}")
+
+
+class _History:
+    """The metrics of an arm's epochs, and what panels show of them."""
 
     def __init__(self, arm: Arm) -> None:
         self.arm = arm
@@ -248,35 +264,23 @@ class _Dynamics:
         self.metrics = spreads(arm.frame({**LABEL_METRICS, **ablation}))
         self._known = set(self.metrics["metric"])
 
-    def chart(self, name: str) -> Chart:
-        """Its data have a row a panel, metric and epoch; none of a panel that has a remark instead."""
-        sheet = style.Sheet(len(PANELS), 3, width=style.TEXT_WIDTH, panel_height=1.6)
-        shown = []
-        for axes, (letter, panel) in zip(sheet.panels, PANELS.items(), strict=True):
-            axes.set_title(f"({letter}) {panel.title}")
-            remark = self._remark(letter, panel)
-            if remark is not None:
-                style.remark(axes, remark)
-                continue
-            lines = self._lines(panel)
-            first = max(panel.first_epoch, self.settings.warmup_epochs + 1 if panel.is_selection else 1)
-            of_panel = pl.col("metric").is_in([line.metric for line in lines]) & (pl.col("epoch") >= first)
-            rows = self.metrics.filter(of_panel)
-            shown.append(rows.select(pl.lit(letter).alias("panel"), pl.all()))
-            style.epoch_axis(axes, self.arm.epochs)
-            sheet.lines(axes, lines, rows)
-            self._finish_axes(axes, letter, panel, rows)
-        nothing = self.metrics.clear().select(pl.lit("").alias("panel"), pl.all())
-        return sheet.chart(name, pl.concat([nothing, *shown]))
-
-    def _lines(self, panel: Panel) -> tuple[Line, ...]:
+    def lines(self, panel: Panel) -> tuple[Line, ...]:
+        """The lines of a panel; some may have no rows."""
         if not panel.otherwise or any(line.metric in self._known for line in panel.lines):
             return panel.lines
         known = [line for line in panel.otherwise if line.metric in self._known]
         # Where nothing was ever selected, the unselected prompts are all prompts.
         return _of_all(known[0].metric) if len(known) == 1 else panel.otherwise
 
-    def _remark(self, letter: str, panel: Panel) -> str | None:
+    def rows(self, panel: Panel) -> pl.DataFrame:
+        """The metrics that a panel shows; none where it has a remark instead."""
+        if self.remark(panel) is not None:
+            return self.metrics.clear()
+        first = max(panel.first_epoch, self.settings.warmup_epochs + 1 if panel.is_selection else 1)
+        of_panel = pl.col("metric").is_in([line.metric for line in self.lines(panel)])
+        return self.metrics.filter(of_panel, pl.col("epoch") >= first)
+
+    def remark(self, panel: Panel) -> str | None:
         """Why a panel has nothing to show."""
         warmup = self.settings.warmup_epochs
         if panel.needs_truth and "majority/accuracy" not in self._known:
@@ -287,25 +291,10 @@ class _Dynamics:
             selects = self.metrics.filter(pl.col("mean") > 0, metric="label/selection_ratio")
             remark = "nothing was selected" if selects.is_empty() else "every majority\nis the label"
             return f"{remark}\n{method}"
-        if letter == "f" and "label/effective_noise" not in self._known:
+        if panel is PANELS["f"] and "label/effective_noise" not in self._known:
             return f"no label is used\n{method}"
-        if (panel.is_selection or letter == "e") and self.arm.epochs <= warmup:
+        if (panel.is_selection or panel.is_ablation) and self.arm.epochs <= warmup:
             return f"no epoch after\na warm-up of {warmup}"
-        if letter == "e" and self._known.isdisjoint(_ABLATION):
+        if panel.is_ablation and self._known.isdisjoint(_ABLATION):
             return "no majority\nmeets a criterion"
         return "needs a\nsecond epoch" if self.arm.epochs < panel.first_epoch else None
-
-    def _finish_axes(self, axes: Axes, letter: str, panel: Panel, rows: pl.DataFrame) -> None:
-        if panel.is_share:
-            low, high = style.percent_limits(rows)
-            style.percent_axis(axes, (0.0 if panel.from_zero else low, high))
-        else:
-            axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
-            axes.locator_params(axis="y", nbins=4)
-        is_olr = self.arm.olr is not None
-        if is_olr or letter == "e":
-            style.mark_warmup(axes, self.settings.warmup_epochs, self.arm.epochs, named=letter == "a")
-        if letter == "e":
-            threshold = f"\N{GREEK SMALL LETTER DELTA} = {self.settings.slope_threshold}"
-            defaults = f"\nOLR's defaults: {threshold}, T = {self.settings.warmup_epochs}"
-            axes.set_xlabel(f"epoch ({threshold})" if is_olr else f"epoch{defaults}")

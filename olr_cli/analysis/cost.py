@@ -101,7 +101,7 @@ class Cost:
         return [part for part in (*PARTS, STEP) if part in self.names]
 
     def spread(self, *parts: str) -> Spread:
-        """Of the seconds that these parts take together."""
+        """The spread over steps of the seconds that these parts take together."""
         return Spread.of([_sum(step, parts) for step in self.all_steps])
 
     def values(self, name: str) -> list[float]:
@@ -168,7 +168,7 @@ def _step(line: Metrics, *, apart: bool) -> dict[str, float]:
 
 
 def _machines(run: Run) -> Iterator[str]:
-    """What each attempt of a run worked with."""
+    """Engine, device, threads and host of each attempt of a run."""
     for attempt in read_manifest(run.path)["attempts"]:
         facts = [attempt.get(name) for name in ("engine", "device")]
         threads, host = attempt.get("threads"), attempt.get("host")
@@ -214,7 +214,7 @@ def unit_of(costs: Iterable[Cost]) -> Unit:
 
 
 def lacking(arms: Sequence[Arm]) -> str | None:
-    """What the figure needs that these arms are not; None if it can be drawn."""
+    """The runs that the figure needs; None if it can be drawn."""
     timed = any(_timed(run) for arm in arms for run in arm.runs)
     return None if timed else "runs whose metrics.jsonl has the time of a step (time/step)"
 
@@ -223,8 +223,7 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
     """One chart, a bar an arm; see `lacking`."""
     timed = costs(arms)
     rows = pl.DataFrame([row for cost in timed for row in spreads(cost)])
-    with style.applied():
-        return [Chart("cost", _draw(timed), rows)]
+    return [Chart("cost", _draw(timed), rows)]
 
 
 def _draw(costs: Sequence[Cost]) -> Figure:

@@ -1,4 +1,7 @@
-"""The figures that stored runs can show, and from a request to figures and tables: names, arms, folder."""
+"""The registry of figures: which there are, which of them some arms can show, and their files.
+
+A new figure is a function from arms to charts, in a module beside this one, and an entry in `FIGURES`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.analysis import PAPER_TABLES, PUBLISHED_TABLES
 from olr_cli.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.arms import Arm, Run
+    from olr_cli.analysis.arms import Arm
     from olr_cli.analysis.style import Chart
-    from olr_cli.tables import Table
 
 
 @dataclass(frozen=True)
@@ -163,127 +164,3 @@ def _require_folder(folder: Path) -> None:
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise UserError(f"{folder}: {existing} is a file, not a folder; choose another --out")
-
-
-def count(
-    name: str,
-    arms: Sequence[Arm],
-    baseline: str | None,
-    models: Sequence[Path] = (),
-    *,
-    with_published: bool = False,
-) -> Table:
-    """A table of some arms.
-
-    Args:
-        name: of the table.
-        arms: at least one.
-        baseline: of ``arms``: the arm that others are compared to; by default the first.
-        models: of the paper's tables of scores: evaluations of policies before training.
-        with_published: show the paper's numbers too; see `wants_published`.
-
-    Raises:
-        UserError: there is no such arm, the table takes no baseline or needs other runs, a run has no labels, a file
-            is damaged.
-    """
-    if name in PAPER_TABLES:
-        from olr_cli.analysis.tables.layouts import LAYOUTS
-        from olr_cli.analysis.tables.paper import paper_table
-
-        layout = LAYOUTS[name]
-        _refuse_baseline(baseline, name, layout.reference_in_words)
-        return paper_table(layout, _trained(arms, name), models, with_published=with_published).table()
-    if name == "cost":
-        from olr_cli.analysis.tables.cost import cost_table
-
-        _refuse_baseline(baseline, name, "GRPO under the same settings")
-        return cost_table(arms, with_published=with_published)
-    if name == "theory":
-        from olr_cli.analysis.theory.table import theory_table
-
-        _refuse_baseline(baseline, name, "what the theory predicts")
-        return theory_table(arms)
-    from olr_cli.analysis.tables.arms import arms_table
-
-    return arms_table(arms, baseline)
-
-
-def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:
-    """The arms without those of rollouts alone, whose recipe's method nothing was trained with."""
-    found = [arm for arm in arms if arm.runs[0].kind == "training"]
-    if not found:
-        raise UserError(
-            f"--table {table} needs training runs; {arms[0].runs[0].path} holds rollouts without training"
-        )
-    return found
-
-
-def _refuse_baseline(baseline: str | None, table: str, reference: str) -> None:
-    if baseline is not None:
-        raise UserError(
-            f"--baseline {baseline} is for --table arms; --table {table} compares with {reference}"
-        )
-
-
-def wants_published(compare: str | None, tables: Iterable[str]) -> bool:
-    """Whether ``--compare`` asks for the paper's numbers.
-
-    Raises:
-        UserError: it names something else, or no table is printed that the paper has too.
-    """
-    if compare is None:
-        return False
-    if compare != "paper":
-        raise UserError(
-            f"--compare {compare}: tables can be compared with the published numbers alone: --compare paper"
-        )
-    if set(PUBLISHED_TABLES).isdisjoint(tables):
-        raise UserError(
-            "--compare paper is for the paper's tables; name one with --table"
-            f" ({', '.join(PUBLISHED_TABLES)})"
-        )
-    return True
-
-
-def runs_and_models(places: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The places that hold runs, and those that are evaluations of models.
-
-    Raises:
-        UserError: none holds runs.
-    """
-    from olr_cli.evaluation.scores import is_evaluation
-
-    models = [place for place in places if is_evaluation(place)]
-    runs = [place for place in places if place not in models]
-    if not runs:
-        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
-    return runs, models
-
-
-def require_use(models: Sequence[Path], tables: Iterable[str]) -> None:
-    """Make sure that something shows the evaluations of models that were named.
-
-    Raises:
-        UserError: nothing does.
-    """
-    if models and set(PAPER_TABLES).isdisjoint(tables):
-        raise UserError(
-            f"{models[0]} is an evaluation of a model, which only tables of the paper show"
-            f" (--table {', '.join(PAPER_TABLES)}); leave it out"
-        )
-
-
-def default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
-    """Where figures go: into the run; for several runs into the folder that was named, or that they stand in.
-
-    Raises:
-        UserError: several runs stand in different folders.
-    """
-    if len(runs) == 1:
-        return runs[0].path / "figures"
-    if len(places) == 1:
-        return places[0] / "figures"
-    parents = {run.path.resolve().parent for run in runs}
-    if len(parents) > 1:
-        raise UserError("the runs stand in several folders; say with --out DIR where their figures should go")
-    return runs[0].path.parent / "figures"

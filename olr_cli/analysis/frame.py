@@ -22,6 +22,9 @@ CONFIDENCE = 0.95
 
 SCHEMA = {"arm": pl.String, "seed": pl.Int64, "metric": pl.String, "at": pl.Int64, "value": pl.Float64}
 
+SPREAD = {"mean": float, "sd": float, "runs": int}
+"""Columns of a figure's rows: mean, sd (null for one run) and number of the runs that have a value."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -70,6 +73,11 @@ class Summary:
     def sd(self) -> float | None:
         """Of the sample; None below two seeds."""
         return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
+
+    @property
+    def spread(self) -> tuple[float | None, float | None, int]:
+        """The columns of `SPREAD`."""
+        return self.mean, self.sd, len(self.values)
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
@@ -126,11 +134,10 @@ def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
         at: the name of the column that holds `at`.
 
     Returns:
-        Columns arm, metric, `at`, mean, sd (null for one run) and runs (how many have a value).
+        Columns arm, metric, `at`, and those of `SPREAD`.
     """
-    columns = {"arm": str, "metric": str, at: int, "mean": float, "sd": float, "runs": int}
-    rows = [(one.arm, one.metric, one.at, one.mean, one.sd, len(one.values)) for one in summarise(values)]
-    return pl.DataFrame(rows, columns, orient="row")
+    rows = [(one.arm, one.metric, one.at, *one.spread) for one in summarise(values)]
+    return pl.DataFrame(rows, {"arm": str, "metric": str, at: int, **SPREAD}, orient="row")
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:

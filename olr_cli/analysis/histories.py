@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+import polars as pl
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
+from olr_cli.data.readers import sentinel_type, training_prompts
 from olr_cli.data.rollout_tables import STATISTICS, read_rollouts
-from olr_cli.data.training import sentinel_type, training_prompts
 from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
@@ -21,9 +23,6 @@ from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.shards import table_shards
 from olr_cli.supervision import compose
 from olr_cli.supervision.rewards import verifier_reward
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
 _LABELS = ("given_label", "true_answer", "noise_type")
@@ -119,8 +118,6 @@ def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
 
 
 def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
-    import polars as pl
-
     run_recipe = read_recipe(run)
     recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor"))
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
@@ -175,8 +172,6 @@ def _read_anew(
 
 
 def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
-    import polars as pl
-
     settable = ("seed", "noise.type", "noise.draw", "data.extractor")
     recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
     table = _read_table(file)
@@ -205,8 +200,6 @@ def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
 
 def _read_table(file: Path) -> pl.DataFrame:
     """The columns of a table that a replay uses, with every one of `STATISTICS` and a view."""
-    import polars as pl
-
     if not file.exists():
         raise no_path(file, "name a run directory, or a Parquet or JSON table of rollouts")
     columns = ("prompt_id", "visit", "response", "answer", "view", "data_source", *STATISTICS, *_LABELS)
@@ -232,8 +225,6 @@ def _read_table(file: Path) -> pl.DataFrame:
 
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """One row a prompt with its label columns; they must not change from visit to visit."""
-    import polars as pl
-
     known = [name for name in (*_LABELS, "data_source") if name in table.columns]
     labels = table.select("prompt_id", *known).unique(maintain_order=True)
     twice = labels.filter(pl.col("prompt_id").is_duplicated())
@@ -264,8 +255,6 @@ def _prompt(row: Mapping[str, Any], type_of_sentinel: NoiseType = "inactive") ->
 def _answers(
     responses: Iterable[str | None], sources: Iterable[str | None], extractor: str | None
 ) -> pl.Series:
-    import polars as pl
-
     answers = [
         None if response is None else extract(response, extractor or default_extractor(source or ""))
         for response, source in zip(responses, sources, strict=True)

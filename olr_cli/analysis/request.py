@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from olr_cli.analysis import PUBLISHED_TABLES, TABLES, figures
+from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
+from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
+from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.tables import Answer, File, Table
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
@@ -70,18 +72,24 @@ def carry_out(request: Request) -> Answer:
     named = figures.known_figures(request.wanted_figures)
     if not request.places:
         return _without_runs(request, named)
-    places, models = figures.runs_and_models(request.places)
+    models = [place for place in request.places if is_evaluation(place)]
+    places = [place for place in request.places if place not in models]
+    if not places:
+        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
     runs, waiting = begun(find_runs(places), places)
     arms = group(runs)
     drawn = figures.asked_for(request.wanted_figures, arms)
     names = figures.known("table", request.tables(arms), TABLES)
-    figures.require_use(models, names)
-    with_published = figures.wants_published(request.compare, names)
+    if models and set(PAPER_TABLES).isdisjoint(names):
+        raise UserError(
+            f"{models[0]} is an evaluation of a model, which only tables of the paper show"
+            f" (--table {', '.join(PAPER_TABLES)}); leave it out"
+        )
+    with_published = _wants_published(request.compare, names)
     writes = bool(drawn) or request.report
-    folder = (request.out or figures.default_folder(places, runs)) if writes else Path()
+    folder = (request.out or _default_folder(places, runs)) if writes else Path()
     tables = {
-        name: figures.count(name, arms, request.baseline, models, with_published=with_published)
-        for name in names
+        name: count(name, arms, request.baseline, models, with_published=with_published) for name in names
     }
     written = figures.draw(drawn, arms, folder)
     notes = [*_notes(runs, waiting, arms)]
@@ -94,13 +102,41 @@ def carry_out(request: Request) -> Answer:
 
 def _without_runs(request: Request, named: Sequence[str]) -> Answer:
     """Figures of the theory alone."""
-    figures.wants_published(request.compare, [])
+    _wants_published(request.compare, [])
     if request.report or not named or not set(named) <= set(figures.WITHOUT_RUNS):
         raise UserError(
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
             f" {', '.join(figures.WITHOUT_RUNS)})"
         )
     return _answer({}, figures.draw(named, [], request.out or Path("figures")))
+
+
+def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:
+    """Whether ``--compare`` asks for the paper's numbers; an error where no table is printed that the paper has."""
+    if compare is None:
+        return False
+    if compare != "paper":
+        raise UserError(
+            f"--compare {compare}: tables can be compared with the published numbers alone: --compare paper"
+        )
+    if set(PUBLISHED_TABLES).isdisjoint(tables):
+        raise UserError(
+            "--compare paper is for the paper's tables; name one with --table"
+            f" ({', '.join(PUBLISHED_TABLES)})"
+        )
+    return True
+
+
+def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
+    """Where figures go: into the run; for several runs into the folder that was named, or that they stand in."""
+    if len(runs) == 1:
+        return runs[0].path / "figures"
+    if len(places) == 1:
+        return places[0] / "figures"
+    parents = {run.path.resolve().parent for run in runs}
+    if len(parents) > 1:
+        raise UserError("the runs stand in several folders; say with --out DIR where their figures should go")
+    return runs[0].path.parent / "figures"
 
 
 def _answer(
@@ -162,7 +198,7 @@ def _next_of_table(request: Request, table: str) -> tuple[str, str]:
         options, purpose = "--compare paper", "the published numbers beside"
     elif table in PUBLISHED_TABLES:
         options = f"--compare paper {options}"
-    if len(request.places) > _MOST_PLACES:
+    if len(request.places) > _MOST_PLACES and request.shape != "json":
         return f"the same command with {options}", purpose
     named = "" if table == "arms" else f" --table {table}"
     return f"olr analyze {shlex.join(map(str, request.places))}{named} {options}", purpose

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import ArrayLike, NDArray
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.files import write_text, write_whole, writing
+from olr_cli.recipe.schema import OlrMethod
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -142,6 +145,13 @@ class Sheet:
         )
         self._labels.setdefault(axes, []).append(label)
 
+    def curve(
+        self, axes: Axes, x: ArrayLike, y: NDArray[np.float64], label: str, colour: str, **look: Any
+    ) -> None:
+        """Draw a line, named at its end; `look` as for `Axes.plot`."""
+        axes.plot(x, y, color=colour, zorder=3, **look)
+        self.label(axes, float(y[-1]), label, colour)
+
     def lines(self, axes: Axes, lines: Sequence[Line], rows: pl.DataFrame, x: str = "epoch") -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each metric, named at its end.
 
@@ -158,12 +168,10 @@ class Sheet:
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
             dashes = (0, (3, 1.5)) if line.is_dashed else "-"
             marker = (line.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            axes.plot(
-                across, mean, color=line.colour, linestyle=dashes, marker=marker, clip_on=False, zorder=3
-            )
+            look = {"linestyle": dashes, "marker": marker, "clip_on": False}
+            self.curve(axes, across, mean, line.label, line.colour, **look)
             if points["sd"].is_not_null().any():
                 axes.fill_between(across, mean - sd, mean + sd, color=line.colour, alpha=0.2, linewidth=0)
-            self.label(axes, float(mean[-1]), line.label, line.colour)
 
     def finish(self) -> Figure:
         """The figure with its labels moved apart; the panels' limits must be final."""
@@ -284,22 +292,18 @@ def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
-def mark_warmup(axes: Axes, warmup_epochs: int, epochs: int, *, named: bool, colour: str = GREY) -> None:
-    """A thin vertical line behind the last epoch of warm-up; nothing if warm-up has not ended."""
-    if warmup_epochs >= epochs:
+def mark_warmup(
+    axes: Axes, method: OlrMethod | None, epochs: int, *, named: bool, colour: str = GREY
+) -> None:
+    """A thin vertical line behind the last epoch of warm-up; nothing if there is none or it has not ended."""
+    if method is None or method.warmup_epochs >= epochs:
         return
-    end = warmup_epochs + 0.5
+    end = method.warmup_epochs + 0.5
     axes.axvline(end, color=colour, linewidth=0.6)
     if named:
-        axes.text(
-            end,
-            1.01,
-            "warm-up ends",
-            transform=axes.get_xaxis_transform(),
-            ha="left" if 2 * end < epochs + 1 else "right",
-            va="bottom",
-            color=GREY,
-        )
+        side = "left" if 2 * end < epochs + 1 else "right"
+        place = axes.get_xaxis_transform()
+        axes.text(end, 1.01, "warm-up ends", transform=place, ha=side, va="bottom", color=GREY)
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:

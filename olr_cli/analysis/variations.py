@@ -7,42 +7,34 @@ and that over the others; else held-out accuracy.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm, grpo_beside, tell_apart, vary
-from olr_cli.analysis.frame import Summary, frame, summarise
+from olr_cli.analysis.arms import Arm, Run, grpo_beside, tell_apart, vary
+from olr_cli.analysis.frame import SPREAD, Summary, frame, summarise
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.analysis.tables.sources import HELD_OUT, Source, source_of
 from olr_cli.recipe.schema import Criterion, OlrMethod
 
-Scores: TypeAlias = Mapping[tuple[str, str], Summary]
-"""Metric and arm -> values over seeds."""
-
 
 @dataclass(frozen=True)
 class _Family:
-    """A variation under one kind of noise.
+    """Arms of OLR that differ in one setting, under one kind of noise.
 
     Attributes:
         name: kind and ratio of the noise, and the settings that tell it from other families of the same noise.
-        grpo: the arm that differs from these in nothing but the method, GRPO; None if there is none.
+        members: value of the setting -> arm; None -> the arm of GRPO that differs in nothing else, where there is one.
     """
 
     name: str
-    arms: Mapping[Any, Arm]
-    grpo: Arm | None
-
-    @property
-    def members(self) -> list[Arm]:
-        """GRPO's arm last."""
-        return [*self.arms.values(), *([self.grpo] if self.grpo else [])]
+    members: Mapping[Any, Arm]
 
 
 def _families(
@@ -54,10 +46,11 @@ def _families(
         [variation.first.runs[0].noise or "clean" for variation in variations],
         [variation.settings("noise.") for variation in variations],
     )
-    return [
-        _Family(name, variation.arms, grpo_beside(variation.first, arms))
-        for variation, name in zip(variations, names, strict=True)
-    ]
+    families = []
+    for variation, name in zip(variations, names, strict=True):
+        grpo = grpo_beside(variation.first, arms)
+        families.append(_Family(name, {**variation.arms, **({None: grpo} if grpo else {})}))
+    return families
 
 
 def _score_titles(source: Source) -> dict[str, str]:
@@ -65,16 +58,18 @@ def _score_titles(source: Source) -> dict[str, str]:
     return averages or {HELD_OUT.name: "Held-out accuracy"}
 
 
-def _scores(families: Sequence[_Family], source: Source) -> Scores:
-    """The scores of all arms at their end, and what their criteria selected."""
-    arms = {arm.name: arm for family in families for arm in family.members}
-    values = frame(
+def _summaries(
+    families: Sequence[_Family], values: Callable[[Run], Mapping[str, float | None]]
+) -> Mapping[tuple[str, str], Summary]:
+    """Metric and arm -> the values of its runs."""
+    arms = {arm.name: arm for family in families for arm in family.members.values()}
+    measured = frame(
         (arm.name, run.seed, metric, None, value)
         for arm in arms.values()
         for run in arm.runs
-        for metric, value in source.values(run).items()
+        for metric, value in values(run).items()
     )
-    return {(one.metric, one.arm): one for one in summarise(values)}
+    return {(one.metric, one.arm): one for one in summarise(measured)}
 
 
 # Sensitivity ------------------------------------------------------------------------------------------------------
@@ -82,13 +77,7 @@ def _scores(families: Sequence[_Family], source: Source) -> Scores:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of OLR that the score is drawn against.
-
-    Attributes:
-        label: of the axis.
-        plural: in the remark of a panel without such runs.
-        applies: whether it decides anything in a method.
-    """
+    """A setting of OLR that the score is drawn against; `applies`: whether it decides anything in a method."""
 
     label: str
     plural: str
@@ -134,18 +123,18 @@ def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
     families = {name: _families(arms, name, setting.applies) for name, setting in SETTINGS.items()}
     source = source_of(arms, ())
     titles = _score_titles(source)
+    scores = _summaries([*chain(*families.values())], source.values)
+    columns = {"setting": str, "noise": str, "method": str, "value": float, "metric": str, **SPREAD}
     rows = pl.DataFrame(
-        [row for name in SETTINGS for row in _sensitivity_rows(name, families[name], source)],
-        {
-            "setting": str,
-            "noise": str,
-            "method": str,
-            "value": float,
-            "metric": str,
-            "mean": float,
-            "sd": float,
-            "runs": int,
-        },
+        [
+            (setting, family.name, "grpo" if value is None else "olr", value, metric, *score.spread)
+            for setting in SETTINGS
+            for family in families[setting]
+            for metric in titles
+            for value, arm in family.members.items()
+            if (score := scores.get((metric, arm.name)))
+        ],
+        columns,
         orient="row",
     )
     sheet = style.Sheet(len(titles) * len(SETTINGS), len(SETTINGS), width=style.TEXT_WIDTH, panel_height=1.9)
@@ -162,18 +151,6 @@ def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=SETTINGS[name].is_whole))
         style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
     return [sheet.chart("sensitivity", rows)]
-
-
-def _sensitivity_rows(setting: str, families: Sequence[_Family], source: Source) -> Iterator[tuple[Any, ...]]:
-    scores = _scores(families, source)
-    for family in families:
-        for metric in _score_titles(source):
-            for value, arm in zip([*family.arms, None], family.members, strict=False):
-                score = scores.get((metric, arm.name))
-                if score:
-                    method = "grpo" if value is None else "olr"
-                    spread = score.mean, score.sd, len(score.values)
-                    yield setting, family.name, method, value, metric, *spread
 
 
 def _lines_by_noise(sheet: style.Sheet, axes: Axes, noises: Sequence[str], rows: pl.DataFrame) -> None:
@@ -233,9 +210,17 @@ def ablation(arms: Sequence[Arm]) -> list[Chart]:
     """
     families, source = _families(arms, "criteria"), source_of(arms, ())
     titles = _SELECTED | _score_titles(source)
+    values = _summaries(families, lambda run: {**source.values(run), **_selected(run)})
     rows = pl.DataFrame(
-        [row for family in families for row in _ablation_rows(family, source)],
-        {"noise": str, "criteria": str, "metric": str, "mean": float, "sd": float, "runs": int},
+        [
+            (family.name, label, metric, *one.spread)
+            for family in families
+            for criteria, (label, _) in _BARS.items()
+            if criteria in family.members
+            for metric in (*_score_titles(source), *_SELECTED)
+            if (one := values.get((metric, family.members[criteria].name)))
+        ],
+        {"noise": str, "criteria": str, "metric": str, **SPREAD},
         orient="row",
     )
     bars = {label: colour for label, colour in _BARS.values() if label in rows["criteria"]}
@@ -260,30 +245,13 @@ def ablation(arms: Sequence[Arm]) -> list[Chart]:
     return [sheet.chart("ablation", rows)]
 
 
-def _ablation_rows(family: _Family, source: Source) -> Iterator[tuple[Any, ...]]:
-    scores = _scores([family], source)
-    for criteria, (label, _) in _BARS.items():
-        arm = family.grpo if criteria is None else family.arms.get(criteria)
-        if arm is None:
-            continue
-        counted = frame(
-            (arm.name, run.seed, metric, None, value)
-            for run in arm.runs
-            for metric, value in _selected(run.labels, arm.olr).items()
-        )
-        shown = {one.metric: one for one in summarise(counted)}
-        for metric in (*_score_titles(source), *_SELECTED):
-            one = scores.get((metric, arm.name)) or shown.get(metric)
-            if one:
-                yield family.name, label, metric, one.mean, one.sd, len(one.values)
-
-
-def _selected(labels: pl.LazyFrame, method: OlrMethod | None) -> dict[str, float | None]:
+def _selected(run: Run) -> dict[str, float | None]:
     """Over the visits after warm-up: the share of right labels among the selected, and of selected among all."""
-    if method is None:
+    method = run.recipe.method
+    if not isinstance(method, OlrMethod):
         return {}
     right = pl.col("effective_label_is_correct").cast(pl.Boolean).filter("is_selected").mean()
-    shares = labels.filter(pl.col("visit") > method.warmup_epochs).select(
+    shares = run.labels.filter(pl.col("visit") > method.warmup_epochs).select(
         selection_accuracy=right, coverage=pl.col("is_selected").mean()
     )
     return shares.collect().row(0, named=True)

@@ -8,10 +8,11 @@ processes that can be killed.
 """
 
 from olr_cli.answers.classes import Key, Vote, first_majority, is_read, vote
-from olr_cli.answers.extraction import EXTRACTORS, default_extractor, extract
+from olr_cli.answers.extraction import ARITHMETIC_SOURCES, EXTRACTORS, default_extractor, extract
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match
 
 __all__ = [
+    "ARITHMETIC_SOURCES",
     "EXTRACTORS",
     "RULES",
     "Judge",

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from olr_cli.builtin_sources import ARITHMETIC_SOURCES
 from olr_cli.errors import UserError, did_you_mean
+
+ARITHMETIC_SOURCES = frozenset({"arithmetic", "arithmetic-addition", "arithmetic-subtraction"})
+"""Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
 
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from olr_cli.cli.options import require_new
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-    from olr_cli.analysis.audit.audit import Audit
+from olr_cli.cli.printing import show
 
 
 def audit(
@@ -79,69 +74,44 @@ def audit(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
 ) -> None:
     """Rank prompts by the confidence that their label is wrong, given stored rollouts, and repair the data set."""
+    from dataclasses import replace
+
+    from olr_cli.analysis.audit import answer as answers
     from olr_cli.analysis.audit import export as repair
-    from olr_cli.analysis.audit import report
     from olr_cli.analysis.audit.audit import audit as examine
-    from olr_cli.analysis.audit.files import audit_history, write_table
+    from olr_cli.analysis.audit.audit import audit_history
     from olr_cli.answers import Judge
     from olr_cli.data.readers import read_prompts
+    from olr_cli.errors import UserError
+    from olr_cli.tables import File
 
     require_new(out, "the table of prompts", as_json=json)
     if export is not None:
         repair.require_exportable(export)
-    source = audit_history(history, set_ or [])
+    settings = set_ or []
+    source = audit_history(history, settings)
     named = None if data is None else read_prompts(data)
     rows = repair.data_of(source) if export is not None and named is None else named
-    for note in source.notes:
-        typer.echo(f"Note: {note}", err=True)
     with Judge(ledger=source.given_up, keep=False) as judge:
-        found = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
-        is_new = export is not None and rows is not None and repair.export(found, rows, export, judge)
+        result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
+        is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
+    answer = answers.audit_answer(result, top, source.notes, is_exported=export is not None)
     if json:
-        import json as json_module
-
-        typer.echo(json_module.dumps(report.plain(found, top), ensure_ascii=False))
+        show(answer, "json")
         return
-    # What was found is shown even where the table cannot be written.
-    _show(found, 15 if top is None else top, is_exported=export is not None)
-    table = write_table(found, out, data, set_ or [])
-    given = (("--data", data), ("--trusted", trusted), ("--threshold", threshold))
-    options = [word for name, value in given if value is not None for word in (name, str(value))]
-    for line in report.ending(found, table, export, options, set_ or [], is_new=is_new):
-        # Not wrapped: a path must stay in one piece.
-        _console().print(_styled(*line), soft_wrap=True)
-
-
-def _show(found: Audit, top: int, *, is_exported: bool) -> None:
-    from rich.text import Text
-
-    from olr_cli.analysis.audit import report
-
-    console = _console()
-    width = min(console.width, 120)
-    for head, text in report.told(found):
-        console.print(_styled(head, report.hanging(text, width)))
-    if top and not report.ranked(found, top).is_empty():
-        console.print()
-        console.print(report.table(found, top, console.width))
-        console.print(Text(report.hanging(report.legend(found), width, indent=0), "dim"))
-    for note in report.notes(found):
-        console.print(Text(report.hanging(note, width, indent=0)))
-    console.print()
-    for head, text in report.truth_lines(found, is_exported=is_exported):
-        console.print(_styled(head, report.hanging(text, width)))
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def _styled(head: str, text: str) -> Text:
-    """Text, not markup: prompts and labels are data."""
-    from rich.text import Text
-
-    from olr_cli.analysis.audit.report import HEAD
-
-    return Text.assemble((head.ljust(HEAD), "bold"), (text, "yellow" if head == "Warning" else ""))
+    try:
+        table = answers.write_prompts(result, out, data, settings)
+    except UserError:
+        show(answer)  # which must not be lost
+        raise
+    files = [File(table, " (a row for each prompt)")]
+    if export is None:
+        given = {"--data": data, "--trusted": trusted, "--threshold": threshold}
+        options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        command = answers.export_command(result, options, settings)
+    else:
+        counts = {name: n for name, n in result.changes.items() if n or name != "added"}
+        made = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+        files.append(File(export, f" ({made}{'' if is_new else '; already there with these bytes'})", is_new))
+        command = answers.training_command(result, export, settings)
+    show(replace(answer, files=files, next={command: ""}))

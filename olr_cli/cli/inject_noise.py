@@ -13,8 +13,7 @@ from olr_cli.cli.options import JsonObject
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
-    from olr_cli.data.prompt_set import PromptSet
-    from olr_cli.data.prompts import NoiseType, Prompt
+    from olr_cli.data.prompts import NoiseType, Prompt, PromptSet
     from olr_cli.tables import Answer, Line
 
 _EXAMPLES = 3

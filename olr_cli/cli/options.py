@@ -24,7 +24,7 @@ def figures(incomplete: str) -> list[str]:
 
 def tables(incomplete: str) -> list[str]:
     """What `olr analyze --table` prints."""
-    from olr_cli.analysis import TABLES
+    from olr_cli.analysis.tables import TABLES
 
     return [name for name in TABLES if name.startswith(incomplete)]
 

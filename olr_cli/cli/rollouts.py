@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import require_known
-
-if TYPE_CHECKING:
-    from olr_cli.recipe.schema import Recipe
+from olr_cli.cli.printing import show
 
 
 def rollouts(
@@ -57,8 +55,7 @@ def rollouts(
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
     prompts_per_step: Annotated[
-        int,
-        typer.Option("--prompts-per-step", min=1, help="Prompts to sample and store at a time."),
+        int, typer.Option("--prompts-per-step", min=1, help="Prompts to sample and store at a time.")
     ] = 160,
     run_dir: Annotated[
         Path | None,
@@ -81,8 +78,16 @@ def rollouts(
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")] = False,
 ) -> None:
     """Sample every prompt of a data set several times and store the rollouts like a training run; train nothing."""
+    from functools import partial
+
     from olr_cli.answers import EXTRACTORS
-    from olr_cli.evaluation.rollouts import rollouts_recipe
+    from olr_cli.data.arithmetic import mixture_note
+    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
+    from olr_cli.engines.resume import check_same_recipe
+    from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
+    from olr_cli.evaluation.targets import origin
+    from olr_cli.runs.directory import read_manifest
+    from olr_cli.runs.progress import ROLLOUTS, choose_progress
 
     if backend is not None:
         require_known("--backend", backend, ("vllm", "transformers"))
@@ -91,59 +96,35 @@ def rollouts(
         require_known("--extractor", extractor, tuple(EXTRACTORS))
     recipe = rollouts_recipe(
         model,
-        data,
-        visits=visits,
-        samples=samples,
-        temperature=temperature,
-        max_new_tokens=max_new_tokens,
-        prompts_per_step=prompts_per_step,
-        limit=limit,
+        {"train": data, "limit": limit, "extractor": extractor},
+        {
+            "epochs": visits,
+            "prompts_per_step": prompts_per_step,
+            "rollouts_per_prompt": samples,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+        },
         seed=seed,
-        extractor=extractor,
         device=device,
         trust_remote_code=trust_remote_code,
     )
-    _sample(recipe, model, run_dir, backend, resume=resume, dry_run=dry_run, as_json=json)
-
-
-def _sample(
-    recipe: Recipe,
-    model: str,
-    path: Path | None,
-    backend: Any,
-    *,
-    resume: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    from functools import partial
-
-    from olr_cli.data.arithmetic import mixture_note
-    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
-    from olr_cli.engines.resume import check_same_recipe
-    from olr_cli.evaluation.rollouts import RolloutEngine, backend_of, rollouts_summary
-    from olr_cli.evaluation.targets import origin
-    from olr_cli.runs.directory import read_manifest
-    from olr_cli.runs.progress import ROLLOUTS, choose_progress
-
+    if resume and not dry_run:
+        run_dir = run_dir or unfinished_run(recipe, kind="rollouts")
+        check_same_recipe(run_dir, recipe, "rollouts")
+        backend = backend_of(run_dir, cast(Any, backend))
+        if read_manifest(run_dir)["status"] == "finished":
+            typer.echo(f"{run_dir} is finished; nothing to resume.")
+            return
+    make_engine = partial(RolloutSampler, backend=cast(Any, backend))
     if dry_run:
-        for line in rehearse(recipe, partial(RolloutEngine, backend=backend), kind="rollouts"):
+        for line in rehearse(recipe, make_engine, kind="rollouts"):
             typer.echo(line)
         return
-    if resume:
-        path = path or unfinished_run(recipe, kind="rollouts")
-        check_same_recipe(path, recipe, "rollouts")
-        backend = backend_of(path, backend)
-        if read_manifest(path)["status"] == "finished":
-            typer.echo(f"{path} is finished; nothing to resume.")
-            return
     words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
-    if path is None:
-        path = unused_run_path(recipe.name)
-        words += ["--run-dir", str(path)]
-    progress = choose_progress(as_json=as_json, layout=ROLLOUTS)
-    with shown_until_stopped(progress, path, words, kept_at_once="complete step"):
-        make_engine = partial(RolloutEngine, backend=backend)
-        launch(recipe, path, make_engine, progress, kind="rollouts", resume=resume)
-    for line in rollouts_summary(path, mixture_note(origin(model))):
-        progress.say(line)
+    if run_dir is None:
+        run_dir = unused_run_path(recipe.name)
+        words += ["--run-dir", str(run_dir)]
+    progress = choose_progress(as_json=json, layout=ROLLOUTS)
+    with shown_until_stopped(progress, run_dir, words, kept_at_once="complete step"):
+        launch(recipe, run_dir, make_engine, progress, kind="rollouts", resume=resume)
+    show(rollouts_summary(run_dir, mixture_note(origin(model))), "event" if json else "terminal")

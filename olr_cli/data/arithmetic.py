@@ -50,7 +50,7 @@ BUILTIN_PREFIX = "builtin:"
 
 
 def mixture_note(model_path: str) -> str | None:
-    """What must be said beside the results of a built-in policy; None for any other model."""
+    """A note for the results of a built-in policy; None for any other model."""
     if not model_path.startswith(BUILTIN_PREFIX):
         return None
     return (
@@ -61,19 +61,14 @@ def mixture_note(model_path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of expression. The column functions take two digits, or two arrays of digits.
-
-    Attributes:
-        symbol: the operator as written.
-        solve: the right answer of two operands.
-        wrong_column: what the wrong procedure writes under two digits.
-        crosses: whether two digits call for a carry or borrow, which the wrong procedure leaves out.
-    """
+    """One kind of expression. The column functions take two digits, or two arrays of digits."""
 
     symbol: str
     solve: Callable[[Any, Any], Any]
     wrong_column: Callable[[Any, Any], Any]
+    """What the wrong procedure writes under two digits."""
     crosses: Callable[[Any, Any], Any]
+    """Whether two digits call for a carry or borrow, which the wrong procedure leaves out."""
 
 
 KINDS: dict[KindName, Kind] = {
@@ -84,7 +79,7 @@ KINDS: dict[KindName, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Two 3-digit operands and what is to be done with them."""
+    """Two 3-digit operands and their operator."""
 
     kind: KindName
     left: int
@@ -97,7 +92,7 @@ class Expression:
 
     @property
     def index(self) -> int:
-        """A number of its own among the expressions of its kind."""
+        """A number that no other expression of its kind has."""
         return self.left * 1000 + self.right
 
     @property
@@ -126,17 +121,13 @@ def response_text(answer: int, *, digits: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The behaviour a warm-up imitates: see `MIXTURE_NOTE`.
-
-    Attributes:
-        kind: the kind of expression.
-        low: the smallest probability of a right answer.
-        high: the largest; mixtures of one kind stretch the same table.
-    """
+    """The behaviour a warm-up imitates (`MIXTURE_NOTE`)."""
 
     kind: KindName
     low: float
+    """The smallest probability of a right answer."""
     high: float
+    """The largest; mixtures of one kind stretch the same table."""
 
     def right_probability(self, expression: Expression) -> float:
         """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""
@@ -164,8 +155,8 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
     members = split_members(kind, split)
     if size > len(members):
         raise UserError(
-            f"the {split} split of {SOURCE}:{kind} has {len(members)} prompts, {size} were asked for; "
-            f"ask for at most {len(members)}"
+            f"the {split} split of {SOURCE}:{kind} has {len(members)} prompts, not {size}; ask for "
+            f"at most {len(members)}"
         )
     order = _draws(members, "arithmetic order", kind, seed, split).argsort(kind="stable")
     return [Expression(kind, *divmod(int(index), 1000)) for index in members[order[:size]]]

@@ -26,34 +26,29 @@ def values(column: pa.ChunkedArray, name: str, place: str) -> list[Any]:
         UserError: Python has no such values, such as a moment after the year 9999.
     """
     try:
-        found: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError, KeyError):  # of pyarrow, or of a time zone that nobody knows
+        return list(column.to_pylist())
+    except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
         raise UserError(
             f"{place}: column '{name}' holds {column.type} values that cannot be read; write them as text"
         ) from None
-    return found
 
 
 def texts(column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False) -> list[str | None]:
     """A column of texts or numbers as texts; None where a value is missing or blank.
 
-    Args:
-        column: the column.
-        name: its name, for errors.
-        place: where it is, for errors.
-        alone_in_list: the only item of a list stands for the list.
+    With `alone_in_list`, the only item of a list stands for the list. `name` and `place` are for errors.
 
     Raises:
         UserError: a value is neither text nor a number; its row is named.
     """
-    found: list[str | None] = text_column(column, name, place, alone_in_list=alone_in_list).to_pylist()
-    return [None if text is None or not text.strip() else text for text in found]
+    column = text_column(column, name, place, alone_in_list=alone_in_list)
+    return [None if text is None or not text.strip() else text for text in column.to_pylist()]
 
 
 def text_column(
     column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False
 ) -> pa.ChunkedArray:
-    """The same as a column of texts; those that are blank stay as they are."""
+    """The same as a column of texts, in which blank ones stay as they are."""
     import pyarrow as pa
 
     kinds = pa.types
@@ -61,15 +56,15 @@ def text_column(
     is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
     if is_text or kinds.is_integer(kind):
         return column.cast(pa.large_string())
-    found = []
+    texts_ = []
     for row, value in enumerate(values(column, name, place)):
         if alone_in_list and isinstance(value, list) and len(value) <= 1:
             value = value[0] if value else None
-        found.append(_text(value, name, row, place))
-    return pa.chunked_array([pa.array(found, pa.large_string())])
+        texts_.append(_text(value, f"{place}: '{name}' of row {row} (the first is 0)"))
+    return pa.chunked_array([pa.array(texts_, pa.large_string())])
 
 
-def _text(value: object, name: str, row: int, place: str) -> str | None:
+def _text(value: object, place: str) -> str | None:
     if value is None or value != value:  # NaN
         return None
     if isinstance(value, str):
@@ -79,17 +74,10 @@ def _text(value: object, name: str, row: int, place: str) -> str | None:
     if isinstance(value, float | Decimal) and math.isfinite(value):
         is_whole = -_LARGEST < value < _LARGEST and value == int(value)
         return str(int(value)) if is_whole else str(value)
-    raise UserError(
-        f"{place}: '{name}' of row {row} (the first is 0) is {_kind(value)}, and it should be text or a number"
-    )
-
-
-def _kind(value: object) -> str:
+    kind = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
     if isinstance(value, list):
-        return f"a list of {len(value)} value{'s' * (len(value) != 1)}"
-    if isinstance(value, float):
-        return str(value)
-    return f"a {type(value).__name__}"
+        kind = f"a list of {len(value)} value{'s' * (len(value) != 1)}"
+    raise UserError(f"{place} is {kind}, and it should be text or a number")
 
 
 def numbers(column: pa.ChunkedArray, name: str, place: str) -> list[float | None]:
@@ -98,17 +86,15 @@ def numbers(column: pa.ChunkedArray, name: str, place: str) -> list[float | None
     Raises:
         UserError: a value is no finite number, and no text of one; its row is named.
     """
-    found: list[float | None] = []
+    numbers_: list[float | None] = []
     for row, text in enumerate(texts(column, name, place)):
         try:
-            number = None if text is None else float(text)
+            number = math.nan if text is None else float(text)
         except ValueError:
             number = math.inf
-        if number is not None and math.isnan(number):
-            number = None
-        if number is not None and math.isinf(number):
+        if math.isinf(number):
             raise UserError(
-                f"{place}: '{name}' of row {row} (the first is 0) is no number that is finite; mend the column"
+                f"{place}: '{name}' of row {row} (the first is 0) is not a finite number; mend the column"
             )
-        found.append(number)
-    return found
+        numbers_.append(None if math.isnan(number) else number)
+    return numbers_

@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,11 +63,9 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
-    """The rows of all files, in the order given; a column that a file lacks is null there.
+    """The rows of Parquet or JSON files, in the order given; a column that a file lacks is null there.
 
-    Args:
-        files: Parquet, JSON Lines, or JSON arrays of objects.
-        columns: of Parquet files, only those of these columns that are there.
+    Of Parquet files, only those of `columns` are read that are there.
 
     Raises:
         UserError: a file is torn, foreign, not readable, or its columns don't fit those of the first.
@@ -173,16 +172,11 @@ def _read_json(file: Path) -> list[dict[str, Any]]:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of these keys and values.
-
-    Raises:
-        ValueError: a key comes twice; JSON's reader would take the last value without a word.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """The object of these keys and values; JSON's reader would silently take the last value of a repeated key."""
+    if len(row := dict(pairs)) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key '{twice[:60]}' comes twice in an object")
-    return found
+    return row
 
 
 _decode = json.JSONDecoder(object_pairs_hook=_unique).decode
@@ -248,20 +242,17 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
         raise UserError(
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
-
     kinds = {_kind(value) for value in values if value is not None}
-    try:
-        if kinds == {"an object"}:
-            return _struct_column(values, place, level)
-        if kinds == {"a list"}:
-            return _list_column(values, place, level)
-        if len(kinds) <= 1:
+    if kinds == {"an object"}:
+        return _struct_column(values, place, level)
+    if kinds == {"a list"}:
+        return _list_column(values, place, level)
+    if len(kinds) > 1 and not kinds <= {"text", "a whole number", "a number"}:
+        raise UserError(f"{place} mixes {' and '.join(sorted(kinds))}; make them one kind")
+    if len(kinds) <= 1:
+        with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
-        if kinds <= {"text", "a whole number", "a number"}:
-            return pa.array([None if value is None else str(value) for value in values])
-    except OverflowError:  # whole numbers beyond 64 bits
-        return pa.array([None if value is None else str(value) for value in values])
-    raise UserError(f"{place} mixes {' and '.join(sorted(kinds))}; make them one kind")
+    return pa.array([None if value is None else str(value) for value in values])
 
 
 def _struct_column(values: list[Any], place: str, level: int) -> pa.Array:
@@ -287,14 +278,9 @@ def _list_column(values: list[Any], place: str, level: int) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=missing)
 
 
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
+_KINDS |= {dict: "an object", type(None): "null"}
+
+
 def _kind(value: object) -> str:
-    kinds: dict[type, str] = {
-        bool: "true or false",
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        list: "a list",
-        dict: "an object",
-        type(None): "null",
-    }
-    return kinds.get(type(value), type(value).__name__)
+    return _KINDS[type(value)]

@@ -1,4 +1,4 @@
-"""From rows as they are found to prompts and to the interchange format of verl, LUFFY and the authors.
+"""From the rows of any file to prompts and to the interchange format of verl, LUFFY and the authors.
 
     data_source   prompt: list of {role, content}   ability   reward_model: {ground_truth, style}
     extra_info: {index, split, original_ground_truth, noise_type}   rephrased_prompt: like prompt, and may be missing
@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.answers import is_match
-from olr_cli.builtin_sources import ARITHMETIC_SOURCES
+from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.data.columns import texts, values
 from olr_cli.data.prompts import (
     NOISE_TYPES,
@@ -38,13 +37,7 @@ GROUND_TRUTH = "reward_model.ground_truth"
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What `read_rows` makes of a table.
-
-    Attributes:
-        prompts: one a row.
-        table: the rows in the interchange format; its label fields are as found.
-        label_column: where the labels were found; None: nowhere.
-    """
+    """Prompts, the same rows in the interchange format (their labels as in the file), and the column of the labels."""
 
     prompts: tuple[Prompt, ...]
     table: pa.Table
@@ -54,15 +47,15 @@ class Rows:
 def read_rows(
     raw: pa.Table, *, place: str, data_source: str, split: str, noise_type_of_sentinel: NoiseType
 ) -> Rows:
-    """Understand the rows of a file.
+    """Read the rows of a file as prompts.
 
     Args:
         raw: interchange rows, or plain ones with a column of `PROMPT_COLUMNS` and one of `LABEL_COLUMNS`; the
             first name that is there counts. `REPHRASED_COLUMN` may ask the question of a row in other words.
         place: file name, for errors.
-        data_source: of rows that don't name theirs.
-        split: goes into the ``extra_info`` of rows that have none.
-        noise_type_of_sentinel: noise type of sentinel rows that don't name theirs (R1).
+        data_source: for rows that don't name theirs.
+        split: for the ``extra_info`` of rows without one.
+        noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
 
     Raises:
         UserError: there are no rows or no prompts, or a value is not what its column should hold.
@@ -134,7 +127,7 @@ def _message_column(turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Arr
         None if turns is None else [{"role": m.role, "content": m.content} for m in turns]
         for turns in turns_of_rows
     ]
-    # named, as a column that is null in every row would have no type of its own
+    # With its type, for a column that is null in every row would have none.
     return pa.array(rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])))
 
 
@@ -166,7 +159,7 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
     have: dict[str, pa.Array] = {}
     if column is not None and pa.types.is_struct(column.type):
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        # flatten, unlike field, makes the fields of a missing struct missing too
+        # unlike `field`, `flatten` makes the fields of a missing struct missing too
         have = {f.name: part for f, part in zip(whole.type, whole.flatten(), strict=True)}
     merged = have | {name: part for name, part in fields.items() if replace or name not in have}
     return pa.StructArray.from_arrays(list(merged.values()), list(merged))
@@ -176,9 +169,9 @@ def _prompt_column(raw: pa.Table, place: str) -> str:
     for name in PROMPT_COLUMNS:
         if name in raw.column_names:
             return name
-    found = ", ".join(raw.column_names)
+    columns = ", ".join(raw.column_names)
     raise UserError(
-        f"{place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are {found}"
+        f"{place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are {columns}"
     )
 
 
@@ -213,7 +206,7 @@ def _texts(raw: pa.Table, dotted: str, place: str) -> list[str | None]:
 
 
 def _labels(raw: pa.Table, column: str | None, place: str) -> list[str | None]:
-    """What the file says the answers are; of a worked solution in the style of GSM8K, what follows ``####``."""
+    """The labels in the file; those of worked solutions in the style of GSM8K follow ``####``."""
     if column is None:
         return [None] * raw.num_rows
     labels = _texts(raw, column, place)
@@ -252,8 +245,8 @@ def _rephrasings(
     if REPHRASED_COLUMN not in raw.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
-    found = values(raw.column(REPHRASED_COLUMN), REPHRASED_COLUMN, place)
-    for row, (value, original) in enumerate(zip(found, messages, strict=True)):
+    rephrasings = values(raw.column(REPHRASED_COLUMN), REPHRASED_COLUMN, place)
+    for row, (value, original) in enumerate(zip(rephrasings, messages, strict=True)):
         if _is_blank(value):
             rephrased.append(None)
             continue
@@ -285,21 +278,19 @@ def _turns(
 
 
 def _not_a_prompt(value: object, column: str, row: int, place: str) -> UserError:
-    found = "empty" if _is_blank(value) else f"of another form ({type(value).__name__})"
+    form = "empty" if _is_blank(value) else f"of another form ({type(value).__name__})"
     return UserError(
-        f"{place}: '{column}' of row {row} (the first is 0) is {found}, and it should be text or a list of"
+        f"{place}: '{column}' of row {row} (the first is 0) is {form}, and it should be text or a list of"
         " {role, content} messages with text in both"
     )
 
 
 def _is_turn(turn: object) -> bool:
-    if not isinstance(turn, dict):
-        return False
-    return isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+    return isinstance(turn, dict) and all(isinstance(turn.get(key), str) for key in ("role", "content"))
 
 
 def _prompt_ids(raw: pa.Table, messages: Sequence[tuple[Message, ...]], place: str) -> list[str]:
-    """Every row's own number or name where these are unique, else row number and digest."""
+    """Each row's index or prompt_id where these are unique, else row number and digest."""
     for column in ("extra_info.index", "prompt_id"):
         present = [name for name in _texts(raw, column, place) if name is not None]
         if len(set(present)) == len(messages):
@@ -324,21 +315,21 @@ def _index(prompt_ids: Sequence[str]) -> pa.Array:
 def _marks(
     raw: pa.Table, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType, place: str
 ) -> list[tuple[NoiseType | None, str | None]]:
-    """Noise type and true answer of every row (R1): what the row says, else what the marks of the file imply."""
+    """Noise type and true answer of every row (R1), as the row has them or as the marks of the file imply them."""
     originals = _texts(raw, "extra_info.original_ground_truth", place)
     named = _texts(raw, "extra_info.noise_type", place)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
     names_types = any(name is not None for name in named)
     marks: list[tuple[NoiseType | None, str | None]] = []
     for row, (label, original, name) in enumerate(zip(labels, originals, named, strict=True)):
+        # Where other rows are called clean, one without a type and without marks is of unknown quality.
+        is_unknown = not has_marks or (names_types and original is None and label != SENTINEL)
         if name is not None:
             marks.append(_named_mark(name, label, original, f"{place}: row {row} (the first is 0)"))
-        elif names_types and original is None and label != SENTINEL:
-            marks.append((None, None))  # others are called clean, and this row is not
-        elif has_marks:
-            marks.append(_implied_mark(label, original, noise_type_of_sentinel))
         else:
-            marks.append((None, None))
+            marks.append(
+                (None, None) if is_unknown else _implied_mark(label, original, noise_type_of_sentinel)
+            )
     return marks
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from olr_cli import seeding
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, PromptSet
 from olr_cli.errors import UserError
 
 NoiseKind = Literal["inactive", "active", "mixed"]
@@ -33,14 +32,14 @@ def inject(
 ) -> PromptSet:
     """Mark exactly ``marked_count(ratio, N)`` of the N prompts, the first of one seeded permutation (R1).
 
-    Injecting declares that the labels so far are true: they become the true answers of all prompts. Of one seed,
-    a larger ratio marks what a smaller one marks, with the same types, also when `type` is mixed.
+    Injecting declares that the labels so far are true: they become the true answers of all prompts. With the same
+    seed, a larger ratio marks what a smaller one marks, with the same types, also when `type` is mixed.
 
     Args:
         prompts: N labelled prompts without marks.
         type: what marked prompts become: `inactive` (R2), `active` (R3), or both.
-        ratio: share of prompts that are marked; decimal text and decimals count as written, floats as printed.
-        seed: which prompts; and which of their wrong answers.
+        ratio: share of prompts to mark; decimal text and decimals count as written, floats as printed.
+        seed: decides which prompts, and which of their wrong answers.
         active_share: share of the marked prompts that are active, if `type` is mixed.
         wrong_answers: from stored rollouts, by prompt_id. What would be active gets one of its prompt's wrong
             answers as its label for good (active_frozen, R4), drawn uniformly; a prompt without wrong answers gets
@@ -90,17 +89,13 @@ def exact_share(name: str, value: Ratio) -> Fraction:
     Raises:
         UserError: it is not a number in [0, 1].
     """
-    if isinstance(value, Fraction):
-        number: Decimal | Fraction = value
-    else:
-        try:
-            number = Decimal(str(value))
-        except InvalidOperation:
-            number = Decimal("nan")
-        if not number.is_finite():
-            raise UserError(f"the {name} is {value}, and it must be a number from 0 to 1")
-    if not 0 <= number <= 1:
-        raise UserError(f"the {name} is {value}, and it must be from 0 to 1")
+    try:
+        number = value if isinstance(value, Fraction) else Decimal(str(value))
+        is_share = 0 <= number <= 1
+    except InvalidOperation:  # no number, or NaN
+        is_share = False
+    if not is_share:
+        raise UserError(f"the {name} is {value}; give a number from 0 to 1")
     if 0 < number < _LEAST_SHARE:  # as a fraction it could have more digits than memory holds
         raise UserError(f"the {name} is {value}, which is a share of no data set; give 0, or a larger one")
     return Fraction(number)
@@ -114,8 +109,8 @@ def decimal_text(share: Fraction) -> str:
 
 def counts(prompts: PromptSet) -> dict[NoiseType, int]:
     """How many prompts there are of each noise type that occurs; clean ones last."""
-    found = Counter(prompt.noise_type for prompt in prompts.prompts)
-    return {name: found[name] for name in (*NOISE_TYPES[1:], "clean") if found[name]}
+    sizes = Counter(prompt.noise_type for prompt in prompts.prompts)
+    return {name: sizes[name] for name in (*NOISE_TYPES[1:], "clean") if sizes[name]}
 
 
 def examples(prompts: PromptSet, size: int) -> list[Prompt]:
@@ -127,7 +122,7 @@ def examples(prompts: PromptSet, size: int) -> list[Prompt]:
 
 
 def default_target(source: str, kind: str, ratio: Ratio) -> Path:
-    """Where injected noise goes if nothing else is said: ``data/<source>-<kind>-<ratio>.parquet``."""
+    """The default file for injected noise: ``data/<source>-<kind>-<ratio>.parquet``."""
     name = source if "/" in source else source.removesuffix(Path(source).suffix)
     stem = re.sub(r"[^\w.+-]+", "-", name)
     return Path("data") / f"{stem}-{kind}-{decimal_text(exact_share('ratio', ratio))}.parquet"

@@ -1,9 +1,19 @@
-"""A prompt and its labels, as every other part of the project sees them."""
+"""A prompt with its labels, and a data set of them, as every other part of the project sees them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, get_args
+
+from olr_cli import seeding
+from olr_cli.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SENTINEL = "__NoCorrectAnswer__"
 """The label that no policy outputs (R2), spelled as in the authors' files."""
@@ -77,3 +87,97 @@ class Prompt:
         if self.true_answer is None and not self.is_marked:
             return self.given_label
         return self.true_answer
+
+
+@dataclass(frozen=True, eq=False)
+class PromptSet:
+    """Prompts in file order, and the rows they came from, so that nothing is lost on the way back to a file."""
+
+    prompts: tuple[Prompt, ...]
+    table: pa.Table
+    """The rows in the interchange format, with all columns of the source. The labels that count are `prompts`' ones."""
+    source: str
+    """File or folder name, hub id, or the name of the built-in set."""
+    revision: str | None = None
+    """Commit of a hub data set."""
+    label_column: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What was done to the rows (noise type, ratio, seed, …), for the metadata of a written file."""
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hexadecimal) of everything training sees of the prompts; the same in every file format."""
+        digest = hashlib.sha256()
+        for p in self.prompts:
+            turns = [(m.role, m.content) for m in p.messages]
+            row = [p.prompt_id, turns, p.given_label, p.true_answer, p.noise_type, p.data_source]
+            if p.rephrased is not None:
+                row.append([(m.role, m.content) for m in p.rephrased])
+            digest.update(json.dumps(row).encode())
+        return digest.hexdigest()
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether some label is known to be noise."""
+        return any(prompt.is_marked for prompt in self.prompts)
+
+    def subset(self, rows: Sequence[int]) -> PromptSet:
+        """The prompts at `rows` (the first is 0), in that order."""
+        return replace(
+            self, prompts=tuple(self.prompts[row] for row in rows), table=self.table.take(list(rows))
+        )
+
+    def sample(self, size: int, seed: int) -> PromptSet:
+        """A random subset in file order; of one seed, a larger sample contains a smaller one (R18).
+
+        Raises:
+            UserError: there are fewer than `size` prompts.
+        """
+        if size > len(self):
+            raise UserError(
+                f"{self.source} has {len(self)} prompts, so {size} cannot be sampled; ask for fewer"
+            )
+        chosen = sorted(seeding.permutation(len(self), "sample", seed)[:size])
+        facts = {**self.facts, "sample.size": str(size), "sample.seed": str(seed)}
+        return replace(self.subset(chosen), facts=facts)
+
+    def with_prompts(self, prompts: Iterable[Prompt], facts: Mapping[str, str]) -> PromptSet:
+        """The same rows with other labels."""
+        return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
+
+    def require_labels(self, purpose: str) -> None:
+        """Make sure that every prompt has a label (R5); `purpose` completes "… needs the label of every prompt".
+
+        Raises:
+            UserError: labels are missing; says how many, and which is the first.
+        """
+        lack = (
+            "no column of labels; name it reward_model.ground_truth, answer, label, ground_truth or solution"
+        )
+        labels = [prompt.given_label for prompt in self.prompts]
+        self._require_all(f"{purpose} needs the label", labels, self.label_column, lack)
+
+    def require_rephrasings(self, purpose: str) -> None:
+        """Make sure that every prompt has a rephrasing, as Co-Reward (arXiv:2508.00410) needs it.
+
+        Raises:
+            UserError: rephrasings are missing; says how many, and which is the first.
+        """
+        lack = f"no column '{REPHRASED_COLUMN}'; add it: in each row the same question in other words"
+        column = REPHRASED_COLUMN if REPHRASED_COLUMN in self.table.column_names else None
+        rephrasings = [prompt.rephrased for prompt in self.prompts]
+        self._require_all(f"{purpose} needs a rephrasing", rephrasings, column, lack)
+
+    def _require_all(self, need: str, values: Sequence[object], column: str | None, lack: str) -> None:
+        missing = [row for row, value in enumerate(values) if value is None]
+        if missing and column is None:
+            raise UserError(f"{need} of every prompt, and {self.source} has {lack}")
+        if missing:
+            raise UserError(
+                f"{need} of every prompt, and {len(missing)} of the {len(self)} in {self.source} have none in"
+                f" '{column}' (the first: row {missing[0]}, prompt_id {self.prompts[missing[0]].prompt_id}); fill them"
+                " in or leave these rows out"
+            )

@@ -1,9 +1,9 @@
-"""One way in for prompts: built-in sets, files, and the Hugging Face hub."""
+"""One way in for prompts: built-in sets, files, the Hugging Face hub; and the data sets that a recipe names."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,13 @@ from olr_cli.data.arithmetic import KINDS, SOURCE, SPLIT_ENDS, KindName, arithme
 from olr_cli.data.files import SUFFIXES, matching_files, read_table
 from olr_cli.data.hub import load_hub_table, parse_hub_id
 from olr_cli.data.interchange import interchange_table, read_rows
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import NoiseType
+from olr_cli.data.noise import NoiseKind, describe_counts, inject
+from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
 from olr_cli.errors import UserError, did_you_mean
+from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["PromptSet", "read_prompts"]
 
 _BUILT_IN_SIZE = 400
 
@@ -50,15 +49,15 @@ def read_prompts(
     kind = parse_source(text)
     if kind is not None:
         return _built_in(text, kind, split=split, size=sample or limit or _BUILT_IN_SIZE, seed=seed)
-    found = _find(text, split)
+    table, name, data_source, revision = _load(text, split)
     rows = read_rows(
-        found.table,
+        table,
         place=text,
-        data_source=found.data_source,
+        data_source=data_source,
         split=split,
         noise_type_of_sentinel=noise_type_of_sentinel or "inactive",
     )
-    prompts = PromptSet(rows.prompts, rows.table, found.name, found.revision, rows.label_column)
+    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column)
     if limit is not None:
         prompts = prompts.subset(range(min(limit, len(prompts))))
     return prompts if sample is None else prompts.sample(sample, seed)
@@ -75,25 +74,16 @@ def _built_in(name: str, kind: KindName, *, split: str, size: int, seed: int) ->
     return PromptSet(prompts, interchange_table(no_columns, prompts, split), name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Rows as they lie in a file or on the hub, and what to call them."""
-
-    table: pa.Table
-    name: str
-    data_source: str
-    revision: str | None = None
-
-
-def _find(text: str, split: str) -> _Found:
+def _load(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
+    """The rows in a file or on the hub, their name, the default of their data source, and their revision."""
     if _is_local(text):
         path = Path(text).absolute()
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
-        return _Found(read_table(matching_files(text)), path.name, f"local/{path.stem}")
+        return read_table(matching_files(text)), path.name, f"local/{path.stem}", None
     hub_id = parse_hub_id(text)
     if hub_id is not None:
         table, revision = load_hub_table(hub_id, split)
-        return _Found(table, text, hub_id.name, revision)
+        return table, text, hub_id.name, revision
     built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in KINDS))
     guess = did_you_mean(text, built_in) or "; name a file, a folder or a hub id org/name"
     raise UserError(f"no data set '{text}'{guess}")
@@ -105,3 +95,74 @@ def _is_local(text: str) -> bool:
     if os.path.lexists(path) or path.suffix in SUFFIXES or text.startswith((".", "/", "~")) or "*" in text:
         return True
     return "/" in text and os.path.isdir(path.parts[0])
+
+
+def training_prompts(recipe: Recipe) -> PromptSet:
+    """The training prompts with the noise that the recipe asks for (R1).
+
+    Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
+
+    Raises:
+        UserError: the data cannot be read, cannot be given this noise, or carry marks of another type.
+    """
+    noise = recipe.noise
+    prompts = read_prompts(
+        recipe.data.train,
+        split="train",
+        limit=recipe.data.limit,
+        seed=recipe.seed,
+        noise_type_of_sentinel=sentinel_type(recipe),
+    )
+    if noise is None:
+        return prompts
+    if noise.ratio is not None:
+        share = noise.active_share if isinstance(noise, MixedNoiseSection) else Decimal(1)
+        return inject(prompts, type=noise.type, ratio=noise.ratio, seed=recipe.noise_seed, active_share=share)
+    if not prompts.is_marked:
+        raise UserError(
+            f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks;"
+            " set noise.ratio or remove the noise section"
+        )
+    marks = _type_of_marks(prompts)
+    if marks != noise.type:
+        untyped = " (sentinels without a noise type count as inactive)" if noise.type == "mixed" else ""
+        raise UserError(
+            f"noise.type is {noise.type}, but the marks of {prompts.source} are {marks}:"
+            f" {describe_counts(prompts)}{untyped}; set noise.type to {marks}, or noise to null"
+        )
+    return prompts
+
+
+def sentinel_type(recipe: Recipe) -> NoiseType:
+    """What a sentinel row that does not name its noise type is (R1): the recipe's type, inactive if it names none."""
+    return "active" if recipe.noise is not None and recipe.noise.type == "active" else "inactive"
+
+
+def _type_of_marks(prompts: PromptSet) -> NoiseKind:
+    """The kind of noise that a file's marks are; frozen noise (R4) is active noise."""
+    kinds = {prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked}
+    if len(kinds) == 2:
+        return "mixed"
+    return "inactive" if kinds == {True} else "active"
+
+
+def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
+    """Prompts that are only measured; their gold is the true answer, or a label that is not known to be noise.
+
+    Raises:
+        UserError: the data cannot be read, or has prompts without such an answer.
+    """
+    prompts = read_prompts(source, split=split, seed=recipe.seed)
+    without = [prompt.prompt_id for prompt in prompts.prompts if prompt.gold in (None, SENTINEL)]
+    if without:
+        raise UserError(
+            f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"
+            f" {without[0]}); remove them"
+        )
+    return prompts
+
+
+def noise_draw(recipe: Recipe) -> NoiseDraw:
+    """How an active noisy label is drawn from a visit's wrong answers (R3)."""
+    noise = recipe.noise
+    return noise.draw if isinstance(noise, ActiveNoiseSection | MixedNoiseSection) else "uniform"

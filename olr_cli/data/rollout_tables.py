@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from olr_cli.answers import Judge, Key, default_extractor, extract, is_read
 from olr_cli.data.columns import numbers, text_column
 from olr_cli.data.files import matching_files, read_table
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.errors import UserError, no_rows
 from olr_cli.shards import complete_steps, table_shards
 
 if TYPE_CHECKING:
-    import polars as pl
     import pyarrow as pa
 
 STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
@@ -36,8 +36,6 @@ def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) 
     Raises:
         UserError: a file can't be read, there is no row, or a column has other values.
     """
-    import polars as pl
-
     table = read_table(files, columns)
     if table.num_rows == 0:
         raise no_rows(place, "rollout")
@@ -46,7 +44,6 @@ def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) 
 
 
 def _column(column: pa.ChunkedArray, name: str, place: Path) -> pl.Series:
-    import polars as pl
     import pyarrow as pa
 
     if name == "is_correct":
@@ -66,14 +63,13 @@ def _column(column: pa.ChunkedArray, name: str, place: Path) -> pl.Series:
 
 
 def _whole(values: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
-    import polars as pl
-
     try:
-        return values.cast(kind)
+        whole = values.cast(kind)
     except pl.exceptions.PolarsError:
-        raise UserError(
-            f"{place}: the column {values.name} must hold whole numbers, and it holds others"
-        ) from None
+        whole = None
+    if whole is None or (values.dtype == pl.Float64 and not values.equals(whole.cast(pl.Float64))):
+        raise UserError(f"{place}: the column {values.name} must hold whole numbers, and it holds others")
+    return whole
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
@@ -87,8 +83,6 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     Raises:
         UserError: nothing is there, a column is missing, no rollout is judged, or they are of other prompts.
     """
-    import polars as pl
-
     files, required = _files(source), ("prompt_id", "is_correct")
     choices = ("answer_class", "answer", "response")
     rollouts = read_rollouts(files, {*required, *choices[:2]}, source)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from olr_cli.data.interchange import labelled_table
-from olr_cli.data.prompt_set import PromptSet
+from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError, first_line, taken
 from olr_cli.files import write_whole, writing
 
@@ -18,12 +18,7 @@ SCHEMA_VERSION = 1
 def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
-    The file appears whole or not at all, and no other file is ever replaced.
-
-    Args:
-        prompts: the rows.
-        target: the file.
-        option: of the command line, that names it.
+    The file appears whole or not at all, and no other file is ever replaced. `option` is the one that names it.
 
     Returns:
         True if the file was written, False if it was there already with the same bytes.
@@ -38,15 +33,19 @@ def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bo
         raise taken(target, option, ", with other content")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, lambda path: _write_bytes(path, content))
+
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    write_whole(target, write)
     return True
 
 
 def encode(prompts: PromptSet, target: Path) -> bytes:
-    """The content of the file `target`; depends on nothing but the prompts and the kind of file.
+    """The content of the file `target`, which depends on nothing but the prompts and the kind of file.
 
     Raises:
-        UserError: the name has an ending that is not known, or JSON can't hold one of the columns.
+        UserError: its ending is unknown, or JSON can't hold one of the columns.
     """
     if target.suffix == ".parquet":
         return _parquet(prompts)
@@ -60,7 +59,7 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
 def _parquet(prompts: PromptSet) -> bytes:
     import pyarrow.parquet as pq
 
-    # What pandas or datasets said about the columns of the source no longer holds, and datasets would believe it.
+    # Metadata of pandas or datasets about the columns of the source no longer hold, and datasets would believe them.
     table = labelled_table(prompts.table, prompts.prompts).replace_schema_metadata(_metadata(prompts))
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
@@ -86,7 +85,3 @@ def _json_lines(prompts: PromptSet, target: Path) -> bytes:
         raise UserError(
             f"{target}: a column of {prompts.source} does not fit JSON ({first_line(error)}); write .parquet"
         ) from None
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

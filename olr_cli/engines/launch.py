@@ -15,9 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from olr_cli.answers import EXTRACTORS, Judge, default_extractor
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt
-from olr_cli.data.training import held_out_prompts, noise_draw, training_prompts
+from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet
+from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,

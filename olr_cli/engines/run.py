@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import Message
+from olr_cli.data.prompts import Message, PromptSet
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_serializer, model_validator
 
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
@@ -22,51 +22,54 @@ from olr_cli.recipe.files import read_tree
 from olr_cli.recipe.schema import Count, Section, Text
 from olr_cli.tables import Answer, Block, Column, Row, Table
 
-PAPER = (
-    "aime24",
-    "aime25",
-    "amc",
-    "math500",
-    "minerva",
-    "olympiad",
-    "arc_c",
-    "gpqa_diamond",
-    "mmlu_pro",
-)
+PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
 """The paper's nine, in the order of its tables: what `all` means."""
 
 _FOLDER = Path(__file__).parent / "benchmarks"
+_NO_SOURCE = "'source' needs one of hub, file and task"
 _PLACEHOLDER = re.compile(r"\{(problem|choices)\}")
 
 
-class HubSource(Section):
-    """Problems on the Hugging Face hub.
+class Source(Section):
+    """Where problems are: one of `hub`, `file` and `task`.
 
     Attributes:
-        hub: ``org/name``.
+        hub: ``org/name`` of a data set on the Hugging Face hub; the four keys below are of it alone.
         revision: the commit to load; None: the newest.
         config: the data set's configuration.
-        split: which rows.
+        split: which rows; by default ``test``.
         gated: the terms on the benchmark's page must be accepted before it can be loaded.
+        file: a Parquet or JSON file, or a folder of them, relative to the benchmark's own file.
+        task: the test split of a built-in set: ``arithmetic`` or ``arithmetic:subtraction``.
     """
 
-    hub: Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]
+    hub: Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")] | None = None
     revision: Annotated[str, Field(pattern=r"^[\w./-]+$")] | None = None
     config: Text | None = None
     split: Text = "test"
     gated: bool = False
+    file: Text | None = None
+    task: Text | None = None
 
+    @model_validator(mode="after")
+    def _is_one(self) -> Source:
+        if [self.hub, self.file, self.task].count(None) != 2:
+            raise ValueError(_NO_SOURCE)
+        beside = self.model_fields_set - {"hub", "file", "task"}
+        if self.hub is None and beside:
+            raise ValueError(f"source.{min(beside)} is for a source on the hub alone")
+        return self
 
-class FileSource(Section):
-    """Problems in a Parquet or JSON file, or a folder of them; `file` is relative to the benchmark's own file."""
+    @model_serializer
+    def _keys_of_its_kind(self) -> dict[str, Any]:
+        if self.hub is None:
+            return {"task": self.task} if self.file is None else {"file": self.file}
+        return {key: getattr(self, key) for key in ("hub", "revision", "config", "split", "gated")}
 
-    file: Text
-
-
-class TaskSource(Section):
-    """The test split of a built-in set: ``arithmetic`` or ``arithmetic:subtraction``."""
-
-    task: Text
+    @property
+    def place(self) -> str:
+        """Its hub id, file or task."""
+        return self.hub or self.file or self.task or ""
 
 
 class Fields(Section):
@@ -103,20 +106,6 @@ class Fields(Section):
         return None
 
 
-def _source_kind(source: Any) -> str | None:
-    """The key that tells what kind of source this is."""
-    has = source.__contains__ if isinstance(source, Mapping) else functools.partial(hasattr, source)
-    return next((kind for kind in ("hub", "file", "task") if has(kind)), None)
-
-
-Source = Annotated[
-    Annotated[HubSource, Tag("hub")]
-    | Annotated[FileSource, Tag("file")]
-    | Annotated[TaskSource, Tag("task")],
-    Discriminator(_source_kind),
-]
-
-
 class Benchmark(Section):
     """A set of problems with known answers, and how a policy is measured on it.
 
@@ -127,7 +116,6 @@ class Benchmark(Section):
         grader: ``math`` by equivalence with the gold, ``choice`` by the letter of the option (R20).
         samples: responses to each problem.
         problems: how many there must be; None: as many as there are. Of a built-in set: how many are made.
-        source: where the problems are.
         fields: the columns of the source; None: interchange rows, or plain question and answer columns.
         system: system message of problems that have none (R21); None: none.
         prompt: what the policy is asked; ``{problem}`` and ``{choices}`` (lines such as ``A) Venus``) are filled in.
@@ -175,13 +163,8 @@ class Benchmark(Section):
         return self
 
     @property
-    def metric(self) -> Literal["avg", "pass@1"]:
-        """What the score is called (R19): the mean over the samples of a problem, or over one sample each."""
-        return "avg" if self.samples > 1 else "pass@1"
-
-    @property
     def names(self) -> frozenset[str]:
-        """Every name: its own and its aliases."""
+        """Its name and its aliases."""
         return frozenset((self.name, *self.aliases))
 
     def ask(self, problem: str, choices: str = "") -> str:
@@ -208,24 +191,20 @@ def find_benchmark(name: str) -> Benchmark:
             return benchmark
     path = Path(os.path.expanduser(name))
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
-        return _own_benchmark(path)
+        from olr_cli.answers import extract
+
+        benchmark = read_benchmark(path)
+        try:
+            extract("", benchmark.extractor)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        return benchmark
     known = [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     hint = (
         did_you_mean(name, ["all", *known])
         or f"; known: all, {', '.join(registry())}, or a YAML file of your own"
     )
     raise UserError(f"no benchmark is called '{name}'{hint}")
-
-
-def _own_benchmark(file: Path) -> Benchmark:
-    from olr_cli.answers import extract
-
-    benchmark = read_benchmark(file)
-    try:
-        extract("", benchmark.extractor)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from None
-    return benchmark
 
 
 def choose(words: str) -> list[Benchmark]:
@@ -260,26 +239,22 @@ def read_benchmark(file: Path) -> Benchmark:
         benchmark = Benchmark.model_validate(tree)
     except ValidationError as error:
         raise UserError(f"{file}: {'; '.join(_sentence(detail) for detail in error.errors())}") from None
-    if isinstance(benchmark.source, FileSource):
-        source = FileSource(file=str(file.parent / os.path.expanduser(benchmark.source.file)))
-        return benchmark.model_copy(update={"source": source})
-    return benchmark
+    if benchmark.source.file is None:
+        return benchmark
+    source = Source(file=str(file.parent / os.path.expanduser(benchmark.source.file)))
+    return benchmark.model_copy(update={"source": source})
 
 
 def _sentence(detail: Any) -> str:
     """What is wrong with one key, in the words a user wrote it in."""
     place = [str(part) for part in detail["loc"]]
-    if place[:1] == ["source"] and place[1:2] in (["hub"], ["file"], ["task"]):
-        del place[1]  # the tag of the union, which is no key
     key = ".".join(place)
     if detail["type"] == "extra_forbidden":
-        known = {"source": [*HubSource.model_fields, "file", "task"], "fields": Fields.model_fields}
-        section = known.get(place[0], []) if len(place) > 1 else Benchmark.model_fields
-        return f"unknown key '{key}'{did_you_mean(place[-1], section)}"
+        sections: dict[str, type[Section]] = {"source": Source, "fields": Fields, key: Benchmark}
+        hint = did_you_mean(place[-1], sections[place[0]].model_fields)
+        return f"unknown key '{key}'{hint or (f'; {_NO_SOURCE}' if place[0] == 'source' else '')}"
     if detail["type"] == "missing":
         return f"'{key}' is missing"
-    if detail["type"].startswith("union_tag"):
-        return f"'{key}' needs one of hub, file and task"
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     return f"{key} is {shown(detail['input'])}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
@@ -305,22 +280,18 @@ def listing() -> Answer:
 
 
 def _facts(benchmark: Benchmark) -> dict[str, Any]:
-    source = benchmark.source
-    match source:
-        case HubSource():
-            place = "/".join(filter(None, (source.hub, source.config))) + f":{source.split}"
-            place += f"@{source.revision[:8]}" if source.revision else ""
-            place += " (gated)" if source.gated else ""
-        case FileSource():
-            place = source.file
-        case TaskSource():
-            place = f"built in: {source.task}"
+    source, samples = benchmark.source, benchmark.samples
+    place = source.file or f"built in: {source.task}"
+    if source.hub is not None:
+        place = "/".join(filter(None, (source.hub, source.config))) + f":{source.split}"
+        place += f"@{source.revision[:8]}" if source.revision else ""
+        place += " (gated)" if source.gated else ""
     return {
         "name": benchmark.name,
         "aliases": ", ".join(benchmark.aliases),
         "title": benchmark.title,
         "problems": benchmark.problems,
-        "metric": f"avg@{benchmark.samples}" if benchmark.metric == "avg" else benchmark.metric,
+        "metric": f"avg@{samples}" if samples > 1 else "pass@1",
         "grader": benchmark.grader,
         "average": {"in": "in distribution", "out": "out of distribution", None: ""}[benchmark.distribution],
         "source": place,

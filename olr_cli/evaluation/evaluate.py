@@ -105,14 +105,11 @@ def evaluate(
 
     Args:
         target: the model and the evaluation's folder.
-        tasks: in the order in which they are worked on.
+        tasks: in the order in which they are worked on; a score each is returned.
         settings: what `tasks` were made with.
         open_model: loads the model; called only if something is left to generate.
         progress: shows how far it is.
-        backend: the name of the backend, if the user gave one.
-
-    Returns:
-        A score a task.
+        backend: its name, if the user gave one.
 
     Raises:
         UserError: something the user can mend; what is done is stored.
@@ -125,7 +122,10 @@ def evaluate(
         to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
         if to_do:
             progress.start(target.name, total, total - to_do)
-            _sample(target, tasks, missing, settings, record, open_model, progress)
+            try:
+                _sample(target, tasks, missing, settings, record, open_model, progress)
+            finally:
+                progress.stop()
         else:
             facts = {} if backend is None else {"name": backend}
             if target.is_local:
@@ -235,10 +235,8 @@ class Regraded:
     """An evaluation that was graded again.
 
     Attributes:
-        scores: of the benchmarks that were graded.
         samples: how many were graded.
-        now_right: samples that were graded wrong before and are right now.
-        now_wrong: the other way round.
+        now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
     """
 
@@ -279,7 +277,9 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         drop_leftovers(folder)
         record = read_evaluation(folder)
         definitions = {name: task.definition for name, task in record.benchmarks.items()}
-        chosen = definitions if benchmarks is None else {each.name: each for each in benchmarks}
+        chosen = (
+            definitions if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
+        )
         unknown = ", ".join(name for name in chosen if name not in definitions)
         if unknown:
             raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(definitions)}")

@@ -25,12 +25,7 @@ VERIFICATION_SECONDS = 20.0
 
 
 def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
-    """The same samples with their answers and grades.
-
-    Args:
-        benchmark: says how answers are extracted and compared.
-        samples: all samples of some problems.
-        judge: compares mathematical answers; multiple choice doesn't need it.
+    """The same samples, which are all of some problems, with their answers and grades.
 
     Raises:
         UserError: a gold names none of its problem's options, or there is no such extractor.

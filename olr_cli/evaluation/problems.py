@@ -25,7 +25,7 @@ from olr_cli.data.interchange import read_rows
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import Benchmark, Fields, FileSource, HubSource, TaskSource
+from olr_cli.evaluation.benchmark import PAPER, Benchmark, Fields, registry
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ def load_problems(
     if benchmark.problems not in (None, len(problems)):
         raise UserError(
             f"{benchmark.name} has {benchmark.problems} problems, and {len(problems)} were found in"
-            f" {data or _place(benchmark)}; use whole data, or --limit for the first few"
+            f" {data or benchmark.source.place}; use whole data, or --limit for the first few"
         )
     return problems
 
@@ -74,32 +74,20 @@ def digest(problems: Iterable[Prompt]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
-def _place(benchmark: Benchmark) -> str:
-    """What to call the benchmark's own source in an error."""
-    match benchmark.source:
-        case HubSource(hub=hub):
-            return hub
-        case FileSource(file=file):
-            return file
-        case TaskSource(task=task):
-            return task
-
-
 def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
-    match benchmark.source:
-        case HubSource() as source:
-            return _of_table(benchmark, _hub_table(benchmark, source), source.hub)
-        case FileSource(file=file):
-            return _of_table(benchmark, read_table(matching_files(file)), file)
-        case TaskSource(task=task):
-            size = min(filter(None, (limit, benchmark.problems or _TASK_SIZE)))
-            prompts = read_prompts(task, split="test", limit=size).prompts
-            return [prompt for prompt in prompts if prompt.gold is not None]
+    source = benchmark.source
+    if source.task is not None:
+        size = min(filter(None, (limit, benchmark.problems or _TASK_SIZE)))
+        prompts = read_prompts(source.task, split="test", limit=size).prompts
+        return [prompt for prompt in prompts if prompt.gold is not None]
+    table = _hub_table(benchmark) if source.hub is not None else read_table(matching_files(source.place))
+    return _of_table(benchmark, None if _has_messages(table) else benchmark.fields, table, source.place)
 
 
-def _hub_table(benchmark: Benchmark, source: HubSource) -> pa.Table:
+def _hub_table(benchmark: Benchmark) -> pa.Table:
+    source = benchmark.source
     try:
-        hub_id = HubId(source.hub, source.config, source.split, source.revision)
+        hub_id = HubId(source.place, source.config, source.split, source.revision)
         return load_hub_table(hub_id, source.split)[0]
     except UserError as error:
         if source.gated:
@@ -118,31 +106,46 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     import pyarrow as pa
 
     tables, sources = [], set[str]()
-    for file, names in data_sources(data):
+    for file, names in _data_sources(data):
         sources.update(filter(None, names))
         if not benchmark.names.isdisjoint(names):
             tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in names])))
     if tables:
-        return _of_rows(benchmark, pa.concat_tables(tables, promote_options="permissive"), str(data))
-    if not isinstance(benchmark.source, HubSource):
+        table = pa.concat_tables(tables, promote_options="permissive")
+        return _of_table(benchmark, None, table, str(data))
+    if benchmark.source.hub is None:
         return None
     wanted = " or ".join((benchmark.name, *benchmark.aliases))
-    there = ", ".join(sorted(sources)) or "no data_source at all"
-    raise UserError(f"{data} has no rows whose data_source is {wanted} (it has {there}); name other data")
+    raise UserError(
+        f"{data} has no rows whose data_source is {wanted} (it has {_listed(sources)}); name other data"
+    )
 
 
-def data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
+def benchmarks_in(data: Path) -> list[str]:
+    """Those of the paper's nine of which interchange files have rows.
+
+    Raises:
+        UserError: they have none.
+    """
+    sources = {name for _, names in _data_sources(data) for name in names if name is not None}
+    names = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
+    if not names:
+        raise UserError(
+            f"{data} has problems of none of the paper's benchmarks (it has {_listed(sources)}); name --benchmarks"
+        )
+    return names
+
+
+def _listed(sources: set[str]) -> str:
+    return ", ".join(sorted(sources)) or "no data_source at all"
+
+
+def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
     """The interchange files at a place that have a column `data_source`, each with that column."""
     for file in matching_files(str(data)):
         table = read_table([file], {"data_source"})  # of a large file for something else, no more than this
         if "data_source" in table.column_names:
             yield file, texts(table["data_source"], "data_source", str(file))
-
-
-def _of_table(benchmark: Benchmark, table: pa.Table, place: str) -> list[Prompt]:
-    if benchmark.fields is None or _has_messages(table):
-        return _of_rows(benchmark, table, place)
-    return _of_fields(benchmark, benchmark.fields, table, place)
 
 
 def _has_messages(table: pa.Table) -> bool:
@@ -152,32 +155,48 @@ def _has_messages(table: pa.Table) -> bool:
     return "prompt" in table.column_names and pa.types.is_nested(table.schema.field("prompt").type)
 
 
-def _of_rows(benchmark: Benchmark, table: pa.Table, place: str) -> list[Prompt]:
-    """Problems of interchange rows, or of plain question and answer columns."""
-    prompts = _prompts(table, benchmark, place)
+def _of_table(benchmark: Benchmark, fields: Fields | None, table: pa.Table, place: str) -> list[Prompt]:
+    """Problems of interchange rows, of plain question and answer columns, or of the columns that `fields` names."""
+    is_plain, prompts_place = not _has_messages(table), place
+    options: list[tuple[Any, Any]] | None = None
+    if fields is not None:
+        _require_columns(benchmark, fields, table, place)
+        options = _options(fields, table, place) if fields.options else None
+        table, prompts_place = _renamed(fields, table), f"{place} ({fields.problem} -> {fields.answer})"
+    prompts = _prompts(table, benchmark, prompts_place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
-    if len(prompts) != benchmark.problems:
+    if fields is None and len(prompts) != benchmark.problems:
         first: dict[object, int] = {}
         for row, prompt in enumerate(prompts):
             first.setdefault((prompt.messages, prompt.gold), row)
         if len(first) < len(prompts):  # read again, since row numbers and uniqueness decide the ids
-            prompts = _prompts(table.take(list(first.values())), benchmark, place)
-    is_plain = not _has_messages(table)
-    problems, without = [], []
-    for prompt in prompts:
-        if prompt.gold is None or prompt.gold == SENTINEL:
-            without.append(prompt.prompt_id)
-            continue
-        messages = prompt.messages
-        if is_plain:
-            messages = _messages(benchmark, benchmark.ask(messages[-1].content))
-        elif benchmark.system is not None and all(message.role != "system" for message in messages):
-            messages = (Message("system", benchmark.system), *messages)
-        labels = _labels(messages[-1].content) if benchmark.grader == "choice" else []
-        gold = _label(prompt.gold, labels, prompt.prompt_id, place) if labels else prompt.gold
-        problems.append(replace(prompt, messages=messages, true_answer=gold, choices=len(labels) or None))
-    _require_golds(without, len(prompts), place)
-    return problems
+            prompts = _prompts(table.take(list(first.values())), benchmark, prompts_place)
+    if fields is None or fields.right_option is None:
+        without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
+        if without:
+            raise UserError(
+                f"{place}: {len(without)} of {len(prompts)} problems have no true answer to grade by (the first:"
+                f" {without[0]}); fill them in or leave these rows out"
+            )
+    if fields is not None and options is not None:
+        return [
+            _multiple_choice(benchmark, fields, prompt, row, f"{place}: problem {prompt.prompt_id}")
+            for prompt, row in zip(prompts, options, strict=True)
+        ]
+    return [_problem(benchmark, prompt, is_plain, place) for prompt in prompts]
+
+
+def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -> Prompt:
+    """A row as it is asked: the options of a multiple-choice problem are read from its question."""
+    messages, gold = prompt.messages, prompt.gold
+    if is_plain:
+        messages = _messages(benchmark, benchmark.ask(messages[-1].content))
+    elif benchmark.system is not None and all(message.role != "system" for message in messages):
+        messages = (Message("system", benchmark.system), *messages)
+    labels = _labels(messages[-1].content) if benchmark.grader == "choice" else []
+    if labels and gold is not None:
+        gold = _label(gold, labels, prompt.prompt_id, place)
+    return replace(prompt, messages=messages, true_answer=gold, choices=len(labels) or None)
 
 
 def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
@@ -189,14 +208,6 @@ def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prom
 def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
     system = () if benchmark.system is None else (Message("system", benchmark.system),)
     return (*system, Message("user", question))
-
-
-def _require_golds(without: Sequence[str], total: int, place: str) -> None:
-    if without:
-        raise UserError(
-            f"{place}: {len(without)} of {total} problems have no true answer to grade by (the first: {without[0]});"
-            " fill them in or leave these rows out"
-        )
 
 
 def _labels(question: str) -> list[str]:
@@ -222,37 +233,25 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
     )
 
 
-def _of_fields(benchmark: Benchmark, fields: Fields, table: pa.Table, place: str) -> list[Prompt]:
-    """Problems of rows with columns of their own."""
-    import pyarrow as pa
-
+def _require_columns(benchmark: Benchmark, fields: Fields, table: pa.Table, place: str) -> None:
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if name not in table.column_names:
             raise UserError(
                 f"{place} has no column '{name}'; its columns are {', '.join(table.column_names)}; mend the fields of"
                 f" {benchmark.name}"
             )
+
+
+def _renamed(fields: Fields, table: pa.Table) -> pa.Table:
+    """The columns of question, answer and id under names that `read_rows` knows."""
+    import pyarrow as pa
+
     columns = {"problem": table[fields.problem]}
     if fields.right_option is None:
         columns["answer"] = table[fields.answer]
     if fields.id is not None:
         columns["extra_info"] = pa.StructArray.from_arrays([table[fields.id].combine_chunks()], ["index"])
-    prompts = _prompts(pa.table(columns), benchmark, f"{place} ({fields.problem} -> {fields.answer})")
-    if fields.right_option is None:
-        _require_golds([p.prompt_id for p in prompts if p.given_label is None], len(prompts), place)
-    if not fields.options:
-        return [
-            replace(
-                prompt,
-                messages=_messages(benchmark, benchmark.ask(prompt.messages[-1].content)),
-                true_answer=prompt.given_label,
-            )
-            for prompt in prompts
-        ]
-    return [
-        _multiple_choice(benchmark, fields, prompt, options, f"{place}: problem {prompt.prompt_id}")
-        for prompt, options in zip(prompts, _options(fields, table, place), strict=True)
-    ]
+    return pa.table(columns)
 
 
 def _options(fields: Fields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:

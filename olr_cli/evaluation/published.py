@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import cache
@@ -11,9 +11,12 @@ from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 
+import polars as pl
+from pydantic import TypeAdapter
+
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.scores import groups
-from olr_cli.recipe.schema import OlrMethod, Recipe
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision import compose
@@ -58,20 +61,10 @@ class Setting:
             words.append(f"{self.warmup_epochs} warm-up epochs")
         return ", ".join(words)
 
-    def distance(self, other: Setting) -> int:
-        """In how many ways two settings differ."""
-        return sum(getattr(self, f.name) != getattr(other, f.name) for f in fields(self))
-
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of the paper's tables.
-
-    Attributes:
-        setting: what was trained.
-        tables: the tables that print it; their scores agree.
-        scores: benchmark -> share of right samples, 0 .. 1.
-    """
+    """A row of the paper's tables, which agree where several print it; scores are shares, 0 .. 1, by benchmark."""
 
     setting: Setting
     tables: tuple[str, ...]
@@ -94,43 +87,43 @@ def published_rows() -> Mapping[Setting, PublishedRow]:
     """Every setting in the paper's tables, in their order."""
     tables: dict[Setting, dict[str, None]] = {}
     scores: dict[Setting, dict[str, float]] = {}
-    with RESULTS.open(encoding="utf-8", newline="") as lines:
-        for line in csv.DictReader(lines):
-            setting = _setting(line)
-            tables.setdefault(setting, {})[line["table"]] = None
-            scores.setdefault(setting, {})[line["benchmark"]] = float(Decimal(line["score"]) / 100)
+    for table, setting, benchmark, score in _scores():
+        tables.setdefault(setting, {})[table] = None
+        scores.setdefault(setting, {})[benchmark] = float(score / 100)
     return MappingProxyType(
-        {each: PublishedRow(each, tuple(tables[each]), MappingProxyType(scores[each])) for each in scores}
+        {
+            setting: PublishedRow(setting, tuple(tables[setting]), MappingProxyType(by_benchmark))
+            for setting, by_benchmark in scores.items()
+        }
     )
+
+
+def published_table(name: str) -> list[PublishedRow]:
+    """The rows of one of the paper's tables, from top to bottom; none if there is no such table."""
+    settings = dict.fromkeys(setting for table, setting, _, _ in _scores() if table == name)
+    return [published_rows()[setting] for setting in settings]
+
+
+@cache
+def _scores() -> list[tuple[str, Setting, str, Decimal]]:
+    """Table, setting, benchmark and score of every published number."""
+    read = TypeAdapter(Setting).validate_python
+    with RESULTS.open(encoding="utf-8", newline="") as lines:
+        return [
+            (
+                line["table"],
+                read({field.name: line[field.name] or None for field in fields(Setting)}),
+                line["benchmark"],
+                Decimal(line["score"]),
+            )
+            for line in csv.DictReader(lines)
+        ]
 
 
 def published_cost() -> Mapping[str, str]:
     """The paper's table of training time: phase -> time, both as printed, for 800 prompts."""
     with COST.open(encoding="utf-8", newline="") as lines:
         return {line["phase"]: line["time"] for line in csv.DictReader(lines)}
-
-
-def published_table(name: str) -> list[PublishedRow]:
-    """The rows of one of the paper's tables, from top to bottom; none if there is no such table."""
-    with RESULTS.open(encoding="utf-8", newline="") as lines:
-        settings = dict.fromkeys(_setting(line) for line in csv.DictReader(lines) if line["table"] == name)
-    return [published_rows()[setting] for setting in settings]
-
-
-def _setting(line: Mapping[str, str]) -> Setting:
-    return Setting(
-        model=line["model"],
-        method=line["method"],
-        noise_type=line["noise_type"] or None,
-        noise_ratio=_decimal(line["noise_ratio"]),
-        train_prompts=int(line["train_prompts"]),
-        slope_threshold=_decimal(line["slope_threshold"]),
-        warmup_epochs=int(line["warmup_epochs"]) if line["warmup_epochs"] else None,
-    )
-
-
-def _decimal(text: str) -> Decimal | None:
-    return Decimal(text) if text else None
 
 
 def published_row(setting: Setting) -> PublishedRow:
@@ -142,13 +135,17 @@ def published_row(setting: Setting) -> PublishedRow:
     rows = published_rows()
     if setting in rows:
         return rows[setting]
-    models = dict.fromkeys(each.model for each in rows)
+    models = dict.fromkeys(row.model for row in rows)
     if setting.model not in models:
         hint = did_you_mean(setting.model, models)
         raise UserError(
             f"--compare paper: the paper has no scores of '{setting.model}'{hint}; it has {', '.join(models)}"
         )
-    nearest = sorted((each for each in rows if each.model == setting.model), key=setting.distance)
+
+    def distance(other: Setting) -> int:
+        return sum(getattr(setting, field.name) != getattr(other, field.name) for field in fields(Setting))
+
+    nearest = sorted((row for row in rows if row.model == setting.model), key=distance)
     raise UserError(
         f"--compare paper: the paper has no row for {setting}; the nearest are {'; '.join(map(str, nearest[:3]))}"
     )
@@ -160,12 +157,20 @@ def setting_of(run: Path) -> Setting:
     Raises:
         UserError: the run holds no complete step, or can't be read.
     """
-    import polars as pl
-
     recipe = read_recipe(run)
-    kinds = scan_labels(run).filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"]
+    kinds = (
+        scan_labels(run).filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"].to_list()
+    )
     method, olr = compose(recipe.method), recipe.method if isinstance(recipe.method, OlrMethod) else None
-    noise_type, noise_ratio = _noise(recipe, kinds.to_list()) if method.needs_labels else (None, None)
+    noise_type: str | None = None
+    noise_ratio = None
+    marks = {kind for kind in kinds if kind not in (None, "clean")}
+    if method.needs_labels and recipe.noise is not None and recipe.noise.ratio is not None:
+        noise_type, noise_ratio = recipe.noise.type, recipe.noise.ratio
+    elif method.needs_labels and marks:  # of a file that was marked before: to one decimal, as printed
+        noise_type = "mixed" if len(marks) > 1 else marks.pop()
+        marked = sum(kind not in (None, "clean") for kind in kinds)
+        noise_ratio = Decimal(marked / len(kinds)).quantize(Decimal("0.1"))
     return Setting(
         model=model_name(recipe.model.path),
         method=method.name,
@@ -180,14 +185,3 @@ def setting_of(run: Path) -> Setting:
 def model_name(model: str) -> str:
     """A model as the paper's tables call it: a hub id without its owner, the last part of a path."""
     return model.rstrip("/").rpartition("/")[2]
-
-
-def _noise(recipe: Recipe, kinds: Sequence[str | None]) -> tuple[str | None, Decimal | None]:
-    """Kind and ratio: the recipe's, else what the marks of the training file come to, to one decimal as printed."""
-    if recipe.noise is not None and recipe.noise.ratio is not None:
-        return recipe.noise.type, recipe.noise.ratio
-    marks = [kind for kind in kinds if kind not in (None, "clean")]
-    if not marks:
-        return None, None
-    ratio = Decimal(len(marks) / len(kinds)).quantize(Decimal("0.1"))
-    return marks[0] if len(set(marks)) == 1 else "mixed", ratio

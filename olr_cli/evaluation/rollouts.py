@@ -13,6 +13,7 @@ an interrupted run resumes without a trace.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,6 @@ from olr_cli.engines.local.builtin import is_builtin, policy_path
 from olr_cli.engines.prompt_text import NO_TEMPLATE
 from olr_cli.engines.run import DataSets, Run
 from olr_cli.engines.steps import (
-    StepTables,
     Stopwatch,
     epoch_so_far,
     rollout_keys,
@@ -46,8 +46,9 @@ from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.supervision import RolloutGroup, SupervisedGroup
+from olr_cli.supervision import RolloutGroup
 from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
+from olr_cli.tables import Answer, percent
 
 MANY = 0.9
 """If a larger share of the first step's responses has no answer, the template or the extractor is probably wrong."""
@@ -69,18 +70,12 @@ _OPTIONS = {
 
 def rollouts_recipe(
     model: str,
-    data: str,
+    data: Mapping[str, Any],
+    train: Mapping[str, Any],
     *,
-    visits: int,
-    samples: int,
-    temperature: float,
-    max_new_tokens: int,
-    prompts_per_step: int,
-    limit: int | None,
     seed: int,
-    extractor: str | None,
-    device: str,
-    trust_remote_code: bool,
+    device: str = "auto",
+    trust_remote_code: bool = False,
 ) -> Recipe:
     """What is sampled, as a recipe: GRPO's, which keeps every label as it is given.
 
@@ -88,62 +83,48 @@ def rollouts_recipe(
 
     Args:
         model: as `olr_cli.evaluation.targets.targets` takes it.
-        data: as `data.train`; `limit` and `extractor` as in the same section.
-        visits: how often each prompt is visited.
-        samples: K, of each prompt at each visit.
-        temperature: divides the logits.
-        max_new_tokens: length limit of a response.
-        prompts_per_step: prompts that are sampled and stored together.
-        limit: only the first prompts.
+        data: keys of `data`: ``train``, and where they are set ``limit`` and ``extractor``.
+        train: keys of `train`: ``epochs`` (visits), ``rollouts_per_prompt`` and so on.
         seed: of all draws.
-        extractor: how answers are read from responses.
         device: ``auto``, ``cpu`` or ``cuda``.
         trust_remote_code: run code that comes with the weights.
 
     Raises:
         UserError: there is no such model, or a value is not possible.
     """
-    path = model if is_builtin(model) else targets(model, [], None)[0].model
+    source = Path(data["train"])
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", source.stem if source.suffix in SUFFIXES else source.name)
     tree = {
-        "name": _name(data),
+        "name": f"rollouts-{name.strip('-')}"[:100].rstrip("-"),
         "seed": seed,
-        "data": {"train": data, "limit": limit, "extractor": extractor},
-        "model": {"path": path, "trust_remote_code": trust_remote_code},
-        "method": {"name": "grpo"},
-        "train": {
-            "epochs": visits,
-            "prompts_per_step": prompts_per_step,
-            "rollouts_per_prompt": samples,
-            "temperature": temperature,
-            "max_new_tokens": max_new_tokens,
+        "data": data,
+        "model": {
+            "path": model if is_builtin(model) else targets(model, [], None)[0].model,
+            "trust_remote_code": trust_remote_code,
         },
+        "method": {"name": "grpo"},
+        "train": train,
         "engine": {"name": "local", "device": device, "threads": 1 if is_builtin(origin(model)) else None},
     }
     return validate(tree, "olr rollouts", called=_OPTIONS)
 
 
-def _name(data: str) -> str:
-    path = Path(data)
-    plain = path.stem if path.suffix in SUFFIXES else path.name
-    return f"rollouts-{re.sub(r'[^A-Za-z0-9._+-]+', '-', plain).strip('-')}"[:100].rstrip("-")
-
-
-def backend_of(path: Path, asked: BackendName | None) -> BackendName | None:
+def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
     """The backend with which a run is resumed: the one it began with, whatever the default is here.
 
     Raises:
         UserError: another one is asked for.
     """
     before: BackendName | None = read_manifest(path).get("engine")
-    if before is not None and asked not in (None, before):
+    if before is not None and wanted not in (None, before):
         raise UserError(
-            f"{path} was sampled by {before}, and {asked} draws otherwise; leave --backend out, or start anew in"
+            f"{path} was sampled by {before}, and {wanted} draws otherwise; leave --backend out, or start anew in"
             " another --run-dir"
         )
-    return before or asked
+    return before or wanted
 
 
-class RolloutEngine:
+class RolloutSampler:
     """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, backend: BackendName | None = None) -> None:
@@ -200,11 +181,16 @@ class RolloutEngine:
         last = total_steps(recipe, len(prompts))
         per_visit = steps_per_epoch(recipe, len(prompts))
         run.progress.start(last, run.done, per_visit, epoch_so_far(run.path, run.done, per_visit))
-        with stop_requests(lambda: _tell_of_stop(run)) as stop, self._backend:
+        waiting = "Stopping when the step in progress is stored; Ctrl-C again stops at once."
+        with stop_requests(lambda: run.progress.say(waiting)) as stop, self._backend:
             for step, visit, rows in step_batches(recipe, len(prompts), run.done):
                 metrics = self._step(run, step, visit, [prompts[row] for row in rows])
-                if step == 1 and metrics["rollout/missing_answers"] > MANY:
-                    run.progress.say(_no_answers(metrics))
+                if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
+                    run.progress.say(
+                        f"Warning: {missing:.0%} of the responses have no answer; the chat template or --extractor"
+                        f" ({', '.join(EXTRACTORS)}) may be wrong, or --max-new-tokens too small; `olr rollouts"
+                        " --dry-run` shows a prompt as the policy sees it"
+                    )
                 run.progress.step(step, metrics)
                 if step < last and stop.signal_number is not None:
                     raise Interrupted(stop.signal_number)
@@ -223,44 +209,24 @@ class RolloutEngine:
             RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(rollouts))
             for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
         ]
-        decided = [_untrained(group) for group in run.supervisor.supervise(groups, clock.measure)]
+        decided = [
+            replace(group, label=replace(group.label, trains=False))
+            for group in run.supervisor.supervise(groups, clock.measure)
+        ]
         with clock.measure("store"):
             tables = store_step(run.store, step, decided)
             run.store.sync()
-        metrics = step_metrics(tables, judge.timeouts - timeouts_before) | _differs(tables) | clock.metrics()
+        metrics = step_metrics(tables, judge.timeouts - timeouts_before)
+        differs = pl.DataFrame(pl.from_arrow(tables[0])).select(MAJORITY_DIFFERS.mean()).item()
+        metrics |= {} if differs is None else {"majority/differs_from_label": differs}
+        metrics |= clock.metrics()
         append_metrics(run.path, step, visit, metrics)
         sync_metrics(run.path)
         return metrics
 
 
-def _untrained(group: SupervisedGroup) -> SupervisedGroup:
-    return replace(group, label=replace(group.label, trains=False))
-
-
-def _differs(tables: StepTables) -> Metrics:
-    share = pl.DataFrame(pl.from_arrow(tables[0])).select(MAJORITY_DIFFERS.mean()).item()
-    return {} if share is None else {"majority/differs_from_label": share}
-
-
-def _tell_of_stop(run: Run) -> None:
-    run.progress.say("Stopping when the step in progress is stored; Ctrl-C again stops at once.")
-
-
-def _no_answers(metrics: Metrics) -> str:
-    return (
-        f"Warning: {metrics['rollout/missing_answers']:.0%} of the responses have no answer; the chat template or"
-        f" --extractor ({', '.join(EXTRACTORS)}) may be wrong, or --max-new-tokens too small; `olr rollouts --dry-run`"
-        " shows a prompt as the policy sees it"
-    )
-
-
-def rollouts_summary(run: Path, note: str | None) -> list[str]:
-    """A few lines about policy and labels after sampling; shares are over all visits.
-
-    Args:
-        run: the run directory.
-        note: a sentence about the policy.
-    """
+def rollouts_summary(run: Path, note: str | None) -> Answer:
+    """What a run of sampling comes to, and a `note` about its policy; shares are over all visits."""
     recipe = read_recipe(run)
     shares = scan_labels(run).select(
         prompts=pl.col("prompt_id").n_unique(),
@@ -273,43 +239,28 @@ def rollouts_summary(run: Path, note: str | None) -> list[str]:
         answered=pl.col("answered").sum() / pl.col("rollouts").sum(),
     )
     labels = shares.collect().row(0, named=True)
-    cut = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
-    facts = [
-        ("majority differs from the label", _differing(labels["differs"])),
-        ("majority is right", _right(labels)),
-        ("no majority", f"{labels['none']:.1%} of the visits"),
-        ("responses with an answer", f"{labels['answered']:.1%}"),
-        ("responses cut by the length limit", f"{cut:.1%}"),
-    ]
-    visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
-    return [
-        "",
-        f"Finished {run}: {labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
-        *(f"  {name:<34}{value}" for name, value in facts),
-        *(f"Note: {sentence}" for sentence in (kind_note(run, "rollouts"), note) if sentence is not None),
-        f"Next: olr audit {run}",
-    ]
-
-
-def _differing(share: float | None) -> str:
-    return (
-        "unknown: no visit has a majority and a label"
-        if share is None
-        else f"{share:.1%} of the visits that have both"
-    )
-
-
-def _right(labels: Mapping[str, Any]) -> str:
-    """How often the majority is right, as far as the truth is known."""
-    if labels["right"] is None:
-        return "unknown: the data has no true answers"
-    shown = _percent(labels["right"])
+    labels["cut"] = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
+    shown = {name: "unknown" if labels[name] is None else f"{percent(labels[name])}%" for name in labels}
+    differs, right = f"{shown['differs']} of the visits that have both", shown["right"]
+    if labels["differs"] is None:
+        differs = "unknown: no visit has a majority and a label"
     if labels["noisy"] is not None:
-        shown += f" (clean prompts {_percent(labels['clean'])}, noisy {_percent(labels['noisy'])})"
-    return (
-        shown if labels["known"] == 1 else f"{shown}, where the truth is known ({_percent(labels['known'])})"
+        right += f" (clean prompts {shown['clean']}, noisy {shown['noisy']})"
+    if labels["right"] is None:
+        right = "unknown: the data has no true answers"
+    elif labels["known"] < 1:
+        right += f", where the truth is known ({shown['known']})"
+    facts = {
+        "majority differs from the label": differs,
+        "majority is right": right,
+        "no majority": f"{shown['none']} of the visits",
+        "responses with an answer": shown["answered"],
+        "responses cut by the length limit": shown["cut"],
+    }
+    visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
+    size = f"{labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}"
+    lines = ["", f"Finished {run}: {size}", *(f"  {name:<34}{value}" for name, value in facts.items())]
+    notes = [sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None]
+    return Answer(
+        lines, {"run": str(run), "summary": facts}, notes, next={f"olr audit {shlex.quote(str(run))}": ""}
     )
-
-
-def _percent(share: float | None) -> str:
-    return "unknown" if share is None else f"{share:.1%}"

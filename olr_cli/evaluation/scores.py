@@ -11,16 +11,14 @@ from dataclasses import dataclass, field, fields
 from math import comb
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
+from olr_cli.evaluation.benchmark import Benchmark, registry
 from olr_cli.seeding import key
-
-if TYPE_CHECKING:
-    from olr_cli.evaluation.benchmark import Benchmark
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999
@@ -81,7 +79,7 @@ def score(
     """Score the stored generations of one benchmark.
 
     Args:
-        benchmark: what was asked.
+        benchmark: names the score.
         generations: a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
             ``is_correct``, ``tokens`` and ``truncated``.
         samples: n, how many samples each problem must have (R19).
@@ -140,13 +138,7 @@ def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problem
 
 
 def pass_at(k: int, n: int, right: int) -> float:
-    """Unbiased estimate of the chance that one of k samples is right, from n samples (Chen et al. 2021, Eq. 1).
-
-    Args:
-        k: 1 .. n.
-        n: samples drawn.
-        right: how many of them are right.
-    """
+    """Unbiased chance that one of k samples is right if `right` of n are (Chen et al. 2021, Eq. 1); 1 <= k <= n."""
     return 1 - comb(n - right, k) / comb(n, k)
 
 
@@ -195,8 +187,6 @@ def interval(strata: Sequence[Sequence[float]], *purpose: str) -> Interval | Non
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
     """The benchmarks of each of the paper's averages, in its order; none of a group that isn't whole in `names`."""
-    from olr_cli.evaluation.benchmark import registry
-
     members: dict[Group, list[str]] = {}
     for name, benchmark in registry().items():
         if benchmark.distribution is not None:
@@ -206,39 +196,17 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 
 def averages(scores: Iterable[Score]) -> dict[Group, float]:
     """The paper's means over in- and out-of-distribution benchmarks, each only when all of its benchmarks are there."""
-    by_name = {each.benchmark: each for each in scores}
-    return {group: fmean(by_name[name].avg for name in names) for group, names in groups(by_name).items()}
+    shares = {score.benchmark: score.avg for score in scores}
+    return {group: fmean(shares[name] for name in names) for group, names in groups(shares).items()}
 
 
 @dataclass(frozen=True)
 class Value:
-    """A share, 0 .. 1, and its 95 % interval where one is known."""
-
-    share: float
-    interval: Interval | None = None
-
-
-def values(scores: Iterable[Score]) -> dict[str, Value]:
-    """Scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
-    by_name = {score.benchmark: score for score in scores}
-    strata = {
-        group: [list(by_name[name].by_problem.values()) for name in names]
-        for group, names in groups(by_name).items()
-    }
-    means = averages(by_name.values())
-    return {name: Value(score.avg, score.interval) for name, score in by_name.items()} | {
-        group: Value(means[group], interval(shares, group)) for group, shares in strata.items()
-    }
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One evaluation's score minus another's.
+    """A share, 0 .. 1, or a difference of shares.
 
     Attributes:
-        mean: the difference, over the problems that both have.
-        interval: its 95 % bootstrap interval over problems, paired; None where a bootstrap can't tell.
-        pairs: problems that both have; None for a difference to a published score, of which no problems are known.
+        interval: its 95 % bootstrap interval over problems, where one is known.
+        pairs: of a paired difference, the problems that both evaluations have.
     """
 
     mean: float
@@ -246,27 +214,33 @@ class Difference:
     pairs: int | None = None
 
 
-def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Difference]:
+def values(scores: Iterable[Score]) -> dict[str, Value]:
+    """Scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
+    by_name = {score.benchmark: score for score in scores}
+    shown = {name: Value(score.avg, score.interval) for name, score in by_name.items()}
+    for group, mean in averages(by_name.values()).items():
+        strata = [list(by_name[name].by_problem.values()) for name in groups(by_name)[group]]
+        shown[group] = Value(mean, interval(strata, group))
+    return shown
+
+
+def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Value]:
     """Paired differences, by benchmark name, and of the averages by ``in`` and ``out``.
 
     Benchmarks that have no problem in common are left out.
     """
-    ours, theirs = ({score.benchmark: score.by_problem for score in side} for side in (scores, baseline))
-    paired = {
-        name: [share - theirs[name][problem] for problem, share in shares.items() if problem in theirs[name]]
-        for name, shares in ours.items()
-        if name in theirs
-    }
-    paired = {name: values for name, values in paired.items() if values}
-    strata = {name: [values] for name, values in paired.items()}
+    theirs = {score.benchmark: score.by_problem for score in baseline}
+    paired: dict[str, list[float]] = {}
+    for score in scores:
+        shares = theirs.get(score.benchmark, {})
+        common = [share - shares[problem] for problem, share in score.by_problem.items() if problem in shares]
+        if common:
+            paired[score.benchmark] = common
+    strata = {name: [common] for name, common in paired.items()}
     strata |= {group: [paired[name] for name in names] for group, names in groups(paired).items()}
     return {
-        name: Difference(
-            mean=fmean(map(fmean, values)),
-            interval=interval(values, "difference", name),
-            pairs=sum(map(len, values)),
-        )
-        for name, values in strata.items()
+        name: Value(fmean(map(fmean, parts)), interval(parts, "difference", name), sum(map(len, parts)))
+        for name, parts in strata.items()
     }
 
 

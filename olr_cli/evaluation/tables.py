@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from olr_cli.evaluation import scores as scoring
 from olr_cli.evaluation.benchmark import registry
 from olr_cli.evaluation.published import PublishedRow
-from olr_cli.evaluation.scores import Difference, Group, Score, Value
+from olr_cli.evaluation.scores import Group, Score, Value
 from olr_cli.tables import NOTHING, Block, Row, Table, interval, percent, points
 from olr_cli.tables import Column as TableColumn
 from olr_cli.tables.numbers import joined
@@ -23,11 +23,7 @@ _LONGEST_HEAD = 11
 _FACTS = ("problems", "samples", "majority", "truncated", "missing_answers", "mean_tokens")
 """What a line of CSV has of a score, beside its mean and interval."""
 
-GROUPS: Mapping[Group | None, str] = {
-    "in": "In-distribution",
-    "out": "Out-of-distribution",
-    None: "Other",
-}
+GROUPS: Mapping[Group | None, str] = {"in": "In-distribution", "out": "Out-of-distribution", None: "Other"}
 """What the paper calls the benchmarks of its two averages, and ours for the rest."""
 
 
@@ -71,13 +67,13 @@ class Reference:
     Attributes:
         note: a sentence that says what it is.
         values: by name of the column.
-        differences: a mapping an evaluation, in the table's order, by name of the column.
+        differences: of each evaluation, in the table's order, by name of the column.
     """
 
     name: str
     note: str
     values: Mapping[str, Value]
-    differences: Sequence[Mapping[str, Difference]]
+    differences: Sequence[Mapping[str, Value]]
 
 
 def scores_table(
@@ -100,16 +96,28 @@ def scores_table(
     else:
         firsts = range(0, len(evaluations), _SIDE_BY_SIDE)
         blocks = [_side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns) for first in firsts]
+    lines = [Row([it.name, *(_cell(it.values, column) for column in columns)]) for it in evaluations]
     if compared is not None:
-        pairs = zip(evaluations, compared.differences, strict=True)
-        blocks += [_compared(evaluation, compared, by, columns) for evaluation, by in pairs]
+        lines.append(
+            Row([compared.name, *(_cell(compared.values, column) for column in columns)], "compared")
+        )
+    for evaluation, by in _compared(evaluations, compared):
+        assert compared is not None
+        blocks.append(_against(evaluation, compared, by, columns))
+        name = f"difference: {evaluation.name}" if len(evaluations) > 1 else "difference"
+        lines.append(Row([name, *(_cell(by, column, points) for column in columns)], "compared"))
+    heads = [TableColumn(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
+    blocks.append(Block([TableColumn(""), *heads], lines, only="document"))
     sentences = list(_notes(evaluations, compared))
-    return Table(
-        [*blocks, _lines(evaluations, compared, columns)],
-        _data(evaluations, compared),
-        notes=sentences,
-        footnotes=sentences,
-    )
+    return Table(blocks, _data(evaluations, compared), notes=sentences, footnotes=sentences)
+
+
+def _compared(
+    evaluations: Sequence[Evaluation], reference: Reference | None
+) -> Iterator[tuple[Evaluation, Mapping[str, Value]]]:
+    """Each evaluation with its differences to the reference, if there is one."""
+    if reference is not None:
+        yield from zip(evaluations, reference.differences, strict=True)
 
 
 def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
@@ -131,60 +139,70 @@ def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
 def _reference(evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow) -> Reference:
     if isinstance(reference, Evaluation):
         note = f"Differences are to {reference.name}, in points, paired by problem."
-        by = tuple(scoring.differences(ours.scores, reference.scores) for ours in evaluations)
-        return Reference(reference.name, note, reference.values, by)
+        paired = [scoring.differences(ours.scores, reference.scores) for ours in evaluations]
+        return Reference(reference.name, note, reference.values, paired)
     shares = reference.shares
     note = (
         f"The paper's row is {reference.setting} ({', '.join(reference.tables)}), printed without intervals;"
         " differences are in points."
     )
-    by = tuple(
-        {
-            name: Difference(value.share - shares[name])
-            for name, value in ours.values.items()
-            if name in shares
-        }
+    by = [
+        {name: Value(value.mean - shares[name]) for name, value in ours.values.items() if name in shares}
         for ours in evaluations
-    )
+    ]
     return Reference("paper", note, {name: Value(share) for name, share in shares.items()}, by)
+
+
+def _cell(values: Mapping[str, Value], column: Column, text: Callable[[float], str] = percent) -> str:
+    """A value with its interval."""
+    mean, ends = _parts(values, column, text)
+    return joined(mean, ends if ends != NOTHING else "")
+
+
+def _parts(
+    values: Mapping[str, Value], column: Column, text: Callable[[float], str] = percent
+) -> tuple[str, str]:
+    """A value and its interval."""
+    value = values.get(column.name)
+    if value is None:
+        return NOTHING, NOTHING
+    return text(value.mean), interval(value.interval, text) or NOTHING
 
 
 def _in_detail(evaluation: Evaluation, columns: Sequence[Column]) -> Block:
     scores = {score.benchmark: score for score in evaluation.scores}
     cells: dict[str, list[str]] = {}
-    for name, value in evaluation.values.items():
-        shares = [percent(value.share), interval(value.interval, percent) or NOTHING]
-        if name not in scores:
-            cells[name] = ["", "", *shares, *[""] * 4]
+    for column in columns:
+        shares = _parts(evaluation.values, column)
+        if column.is_average:
+            cells[column.name] = ["", "", *shares, *[""] * 4]
             continue
-        score, n = scores[name], scores[name].samples
+        score = scores[column.name]
+        n = score.samples
         several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
         lost = [percent(score.truncated), percent(score.missing_answers)]
-        cells[name] = [f"{score.problems:,}", str(n), *shares, *several, *lost]
+        cells[column.name] = [f"{score.problems:,}", str(n), *shares, *several, *lost]
     heads = ("problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer")
     return _block(f"{evaluation.name}, %", heads, columns, cells)
 
 
 def _side_by_side(evaluations: Sequence[Evaluation], columns: Sequence[Column]) -> Block:
-    cells = {
-        column.name: [_share(evaluation.values, column) for evaluation in evaluations] for column in columns
-    }
+    cells = {column.name: [_parts(it.values, column)[0] for it in evaluations] for column in columns}
     return _block("avg@n, %", [evaluation.name for evaluation in evaluations], columns, cells)
 
 
-def _compared(
-    evaluation: Evaluation,
-    reference: Reference,
-    differences: Mapping[str, Difference],
-    columns: Sequence[Column],
+def _against(
+    evaluation: Evaluation, reference: Reference, by: Mapping[str, Value], columns: Sequence[Column]
 ) -> Block:
-    cells = {}
-    for column in columns:
-        if column.name in evaluation.values:
-            by = differences.get(column.name)
-            shares = [_share(side.values, column) for side in (evaluation, reference)]
-            ends = interval(by.interval) if by else ""
-            cells[column.name] = [*shares, points(by.mean if by else None), ends or NOTHING]
+    """An evaluation, the reference, and the differences between them."""
+    cells = {
+        column.name: [
+            *(_parts(side.values, column)[0] for side in (evaluation, reference)),
+            *_parts(by, column, points),
+        ]
+        for column in columns
+        if column.name in evaluation.values
+    }
     name = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
     heads = ("avg@n", name, "difference", "95 % interval")
     return _block(f"{evaluation.name} against {reference.name}, %", heads, columns, cells)
@@ -202,51 +220,28 @@ def _block(
     return Block([*map(TableColumn, ("benchmark", *heads))], rows, title, only="terminal")
 
 
-def _lines(
-    evaluations: Sequence[Evaluation], reference: Reference | None, columns: Sequence[Column]
-) -> Block:
-    """A line an evaluation, a column a benchmark; then the reference and the differences to it."""
-
-    def shares(values: Mapping[str, Value]) -> list[str]:
-        known = [values.get(column.name) for column in columns]
-        return [joined(percent(it.share), interval(it.interval, percent)) if it else NOTHING for it in known]
-
-    heads = [TableColumn(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
-    rows = [Row([evaluation.name, *shares(evaluation.values)]) for evaluation in evaluations]
-    if reference is not None:
-        rows.append(Row([reference.name, *shares(reference.values)], "compared"))
-        for evaluation, by in zip(evaluations, reference.differences, strict=True):
-            name = f"difference: {evaluation.name}" if len(evaluations) > 1 else "difference"
-            known = [by.get(column.name) for column in columns]
-            cells = [joined(points(it.mean), interval(it.interval)) if it else NOTHING for it in known]
-            rows.append(Row([name, *cells], "compared"))
-    return Block([TableColumn(""), *heads], rows, only="document")
-
-
-def _share(values: Mapping[str, Value], column: Column) -> str:
-    return percent(values[column.name].share) if column.name in values else NOTHING
-
-
 def _data(evaluations: Sequence[Evaluation], reference: Reference | None) -> dict[str, Any]:
     """As JSON values; shares from 0 to 1."""
+
+    def plain(values: Mapping[str, Value]) -> dict[str, Any]:
+        return {name: {"share": value.mean, "interval": value.interval} for name, value in values.items()}
+
     return {
         "evaluations": [
             {
                 "name": evaluation.name,
                 "scores": [score.plain() for score in evaluation.scores],
-                "averages": {
-                    name: asdict(value) for name, value in evaluation.values.items() if name in ("in", "out")
-                },
+                "averages": plain({k: v for k, v in evaluation.values.items() if k in ("in", "out")}),
             }
             for evaluation in evaluations
         ],
         "reference": reference
         and {
             "name": reference.name,
-            "values": {name: asdict(value) for name, value in reference.values.items()},
+            "values": plain(reference.values),
             "differences": {
-                evaluation.name: {name: asdict(difference) for name, difference in by.items()}
-                for evaluation, by in zip(evaluations, reference.differences, strict=True)
+                evaluation.name: {name: asdict(value) for name, value in by.items()}
+                for evaluation, by in _compared(evaluations, reference)
             },
         },
         "notes": list(_notes(evaluations, reference, "as shares from 0 to 1")),
@@ -255,18 +250,21 @@ def _data(evaluations: Sequence[Evaluation], reference: Reference | None) -> dic
 
 
 def _rows(evaluations: Sequence[Evaluation], reference: Reference | None) -> Iterator[dict[str, Any]]:
-    """The same as flat objects: a line an evaluation and benchmark, or average."""
+    """Flat lines for CSV: one an evaluation and benchmark, or average."""
+
+    def flat(value: Value | None, *names: str) -> dict[str, Any]:
+        low, high = (value and value.interval) or (None, None)
+        return dict(zip(names, (value and value.mean, low, high), strict=True))
+
     for place, evaluation in enumerate(evaluations):
         scores = {score.benchmark: score.plain() for score in evaluation.scores}
         for name, value in evaluation.values.items():
-            low, high = value.interval or (None, None)
-            row = {"model": evaluation.name, "benchmark": name, "avg": value.share, "low": low, "high": high}
+            row = {"model": evaluation.name, "benchmark": name, **flat(value, "avg", "low", "high")}
             row |= {key: scores.get(name, {}).get(key) for key in _FACTS}
             if reference is not None:
                 theirs, by = reference.values.get(name), reference.differences[place].get(name)
-                low, high = (by and by.interval) or (None, None)
-                row |= {"reference": reference.name, "reference_avg": theirs and theirs.share}
-                row |= {"difference": by and by.mean, "difference_low": low, "difference_high": high}
+                row |= {"reference": reference.name, "reference_avg": theirs and theirs.mean}
+                row |= flat(by, "difference", "difference_low", "difference_high")
             yield row
 
 
@@ -287,9 +285,7 @@ def _notes(
             yield f"{evaluation.name}: only some problems were scored ({', '.join(partial)})."
     if any(score.interval is None for evaluation in evaluations for score in evaluation.scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
-    if reference is None:
-        return
-    for evaluation, by in zip(evaluations, reference.differences, strict=True):
+    for evaluation, by in _compared(evaluations, reference):
         fewer = [
             f"{score.title} {pairs}"
             for score in evaluation.scores
@@ -297,5 +293,5 @@ def _notes(
             and (pairs := by[score.benchmark].pairs) is not None
             and pairs < score.problems
         ]
-        if fewer:
+        if fewer and reference is not None:
             yield f"{evaluation.name}: {reference.name} has only some of the problems scored ({', '.join(fewer)})."

@@ -1,13 +1,13 @@
-"""From keys to a recipe, or to a sentence that says what is wrong; and what in a recipe is likely a mistake."""
+"""From keys to a recipe, or to an error in one sentence; and warnings of likely mistakes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from olr_cli.errors import UserError, did_you_mean, shortened, shown
 from olr_cli.recipe.schema import KINDS, CoRewardMethod, OlrMethod, Recipe, TtrlMethod
@@ -19,12 +19,7 @@ _MOST_PROBLEMS = 6
 
 
 def validate(tree: Mapping[str, Any], source: str, called: Mapping[str, str] | None = None) -> Recipe:
-    """The recipe in `tree`.
-
-    Args:
-        tree: nested keys.
-        source: where they are from, for errors.
-        called: dotted key -> what the user knows it as, if not by its key.
+    """The recipe in `tree`, nested keys from `source`; `called` maps dotted keys to other names for the user.
 
     Raises:
         UserError: one sentence that names the source, the key, what is wrong and what would be right.
@@ -92,20 +87,12 @@ def _known_keys() -> list[str]:
     keys: list[str] = []
     for name, field in Recipe.model_fields.items():
         kinds: Iterable[Any] = KINDS[name][1].values() if name in KINDS else [field.annotation]
-        keys.append(name)
-        for kind in kinds:
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                keys += [f"{name}.{inner}" for inner in kind.model_fields]
+        keys += [name, *(f"{name}.{key}" for kind in kinds for key in getattr(kind, "model_fields", ()))]
     return keys
 
 
 def require_plain(value: Any, place: str, key: str = "") -> None:
-    """Make sure that a tree can be written as YAML and read again.
-
-    Args:
-        value: from a YAML file or a command line.
-        place: for errors.
-        key: dotted, of `value` in the tree.
+    """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it.
 
     Raises:
         UserError: a number is not finite, a text has half a character or NUL, a key is no text, or it is too deep.
@@ -143,48 +130,47 @@ def _require_characters(text: str, place: str, key: str) -> None:
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
     """Sentences about settings that are allowed but can hardly be meant; those about data come later."""
-    return [*_method_warnings(recipe), *_batch_warnings(recipe)]
+    return list(_warnings(recipe))
 
 
-def _method_warnings(recipe: Recipe) -> list[str]:
-    warnings = _refinement_warnings(recipe)
-    method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
-    if isinstance(method, OlrMethod | TtrlMethod | CoRewardMethod) and rollouts < 4:
-        warnings.append(
-            f"train.rollouts_per_prompt {rollouts} makes a poor vote: a majority among fewer than 4 rollouts is mostly"
-            " chance"
+def _warnings(recipe: Recipe) -> Iterator[str]:
+    method, train, mini = recipe.method, recipe.train, recipe.train.mini_batch_prompts
+    if isinstance(method, OlrMethod) and method.warmup_epochs >= train.epochs:
+        yield (
+            f"method.warmup_epochs {method.warmup_epochs} leaves no epoch of {train.epochs} in which a label can be"
+            " refined; lower it or train longer"
+        )
+    elif isinstance(method, OlrMethod) and "slope" in method.criteria:
+        visit = min(max(2, method.warmup_epochs + 1), train.epochs)
+        steepest = steepest_slope(visit)
+        if Fraction(method.slope_threshold) >= steepest:
+            remedy = f"try {0.2 / train.epochs:.3f}" if train.epochs > 1 else "train longer"
+            yield (
+                f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds"
+                f" {float(steepest):.3f} at visit {visit}, and later ones are flatter; {remedy}"
+            )
+    if isinstance(method, OlrMethod | TtrlMethod | CoRewardMethod) and train.rollouts_per_prompt < 4:
+        yield (
+            f"train.rollouts_per_prompt {train.rollouts_per_prompt} makes a poor vote: a majority among fewer than 4"
+            " rollouts is mostly chance"
         )
     has_noise = recipe.noise is not None and recipe.noise.ratio != 0
-    if (
-        not method.needs_labels
-        and has_noise
-        and (method.prompts == "all" or method.keep_fraction is not None)
-    ):
-        warnings.append(
+    trains_by_labels = method.needs_labels or (method.prompts != "all" and method.keep_fraction is None)
+    if has_noise and not trains_by_labels:
+        yield (
             f"method {method.name} uses no labels: the noise changes the metrics of clean and noisy prompts, and"
             " nothing in training"
         )
-    return warnings
-
-
-def _refinement_warnings(recipe: Recipe) -> list[str]:
-    method, train = recipe.method, recipe.train
-    if not isinstance(method, OlrMethod):
-        return []
-    visit = min(max(2, method.warmup_epochs + 1), train.epochs)
-    steepest = steepest_slope(visit)
-    if method.warmup_epochs >= train.epochs:
-        return [
-            f"method.warmup_epochs {method.warmup_epochs} leaves no epoch of {train.epochs} in which a label can be"
-            " refined; lower it or train longer"
-        ]
-    if "slope" in method.criteria and Fraction(method.slope_threshold) >= steepest:
-        remedy = f"try {0.2 / train.epochs:.3f}" if train.epochs > 1 else "train longer"
-        return [
-            f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds {float(steepest):.3f}"
-            f" at visit {visit}, and later ones are flatter; {remedy}"
-        ]
-    return []
+    if mini is not None and mini > train.prompts_per_step:
+        yield (
+            f"train.mini_batch_prompts {mini} is more than train.prompts_per_step {train.prompts_per_step}: each step"
+            " is one mini-batch"
+        )
+    elif mini is not None and train.prompts_per_step % mini:
+        yield (
+            f"train.mini_batch_prompts {mini} does not divide train.prompts_per_step {train.prompts_per_step}: the last"
+            f" mini-batch of each step has {train.prompts_per_step % mini} prompts"
+        )
 
 
 def steepest_slope(visits: int) -> Fraction:
@@ -196,24 +182,6 @@ def steepest_slope(visits: int) -> Fraction:
     if visits < 2:
         return Fraction(0)
     return Fraction(6 * (visits * visits // 4), visits * (visits * visits - 1))
-
-
-def _batch_warnings(recipe: Recipe) -> list[str]:
-    train = recipe.train
-    mini = train.mini_batch_prompts
-    if mini is None:
-        return []
-    if mini > train.prompts_per_step:
-        return [
-            f"train.mini_batch_prompts {mini} is more than train.prompts_per_step {train.prompts_per_step}: each step"
-            " is one mini-batch"
-        ]
-    if train.prompts_per_step % mini:
-        return [
-            f"train.mini_batch_prompts {mini} does not divide train.prompts_per_step {train.prompts_per_step}: the last"
-            f" mini-batch of each step has {train.prompts_per_step % mini} prompts"
-        ]
-    return []
 
 
 def step_warnings(recipe: Recipe, prompts: int) -> list[str]:

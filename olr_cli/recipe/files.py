@@ -152,16 +152,13 @@ def _read_keys(file: Path) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
+        # A text is not quoted: the file may be a secret that is no recipe.
+        kind = "a list" if isinstance(tree, list) else f"the value {shown(tree)}"
+        kind = "text" if isinstance(tree, str) else kind
         raise UserError(
-            f"{file} holds {_kind(tree)}, not the keys of a recipe (`olr recipes show laptop/quickstart`)"
+            f"{file} holds {kind}, not the keys of a recipe (`olr recipes show laptop/quickstart`)"
         )
     return tree
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, str):
-        return "text"  # not quoted: the file may be a secret that is no recipe
-    return "a list" if isinstance(value, list) else f"the value {shown(value)}"
 
 
 # YAML as plain values ---------------------------------------------------------------------------------------------
@@ -233,27 +230,22 @@ def _require_plain_events(text: str) -> None:
             levels -= 1
         elif isinstance(event, events.NodeEvent):
             place = f"line {event.start_mark.line + 1}"
-            _require_plain_event(event, place)
+            if event.anchor is not None:
+                name = "alias *" if isinstance(event, events.AliasEvent) else "anchor &"
+                raise NotPlain(
+                    f"has the {name}{shortened(event.anchor)} ({place}), and neither anchors nor aliases are"
+                    " supported; write the value out"
+                )
+            tag = getattr(event, "tag", None)
+            if tag not in (None, "!"):
+                name = shortened(str(tag).replace("tag:yaml.org,2002:", "!!"))
+                raise NotPlain(f"names a type of its own, {name} ({place}); remove it")
             values += 1
             if values > MOST_VALUES:
                 raise NotPlain(f"has more than {MOST_VALUES:,} values ({place}); check what it is")
             if levels >= MOST_LEVELS:
                 raise NotPlain(f"is nested more than {MOST_LEVELS} levels deep ({place}); check what it is")
             levels += isinstance(event, events.CollectionStartEvent)
-
-
-def _require_plain_event(event: Any, place: str) -> None:
-    from ruamel.yaml import events
-
-    if event.anchor is not None:
-        name = "alias *" if isinstance(event, events.AliasEvent) else "anchor &"
-        raise NotPlain(
-            f"has the {name}{shortened(event.anchor)} ({place}), and neither anchors nor aliases are supported; write"
-            " the value out"
-        )
-    if event.tag not in (None, "!"):
-        name = shortened(str(event.tag).replace("tag:yaml.org,2002:", "!!"))
-        raise NotPlain(f"names a type of its own, {name} ({place}); remove it")
 
 
 def _reader() -> YAML:
@@ -343,20 +335,17 @@ def _read_value(key: str, text: str) -> Any:
 
 def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
     """Set a dotted key in `tree`; the keys of a section that is there already stay."""
-    *parents, last = dotted.split(".")
+    names = dotted.split(".")
     value = copy.deepcopy(value)  # a later key may be put into it, for this run of a sweep alone
-    for name in parents:
-        inner = tree.setdefault(name, {})
-        if not isinstance(inner, dict):
-            raise UserError(f"{place}: {_at_once(name)}")
-        tree = inner
-    if last in tree and isinstance(tree[last], dict) != isinstance(value, dict):
-        raise UserError(f"{place}: {_at_once(last)}")
-    tree[last] = tree.get(last, {}) | value if isinstance(value, dict) else value
-
-
-def _at_once(name: str) -> str:
-    return f"'{name}' is set to a value and to a section at once; leave one of them out"
+    for depth, name in enumerate(names, start=1):
+        is_section = depth < len(names) or isinstance(value, dict)
+        if name in tree and isinstance(tree[name], dict) != is_section:
+            raise UserError(
+                f"{place}: '{name}' is set to a value and to a section at once; leave one of them out"
+            )
+        if depth < len(names):
+            tree = tree.setdefault(name, {})
+    tree[names[-1]] = tree.get(names[-1], {}) | value if isinstance(value, dict) else value
 
 
 # Sweeps -----------------------------------------------------------------------------------------------------------
@@ -384,19 +373,14 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in override(below, overrides).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
-    _require_few(whole.sweep, str(path))
+    count = max(1, len(whole.sweep.arms)) * math.prod(map(len, whole.sweep.grid.values()))
+    if count > _MOST_RUNS:
+        raise UserError(
+            f"{path}: the sweep has {count:,} runs, and more than {_MOST_RUNS:,} can hardly be meant; shorten its grid"
+        )
     runs = list(_sweep_runs(alone, whole.sweep, str(path)))
     _require_places(runs, str(path))
     return runs
-
-
-def _require_few(sweep: SweepSection, source: str) -> None:
-    count = max(1, len(sweep.arms)) * math.prod(map(len, sweep.grid.values()))
-    if count > _MOST_RUNS:
-        raise UserError(
-            f"{source}: the sweep has {count:,} runs, and more than {_MOST_RUNS:,} can hardly be meant; shorten its"
-            " grid"
-        )
 
 
 def _require_places(runs: Sequence[SweepRun], source: str) -> None:

@@ -56,7 +56,8 @@ def sync_metrics(run: Path) -> None:
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
     """The lines, oldest first; a last line cut off by a kill is left out.
 
-    With `having`, only lines that have this metric; others, if they look whole, are not parsed: most of a long run is not.
+    With `having`, only lines that have this metric; the others, most of a long run's, are parsed only if they look
+    damaged.
 
     Raises:
         UserError: a line is not a step's metrics; it is named.
@@ -66,7 +67,7 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 
 
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
-    """The lines, nulls among their values, but for a last one that is cut off; some of those without `having`."""
+    """The whole lines, with their nulls; most of those without `having` are left out."""
     key = json.dumps(having).encode() if having else b""
     if not file.exists():
         return

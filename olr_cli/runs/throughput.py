@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from olr_cli.tables.numbers import three_digits
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -30,7 +32,7 @@ class Quantity:
         """Three digits; a share in percent."""
         if not self.unit:
             return f"{value:.1%}"
-        return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
+        return three_digits(value)
 
 
 GENERATED, TRAINED, SAMPLES = "speed/generated_tokens", "speed/trained_tokens", "speed/samples"

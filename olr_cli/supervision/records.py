@@ -6,8 +6,9 @@ Column names are the field's terms and the same everywhere: here, in Parquet, in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from olr_cli.data.prompts import NoiseType
@@ -22,21 +23,15 @@ LabelSource = Literal["given", "noisy", "sentinel", "majority", "none"]
 class LabelRecord:
     """What was decided for one prompt at one visit. None in a column: unknown or not applicable, never 0.
 
-    Where a method rolls out a rephrased prompt too, votes, counts and label are those of the original view.
+    Where a method rolls out a rephrased prompt too, votes, counts and label are those of the original view. A count is
+    of this visit's rollouts in a class (R7).
 
     Attributes:
-        prompt_id: the prompt.
-        visit: 1 at the prompt's first visit.
-        step: training step of this visit.
-        noise_type: clean, inactive, active, active_frozen; None for labels of unknown quality.
-        true_answer: the correct answer, if known.
+        noise_type: None for labels of unknown quality.
         given_label: what the file says; constant over visits.
         noisy_label: this visit's wrong label on a marked prompt (R3); the sentinel if there is none.
-        noisy_label_count: rollouts of this visit in the noisy label's class.
-        true_answer_count: rollouts of this visit in the true answer's class.
-        given_label_count: rollouts of this visit in the given label's class.
         majority_answer: most frequent spelling of the majority class (R9); None without a majority.
-        majority_count: rollouts in the majority class, 0 without one.
+        majority_count: 0 without a majority.
         rollouts: K of the view.
         answered: rollouts that have an answer.
         pass_rate: majority_count / rollouts (R10).
@@ -46,12 +41,11 @@ class LabelRecord:
         is_selected: a majority replaces the label at this visit (R14): the prompt's own or, in Co-Reward, that of its
             other view.
         effective_label: the label the rewards were computed with (R15).
-        label_source: where the effective label comes from.
-        majority_is_correct: the majority is the true answer's class; False without a majority; None if unknown.
-        majority_is_noisy_label: the majority is the noisy label's class; None on prompts that are not marked.
+        majority_is_correct: False without a majority; None if the true answer is unknown.
+        majority_is_noisy_label: None on prompts that are not marked.
         effective_label_is_correct: False for the sentinel (R2); else None if the true answer is unknown or there is
             no effective label.
-        reward_mean: mean reward of the rollouts, of all views.
+        reward_mean: over the rollouts of all views.
         has_zero_variance: all rewards of each view are equal, so it teaches nothing.
         trains: the prompt takes part in the update.
     """
@@ -90,17 +84,13 @@ class RolloutRecord:
     """One sampled response.
 
     Attributes:
-        prompt_id: the prompt.
-        visit: 1 at the prompt's first visit.
-        step: training step.
         sample: number within the visit, from 0; rollouts of the original view first.
         view: ``original``, or ``rephrased`` where a method rolls out a rephrased prompt too.
-        response: the text as generated.
         answer: the extracted answer (R6); None if there is none.
         answer_class: spelling that stands for the answer's class at this visit (R7).
         reward: what the update saw.
         is_correct: the answer is in the true answer's class; None if the true answer is unknown.
-        tokens: response length in tokens, end token included.
+        tokens: length of the response, end token included.
         truncated: the length limit cut the response.
         mean_logprob: mean over response tokens of log pi(token) at the sampling temperature.
         entropy: mean over response tokens of the policy's entropy, in nats.
@@ -133,13 +123,10 @@ def arrow_schema(record: type[LabelRecord] | type[RolloutRecord]) -> Any:
     import pyarrow as pa
 
     arrow = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
-    hints = get_type_hints(record)
     columns = []
-    for field in fields(record):
-        kinds = [hints[field.name]]
-        if get_origin(kinds[0]) in (Union, type(int | None)):
-            kinds = list(get_args(kinds[0]))
-        nullable = type(None) in kinds
-        kind = next(k for k in kinds if k is not type(None))
-        columns.append(pa.field(field.name, arrow[str if get_origin(kind) is Literal else kind], nullable))
+    for name, hint in get_type_hints(record).items():
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        kind = next(kind for kind in kinds if kind is not NoneType)
+        arrow_type = arrow[str if get_origin(kind) is Literal else kind]
+        columns.append(pa.field(name, arrow_type, nullable=NoneType in kinds))
     return pa.schema(columns)

@@ -16,12 +16,9 @@ _NOT_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 
 def element(tag: str, *children: Element | str | None, **attributes: str) -> Element:
-    """An HTML element.
+    """An HTML element; of its children None is left out.
 
-    Args:
-        tag: its name.
-        children: elements and texts, in order; None is left out.
-        attributes: values by name; ``class_`` is ``class``, and other underscores are hyphens.
+    ``class_`` is the attribute ``class``, and other underscores are hyphens.
     """
     parent = Element(
         tag, {key.rstrip("_").replace("_", "-"): text(value) for key, value in attributes.items()}

@@ -22,12 +22,9 @@ _LONGEST_NAME = 24
 
 
 def print_table(table: Table, shape: str) -> None:
-    """Print a table on standard output.
+    """Print a table on standard output, as ``markdown``, ``latex``, ``csv``, or for a ``terminal`` with its footnotes.
 
-    Args:
-        table: any.
-        shape: ``terminal``, with its footnotes, ``markdown``, ``latex`` or ``csv``. A table that is wider than the
-            terminal is wrapped by it, not squeezed.
+    A table that is wider than the terminal is wrapped by it, not squeezed.
     """
     from rich.console import Console
 
@@ -61,28 +58,29 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 
     columns, rows = block.grid("terminal")
     widths = _widths(columns, [texts for row, texts in rows if not row.is_spanning])
-    for is_head, lines in ((True, ()), *((False, own) for own in _runs(rows))):
-        if lines and lines[0][0].is_spanning:
-            yield from (_spanning(row, texts[0]) for row, texts in lines)
-            continue
-        shown = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=is_head)
-        for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
-            shown.add_column(
-                Text(column.head if is_head else ""),
+
+    def rich_table(heads: Sequence[str], *, show_header: bool) -> RichTable:
+        table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=show_header)
+        for place, (column, head, width) in enumerate(zip(columns, heads, widths, strict=True)):
+            table.add_column(
+                Text(head),
                 width=width,
                 justify="right" if place and not column.is_text else "left",
                 overflow="fold",
                 vertical="bottom",
                 style="dim" if column.is_dim else "",
             )
-        for row, texts in lines:
-            shown.add_row(*map(Text, texts), style={"published": "dim", "average": "bold"}.get(row.kind, ""))
-        yield shown
+        return table
 
-
-def _runs(rows: Sequence[tuple[Row, list[str]]]) -> list[list[tuple[Row, list[str]]]]:
-    """Rows one after the other, those as wide as the table apart from the others."""
-    return [list(own) for _, own in groupby(rows, lambda row: row[0].is_spanning)]
+    yield rich_table([column.head for column in columns], show_header=True)
+    for is_spanning, members in groupby(rows, lambda row: row[0].is_spanning):
+        if is_spanning:
+            yield from (_spanning(row, texts[0]) for row, texts in members)
+            continue
+        table = rich_table([""] * len(columns), show_header=False)
+        for row, texts in members:
+            table.add_row(*map(Text, texts), style={"published": "dim", "average": "bold"}.get(row.kind, ""))
+        yield table
 
 
 def _spanning(row: Row, text: str) -> Text:
@@ -95,7 +93,7 @@ def _spanning(row: Row, text: str) -> Text:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """What the texts of each column take; the names get what the numbers leave of 80 columns."""
+    """The widths of the texts in each column; the names get the room that the numbers leave of 80 columns."""
     from rich.cells import cell_len
 
     widths = [
@@ -186,12 +184,12 @@ def _tabular(block: Block, notes: Iterable[str]) -> str:
 
 
 def _group_heads(columns: Sequence[Column]) -> list[str]:
-    """What stands above the heads of columns that belong together, and the rules between."""
+    """The heads above columns that belong together, and the rules below them."""
     if not any(column.group for column in columns):
         return []
     heads, rules, last = "", [], 1
-    for group, own in groupby(columns[1:], lambda column: column.group):
-        size = len(list(own))
+    for group, members in groupby(columns[1:], lambda column: column.group):
+        size = len(list(members))
         heads += f" & \\multicolumn{{{size}}}{{c}}{{{group}}}"
         rules.append(f"\\cmidrule(lr){{{last + 1}-{last + size}}}")
         last += size

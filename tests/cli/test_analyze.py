@@ -1,5 +1,6 @@
 """`olr analyze` as a user types it."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from histories import write_history
 from paper_runs import write_evaluated
 from typer.testing import CliRunner
 
-from olr_cli.analysis import PAPER_TABLES
+from olr_cli.analysis.tables import PAPER_TABLES
+from olr_cli.analysis.theory import phase
 from olr_cli.cli import app
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
@@ -64,34 +66,39 @@ def test_several_arms_are_drawn_beside_each_other_and_compared(arms):
     assert pl.read_csv(arms / "figures" / "coherence.csv")["arm"].unique().sort().to_list() == ["grpo", "olr"]
     assert "held-out accuracy, %" in result.output
     assert "Differences are to grpo" in result.output
-    again = olr(arms, "--figure", "coherence")
+    again = olr(*sorted(arms.iterdir()), "--figure", "coherence", "--baseline", "olr")
     assert again.exit_code == 0, "its own figures folder is no run and may be written again"
+    assert "Differences are to olr" in again.output
 
 
-def test_only_a_table_draws_nothing(arms):
-    result = olr(*sorted(arms.iterdir()), "--table", "arms", "--baseline", "olr")
+STARTS = {
+    ("arms", "csv"): "metric,arm,n,",
+    ("arms", "markdown"): "| arm | n |",
+    ("arms", "latex"): "% Mean ± sd",
+    ("baselines", "csv"): "block,method,detail,noise,column,n,mean,sd,",
+    ("baselines", "markdown"): "|  | n | held-out",
+    ("baselines", "latex"): "% Ours",
+}
+
+
+@pytest.mark.parametrize(("table", "shape"), STARTS)
+def test_tables_for_other_programs_stand_alone_on_standard_output(arms, table, shape):
+    result = olr(arms, "--format", shape, *(() if table == "arms" else ("--table", table)))
     assert result.exit_code == 0, result.output
-    assert not (arms / "figures").exists()
-    assert "Differences are to olr" in result.output
-
-
-@pytest.mark.parametrize("shape", ["csv", "markdown", "latex"])
-def test_tables_for_other_programs_stand_alone_on_standard_output(arms, shape):
-    result = olr(arms, "--format", shape)
-    assert result.exit_code == 0, result.output
-    starts = {"csv": "metric,arm,n,", "markdown": "| arm | n |", "latex": "% Mean ± sd"}
-    assert result.stdout.startswith(starts[shape])
+    assert result.stdout.startswith(STARTS[table, shape])
     assert "Next" not in result.stdout
+    assert not (arms / "figures").exists()
 
 
-def test_the_papers_baselines_are_a_table_and_nothing_else(arms):
-    result = olr(arms, "--table", "baselines")
+@pytest.mark.parametrize("table", PAPER_TABLES)
+def test_every_table_of_the_paper_is_printed_and_draws_nothing(arms, table):
+    result = olr(arms, "--table", table)
     assert result.exit_code == 0, result.output
     assert not (arms / "figures").exists()
-    assert "before training" in result.stdout and "Small-loss Selection" in result.stdout
+    assert "OLR" in result.stdout
     assert "aper ID" not in result.stdout and "Published" not in result.stdout
     last = result.stdout.splitlines()[-1]
-    assert last.startswith(f"Next: olr analyze {arms} --table baselines --compare paper ")
+    assert last.startswith(f"Next: olr analyze {arms} --table {table} --compare paper ")
 
 
 def test_the_published_numbers_stand_beside_on_request(arms):
@@ -100,8 +107,13 @@ def test_the_published_numbers_stand_beside_on_request(arms):
     assert "Published: Qwen3-4B-Base trained on 800 prompts" in result.stdout
     last = result.stdout.splitlines()[-1]
     assert last.startswith(f"Next: olr analyze {arms} --table baselines --compare paper --format markdown")
-    told = json.loads(olr(arms, "--table", "baselines", "--compare", "paper", "--json").stdout)
-    assert any(line["published"] is not None for line in told["tables"]["baselines"]["rows"])
+    for words, published in (([], set()), (["--compare", "paper"], {"published"})):
+        rows = json.loads(olr(arms, "--table", "baselines", *words, "--json").stdout)["tables"]["baselines"][
+            "rows"
+        ]
+        assert {"published"} & {
+            key for row in rows for key, value in row.items() if value is not None
+        } == published
 
 
 def test_compare_takes_the_paper_and_goes_with_its_tables_alone(arms):
@@ -116,33 +128,6 @@ def test_compare_takes_the_paper_and_goes_with_its_tables_alone(arms):
     assert not (arms / "figures").exists()
 
 
-@pytest.mark.parametrize(
-    ("shape", "start"),
-    [
-        ("csv", "block,method,detail,noise,column,n,mean,sd,"),
-        ("markdown", "|  | n | held-out"),
-        ("latex", "% Ours"),
-    ],
-)
-def test_the_papers_baselines_for_other_programs_stand_alone_on_standard_output(arms, shape, start):
-    result = olr(arms, "--table", "baselines", "--format", shape)
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(start)
-    assert "Next" not in result.stdout
-
-
-def test_the_papers_baselines_as_json_are_rows_and_notes(arms):
-    told = json.loads(olr(arms, "--table", "baselines", "--json").stdout)["tables"]["baselines"]
-    (grpo,) = (
-        line
-        for line in told["rows"]
-        if (line["block"], line["method"]) == ("Active noise 0.5", "grpo") and line["n"]
-    )
-    assert (grpo["n"], grpo["column"]) == (2, "eval/avg")
-    assert "published" not in grpo
-    assert not any("Published" in note for note in told["notes"])
-
-
 def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables_only(arms, tmp_path):
     model = tmp_path / "model"
     write_evaluated(model, {"amc": 0.25}, name="base")
@@ -154,15 +139,6 @@ def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables
     assert "which only tables of the paper show" in refused(arms / "grpo1", arms / "olr1", model)
     assert "which only tables of the paper show" in refused(arms / "grpo1", model)
     assert "name run directories too" in refused(model)
-
-
-@pytest.mark.parametrize("shape", ["terminal", "csv", "markdown", "latex", "json"])
-def test_every_table_of_the_paper_is_printed_in_every_format(arms, shape):
-    for name in PAPER_TABLES:
-        result = olr(arms, "--table", name, "--format", shape)
-        assert result.exit_code == 0, result.output
-        assert "OLR" in result.stdout or "olr" in result.stdout
-    assert "compares with OLR with both criteria" in refused(arms, "--table", "ablation", "--baseline", "olr")
 
 
 def test_figures_that_compare_certain_runs_are_part_of_all_only_where_there_are_such_runs(arms):
@@ -192,18 +168,12 @@ def test_json_says_what_was_written_and_counted(arms):
     assert json.loads(olr(arms, "--table", "arms", "--format", "json").stdout)["written"] == []
 
 
-def test_an_unfinished_run_is_noted(tmp_path):
-    run = write_history(tmp_path / "run", steps=5, **SMALL)
-    result = olr(run, "--figure", "dynamics")
-    assert result.exit_code == 0
-    assert "has gone through 2 of 5 epochs" in result.stderr
-
-
-def test_a_note_that_stands_below_a_table_is_not_said_again(tmp_path):
+def test_an_unfinished_run_is_noted_once(tmp_path):
     run = write_history(tmp_path / "run", steps=5, **SMALL)
     note = "has gone through 2 of 5 epochs"
+    assert note in olr(run, "--figure", "dynamics").stderr
     shown = olr(run, "--table", "noise_ratios")
-    assert note in " ".join(shown.stdout.split()) and note not in shown.stderr
+    assert note in " ".join(shown.stdout.split()) and note not in shown.stderr, "it stands below the table"
     piped = olr(run, "--table", "noise_ratios", "--format", "csv")
     assert note not in piped.stdout and note in piped.stderr
 
@@ -221,6 +191,7 @@ def test_mistakes_are_one_sentence_and_status_2(run, arms, tmp_path):
     assert "no table 'arm' (did you mean 'arms'?" in refused(run, "--table", "arm")
     assert "no table 'baseline' (did you mean 'baselines'?" in refused(run, "--table", "baseline")
     assert "--baseline grpo is for --table arms" in refused(run, "--table", "baselines", "--baseline", "grpo")
+    assert "compares with OLR with both criteria" in refused(run, "--table", "ablation", "--baseline", "olr")
     assert "no figure 'dynamic'" in refused(run, "--figure", "all", "--figure", "dynamic")
     assert "no table 'all'" in refused(run, "--table", "all")
     assert "no format 'all'" in refused(run, "--format", "all")
@@ -257,6 +228,17 @@ def test_a_run_without_labels_and_a_torn_or_foreign_shard_are_named(run):
     assert not (run / "figures").exists()
 
 
+@pytest.mark.parametrize("table", ["arms", "cost", "baselines"])
+def test_a_damaged_line_of_metrics_is_named_and_one_that_is_being_written_is_left_out(run, table):
+    file = run / "metrics.jsonl"
+    first, *others = file.read_text().splitlines()
+    others = [json.dumps(json.loads(line) | {"time/step": 1.0}) for line in others]
+    file.write_text("\n".join([first, *others, others[-1][:20]]))
+    assert olr(run, "--table", table).exit_code == 0
+    file.write_text("\n".join([first, others[0][:20], *others[1:], ""]))
+    assert f"{file}, line 2 is not a step's metrics" in refused(run, "--table", table)
+
+
 @pytest.mark.parametrize("words", [[], ["--table", "baselines"]], ids=["figures", "baselines"])
 def test_it_needs_no_torch(run, words):
     command = (
@@ -268,7 +250,8 @@ def test_it_needs_no_torch(run, words):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path):
+def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(phase, "charts", functools.partial(phase.charts, cells=8))
     for words in (["--figure", "coherence"], ["--table", "arms"], ["--report"]):
         result = olr(*words, "--out", tmp_path / "none")
         assert result.exit_code == 2

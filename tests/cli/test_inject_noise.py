@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import read_prompts, training_prompts
 from olr_cli.recipe.schema import Recipe
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
@@ -92,28 +90,6 @@ def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here: 
     assert from_file.prompts == from_recipe.prompts
 
 
-@pytest.mark.parametrize("file", ["noisy.parquet", "noisy.jsonl"])
-def test_rephrasings_are_kept(here: Path, file: str) -> None:
-    rows = [
-        {"question": f"{n}+1", "answer": n + 1, "rephrased_prompt": f"1 more than {n}?"} for n in range(6)
-    ]
-    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = inject_noise(
-        "--type", "active", "--ratio", "0.5", "--dataset", "rows.jsonl", "--sample", "4", "--out", file
-    )
-    assert done.exit_code == 0, done.output
-    for prompt in read_prompts(here / file).prompts:
-        number = prompt.messages[-1].content.removesuffix("+1")
-        assert prompt.turns("rephrased")[-1].content == f"1 more than {number}?"
-
-
-def test_the_built_in_set_is_written_with_its_rephrasings(here: Path) -> None:
-    inject_noise("--type", "active", "--ratio", "0.5", "--out", "noisy.parquet")
-    written = read_prompts("noisy.parquet")
-    written.require_rephrasings("co_reward")
-    assert [p.rephrased for p in written.prompts] == [p.rephrased for p in read_prompts("arithmetic").prompts]
-
-
 def test_a_sample_is_marked_exactly(here: Path) -> None:
     done = inject_noise("--type", "inactive", "--ratio", "0.3", "--dataset", SAMPLE, "--sample", "15")
     assert "5 of 15 (ratio 0.3, realised 0.3333, seed 0)" in done.output
@@ -150,8 +126,8 @@ def test_a_path_that_needs_quotes_gets_them(here: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--ratio", "1.5"], "the ratio is 1.5, and it must be from 0 to 1"),
-        (["--ratio", "many"], "the ratio is many, and it must be a number from 0 to 1"),
+        (["--ratio", "1.5"], "the ratio is 1.5; give a number from 0 to 1"),
+        (["--ratio", "many"], "the ratio is many; give a number from 0 to 1"),
         (["--ratio", "0.5", "--dataset", "nowhere.parquet"], "nowhere.parquet does not exist"),
         (["--ratio", "0.5", "--dataset", "textual.jsonl"], "textual.jsonl has no column of prompts"),
         (["--ratio", "0.5", "--dataset", "unlabelled.jsonl"], "unlabelled.jsonl has no column of labels"),
@@ -203,19 +179,6 @@ def test_no_torch_is_imported(here: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "already there" not in done.stdout and "\x1b" not in done.stdout
-
-
-@needs_shared
-def test_the_paper_set_at_its_five_ratios(here: Path) -> None:
-    marked: list[set[str]] = []
-    for ratio, count in [("0.1", 80), ("0.3", 240), ("0.5", 400), ("0.7", 560), ("0.9", 720)]:
-        done = inject_noise(
-            "--type", "active", "--ratio", ratio, "--dataset", SHARED / "dapo_800.parquet", "--json"
-        )
-        prompts = read_prompts(json.loads(done.output)["file"]).prompts
-        marked.append({p.prompt_id for p in prompts if p.is_marked})
-        assert len(marked[-1]) == count
-    assert all(few < many for few, many in pairwise(marked))
 
 
 @needs_shared

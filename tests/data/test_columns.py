@@ -66,5 +66,5 @@ def test_values_that_python_does_not_have_are_refused() -> None:
 def test_numbers_may_be_written_as_text_and_must_be_finite() -> None:
     assert numbers(chunked(["1.5", "", None, "nan"]), "x", "file") == [1.5, None, None, None]
     for wrong in ("low", "inf", "1e999"):
-        with pytest.raises(UserError, match="is no number that is finite"):
+        with pytest.raises(UserError, match="is not a finite number"):
             numbers(chunked([wrong]), "x", "file")

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from olr_cli.data.interchange import interchange_table
 from olr_cli.data.noise import NoiseKind, default_target, describe_counts, examples, inject, marked_count
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import SENTINEL, Message, NoiseType, Prompt
+from olr_cli.data.prompts import SENTINEL, Message, NoiseType, Prompt, PromptSet
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 

@@ -115,17 +115,6 @@ def test_a_label_becomes_text_or_nothing(tmp_path: Path, label: object, text: st
     assert plain.given_label == nested.given_label == text
 
 
-def test_numbers_and_text_may_share_a_column_of_labels(tmp_path: Path) -> None:
-    rows = [{"question": "q", "answer": label} for label in ("x", 3, 2.5, None)]
-    assert [p.given_label for p in read_lines(tmp_path, *rows).prompts] == ["x", "3", "2.5", None]
-
-
-def test_numeric_labels_of_parquet_read_like_those_of_json(tmp_path: Path) -> None:
-    file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"question": ["a", "b"], "answer": pa.array([72.0, None])}), file)
-    assert [p.given_label for p in read_prompts(file).prompts] == ["72", None]
-
-
 def test_of_a_worked_solution_the_part_after_the_hashes_is_the_label(tmp_path: Path) -> None:
     prompts = read_lines(tmp_path, {"question": "q", "answer": "48/2 = 24\n48+24 = 72\n#### 72"})
     assert prompts.prompts[0].given_label == "72"
@@ -158,13 +147,6 @@ def test_of_a_worked_solution_the_part_after_the_hashes_is_the_label(tmp_path: P
 )
 def test_a_bad_row_is_named(tmp_path: Path, row: dict[str, object], expected: str) -> None:
     assert expected in complaint(tmp_path, row)
-
-
-def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    assert "has no rows; name a file" in complaint(tmp_path)
-    pq.write_table(pq.read_table(SAMPLE).slice(0, 0), tmp_path / "none.parquet")
-    with pytest.raises(UserError, match="has no rows"):
-        read_prompts(tmp_path / "none.parquet")
 
 
 def test_prompts_without_labels_are_read_and_refused_only_where_labels_count(tmp_path: Path) -> None:

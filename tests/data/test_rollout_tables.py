@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from olr_cli.answers import Judge
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.rollout_tables import proved_wrong, wrong_answers
 from olr_cli.errors import UserError

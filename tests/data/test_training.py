@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.training import held_out_prompts, training_prompts
+from olr_cli.data.readers import held_out_prompts, training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 
@@ -97,5 +97,5 @@ def test_held_out_prompts_are_measured_by_what_is_not_noise(tmp_path: Path) -> N
     [{"label": None}, {"label": SENTINEL}, INACTIVE | {"truth": None}, FROZEN | {"truth": None}],
 )
 def test_held_out_prompts_without_a_gold_answer_are_refused(tmp_path: Path, mark: Any) -> None:
-    with pytest.raises(UserError, match=r"1 held-out prompts have no true answer.*\(the first: 1\)"):
+    with pytest.raises(UserError, match=r"1 held-out prompts have neither a true answer.*\(first: 1\)"):
         held_out_prompts(Recipe(), table(tmp_path, {"truth": "12"}, mark), "test")

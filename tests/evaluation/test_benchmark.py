@@ -8,16 +8,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import (
-    PAPER,
-    Benchmark,
-    FileSource,
-    HubSource,
-    choose,
-    find_benchmark,
-    listing,
-    registry,
-)
+from olr_cli.evaluation.benchmark import PAPER, Benchmark, Source, choose, find_benchmark, listing, registry
 
 OWN = """
 name: planets
@@ -35,39 +26,32 @@ def own(tmp_path: Path) -> Path:
 
 def test_the_papers_nine_are_there_with_its_sizes_samples_and_groups():
     rows = {
-        name: (b.problems, b.samples, b.metric, b.distribution, b.grader)
+        name: (b.problems, b.samples, b.distribution, b.grader)
         for name, b in registry().items()
         if name in PAPER
     }
     assert rows == {
-        "aime24": (30, 32, "avg", "in", "math"),
-        "aime25": (30, 32, "avg", "in", "math"),
-        "amc": (83, 32, "avg", "in", "math"),
-        "math500": (500, 1, "pass@1", "in", "math"),
-        "minerva": (272, 1, "pass@1", "in", "math"),
-        "olympiad": (675, 1, "pass@1", "in", "math"),
-        "arc_c": (1172, 1, "pass@1", "out", "choice"),
-        "gpqa_diamond": (198, 1, "pass@1", "out", "choice"),
-        "mmlu_pro": (12032, 1, "pass@1", "out", "choice"),
+        "aime24": (30, 32, "in", "math"),
+        "aime25": (30, 32, "in", "math"),
+        "amc": (83, 32, "in", "math"),
+        "math500": (500, 1, "in", "math"),
+        "minerva": (272, 1, "in", "math"),
+        "olympiad": (675, 1, "in", "math"),
+        "arc_c": (1172, 1, "out", "choice"),
+        "gpqa_diamond": (198, 1, "out", "choice"),
+        "mmlu_pro": (12032, 1, "out", "choice"),
     }
     assert tuple(rows) == PAPER
 
 
-def test_every_hub_source_is_pinned_to_a_commit_but_the_one_whose_file_says_why():
-    sources = {name: b.source for name, b in registry().items() if isinstance(b.source, HubSource)}
-    assert tuple(sources) == PAPER
-    unpinned = [name for name, source in sources.items() if source.revision is None]
-    assert unpinned == ["olympiad"]
-    for name, source in sources.items():
-        assert name in unpinned or re.fullmatch(r"[0-9a-f]{40}", source.revision or "")
-    assert [name for name, source in sources.items() if source.gated] == ["gpqa_diamond"]
-
-
-def test_every_hub_benchmark_says_its_licence_and_its_page():
-    for name in PAPER:
-        benchmark = registry()[name]
+def test_every_hub_source_is_pinned_but_the_one_whose_file_says_why_and_has_licence_and_page():
+    hub = {name: benchmark for name, benchmark in registry().items() if benchmark.source.hub}
+    assert tuple(hub) == PAPER
+    revisions = {name: benchmark.source.revision or "" for name, benchmark in hub.items()}
+    assert [name for name, it in revisions.items() if not re.fullmatch(r"[0-9a-f]{40}", it)] == ["olympiad"]
+    assert [name for name, benchmark in hub.items() if benchmark.source.gated] == ["gpqa_diamond"]
+    for benchmark in hub.values():
         assert benchmark.licence
-        assert isinstance(benchmark.source, HubSource)
         assert benchmark.page == f"https://huggingface.co/datasets/{benchmark.source.hub}"
 
 
@@ -128,7 +112,7 @@ def test_two_benchmarks_of_one_name_are_refused(own):
 
 def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp_path):
     benchmark = find_benchmark(str(own))
-    assert benchmark.source == FileSource(file=str(tmp_path / "data" / "planets.jsonl"))
+    assert benchmark.source == Source(file=str(tmp_path / "data" / "planets.jsonl"))
     assert (benchmark.title, benchmark.samples, benchmark.distribution) == ("planets", 1, None)
 
 
@@ -165,7 +149,7 @@ def test_a_yaml_file_that_is_not_there_is_named(tmp_path):
 def test_only_the_placeholders_of_a_prompt_are_filled_in():
     benchmark = Benchmark(
         name="x",
-        source=FileSource(file="x"),
+        source=Source(file="x"),
         grader="choice",
         fields={"problem": "q", "answer": "a", "choices": "c"},
         prompt=r"{problem} {choices} in \boxed{} {x}",

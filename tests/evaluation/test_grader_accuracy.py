@@ -22,57 +22,16 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 
-GOLDS = (
-    *("7", "-3", "025", "0", "+2", "1,024", "13,\\!500", "142.0", "0.15", ".0052", "3.2e5", "4e-3", "2.50"),
-    *(
-        "\\frac{3}{4}",
-        "-\\frac{7}{12}",
-        "\\frac23",
-        "2\\frac{1}{3}",
-        "$1/3$",
-        "62.5%",
-        "$8 \\%$",
-        "45^\\circ",
-    ),
-    *(
-        "12\\mbox{ cm}^2",
-        "\\$4.75",
-        "9.5 \\text{ cents}",
-        "31_5",
-        "2\\sqrt{5}",
-        "$\\sqrt[3]{7}$",
-        "3+2i",
-        "6\\pi",
-    ),
-    *(
-        "x^2-3x+1",
-        "$\\frac{n(n+1)}{2}$",
-        "e^{-t/2}\\sin(3t)",
-        "x=5",
-        "y = 2x + 3",
-        "$f(x)=1-x$",
-        "k \\geqslant 2",
-    ),
-    *(
-        "(3,-2)",
-        "\\left(1,\\frac{\\pi}{2}\\right)",
-        "(2,5,1)",
-        "(2,\\infty)",
-        "[0,4)",
-        "(-\\infty,0]\\cup(3,5)",
-    ),
-    *(
-        "1,-2",
-        "$2,3,5$",
-        "$-1$,$4$",
-        "(1,2),(3,4)",
-        "1 \\pm \\sqrt{3}",
-        "\\{0,\\pm 2\\}",
-        "\\text{(C)}",
-        "\\text{even}",
-    ),
-    *("$K=k$", "G\\frac{Mm}{r^{2}}", "E_{0}-\\dfrac{E_{1}}{2}", "\\hbar \\omega(v+1 / 2)", "np.arccos(3/5)"),
-    *("\\begin{pmatrix} 1 \\\\ -2 \\end{pmatrix}", "$2^{50}$", "$\\binom{9}{4}$", "$10!$", "\\ln 2+1"),
+GOLDS = re.split(
+    r"\s{3,}|\n",
+    r"""7   -3   025   0   +2   1,024   13,\!500   142.0   0.15   .0052   3.2e5   4e-3   2.50   \frac{3}{4}
+-\frac{7}{12}   \frac23   2\frac{1}{3}   $1/3$   62.5%   $8 \%$   45^\circ   12\mbox{ cm}^2   \$4.75
+9.5 \text{ cents}   31_5   2\sqrt{5}   $\sqrt[3]{7}$   3+2i   6\pi   x^2-3x+1   $\frac{n(n+1)}{2}$
+e^{-t/2}\sin(3t)   x=5   y = 2x + 3   $f(x)=1-x$   k \geqslant 2   (3,-2)   \left(1,\frac{\pi}{2}\right)
+(2,5,1)   (2,\infty)   [0,4)   (-\infty,0]\cup(3,5)   1,-2   $2,3,5$   $-1$,$4$   (1,2),(3,4)   1 \pm \sqrt{3}
+\{0,\pm 2\}   \text{(C)}   \text{even}   $K=k$   G\frac{Mm}{r^{2}}   E_{0}-\dfrac{E_{1}}{2}
+\hbar \omega(v+1 / 2)   np.arccos(3/5)   \begin{pmatrix} 1 \\ -2 \end{pmatrix}   $2^{50}$   $\binom{9}{4}$
+$10!$   \ln 2+1""",
 )
 """Golds of every kind that the six benchmarks have, made up."""
 
@@ -158,26 +117,11 @@ def test_every_gold_of_the_six_benchmarks_is_right_and_changed_ones_wrong(judge,
     assert sum(made["itself"] for made, _ in rows.values()) == 1590
 
 
-SPELLINGS = (
-    "{0}",
-    "({0})",
-    "{0})",
-    "{0}.",
-    "[{0}]",
-    "${0}$",
-    "**{0}**",
-    r"\text{{{0}}}",
-    r"\textbf{{({0})}}",
-    r"\mathrm{{{0}}}",
-    r"\boxed{{{0}}}",
-    "{0}) {1}",
-    "({0}) {1}",
-    "{0}. {1}",
-    "{0}: {1}",
-    r"\text{{{0}) {1}}}",
-    r"\textbf{{({0}) }} \text{{{1}}}",
-    "Option {0}",
-    "Answer: ({0}) {1}",
+SPELLINGS = re.split(
+    r"\s{3,}|\n",
+    r"""{0}   ({0})   {0})   {0}.   [{0}]   ${0}$   **{0}**   \text{{{0}}}   \textbf{{({0})}}   \mathrm{{{0}}}
+\boxed{{{0}}}   {0}) {1}   ({0}) {1}   {0}. {1}   {0}: {1}   \text{{{0}) {1}}}   \textbf{{({0}) }} \text{{{1}}}
+Option {0}   Answer: ({0}) {1}""",
 )
 """An option's label {0} and text {1}, as models box them."""
 

@@ -1,5 +1,7 @@
 r"""Grading responses: mathematics by answer class, multiple choice by letter."""
 
+import re
+
 import pytest
 from sums import sample
 
@@ -94,105 +96,32 @@ def test_a_gold_that_names_no_option_is_an_error_that_names_the_problem(gold, op
         graded("arc_c", gold, [r"\boxed{A}"], choices=options)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(
-            "B",
-            "b",
-            "(B)",
-            "(b)",
-            "B)",
-            "B.",
-            "B:",
-            "[B]",
-            "{B}",
-            r"\{B\}",
-            "$B$",
-            r"\(B\)",
-            "**B**",
-            "（Ｂ）",
-        ),
-        *(r"\text{B}", r"\text{(B)}", r"\textbf{(B)}", r"\mathrm{B}", r"\mathbf{(B)}", r"\boldsymbol{B}"),
-        *(r"\textbf{\text{B}}", r"\boxed{B}", r"\left(B\right)", r"B\text{.}", r"\textbf{(B)}\ 5", r"(B)~5"),
-        *(
-            "B) Planets spin.",
-            "B. Planets spin.",
-            "B: Planets spin",
-            "B - Planets",
-            "B — Planets",
-            "B (Planets)",
-        ),
-        *(r"\text{B) Planets}", r"\textbf{(B) } \text{Planets}", r"\textbf{B}. Planets", "B ) Planets"),
-        *(
-            "Option B",
-            "Choice (B)",
-            "Answer: B",
-            "the answer is B",
-            "The correct answer is (B) Planets.",
-            "answer = B",
-        ),
-        *(
-            "B) Vitamin B",
-            "B) Vitamin C",
-            "B) carbon (C)",
-            "B) A",
-            "B) hepatitis A and C",
-            "B) P(A) and more",
-            "B) +1",
-        ),
-    ],
+SECOND = re.split(
+    r"\s{3,}|\n",
+    r"""B   b   (B)   (b)   B)   B.   B:   [B]   {B}   \{B\}   $B$   \(B\)   **B**   （Ｂ）   \text{B}   \text{(B)}
+\textbf{(B)}   \mathrm{B}   \mathbf{(B)}   \boldsymbol{B}   \textbf{\text{B}}   \boxed{B}   \left(B\right)
+B\text{.}   \textbf{(B)}\ 5   (B)~5   B) Planets spin.   B. Planets spin.   B: Planets spin   B - Planets
+B — Planets   B (Planets)   \text{B) Planets}   \textbf{(B) } \text{Planets}   \textbf{B}. Planets   B ) Planets
+Option B   Choice (B)   Answer: B   the answer is B   The correct answer is (B) Planets.   answer = B
+B) Vitamin B   B) Vitamin C   B) carbon (C)   B) A   B) hepatitis A and C   B) P(A) and more   B) +1""",
 )
+
+
+@pytest.mark.parametrize("answer", SECOND)
 def test_spellings_that_name_the_second_of_four_options(answer):
     assert option_letter(answer, 4) == "B"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(
-            "E",
-            "Z",
-            "2",
-            "(2)",
-            "",
-            ".",
-            "Planets",
-            "neither",
-            "AB",
-            "ABCD",
-            "B'",
-            "B^2",
-            "-B",
-            "f(B)",
-            "P(A)",
-        ),
-        *(
-            "A planet",
-            "a planet",
-            "B cells",
-            "C_2",
-            "D-glucose",
-            "B = 5",
-            r"\frac{A}{B}",
-            r"\sqrt{B}",
-            r"\mathbb{B}",
-        ),
-        *(
-            "A and B",
-            "A or B",
-            "A, B",
-            "A/B",
-            "A & B",
-            "A;B",
-            "B+C",
-            r"A \text{ and } B",
-            "(A) and (B)",
-            "(A) or B",
-        ),
-        *("(A), (C)", "(A)(B)", "(A)/(B)", "A) this, B) that", "A) this and (B) that", "the answer"),
-    ],
+NONE = re.split(
+    r"\s{3,}|\n",
+    r"""E   Z   2   (2)   .   Planets   neither   AB   ABCD   B'   B^2   -B   f(B)   P(A)   A planet   a planet
+B cells   C_2   D-glucose   B = 5   \frac{A}{B}   \sqrt{B}   \mathbb{B}   A and B   A or B   A, B   A/B   A & B
+A;B   B+C   A \text{ and } B   (A) and (B)   (A) or B   (A), (C)   (A)(B)   (A)/(B)   A) this, B) that
+A) this and (B) that   the answer""",
 )
+
+
+@pytest.mark.parametrize("answer", [*NONE, ""])
 def test_what_names_none_of_four_options_or_several(answer):
     assert option_letter(answer, 4) is None
 

@@ -116,14 +116,8 @@ SMALL = {"prompts": 20, "prompts_per_step": 20, "epochs": 1, "store_rollouts": F
         ({"noise": "inactive", "ratio": 0.3, "method": OLR}, ("olr", "inactive", "0.3", "0.05", 5)),
         ({"method": {"name": "grpo"}}, ("grpo", "active", "0.5", None, None)),
         ({"noise": None, "method": {"name": "grpo"}}, ("grpo", None, None, None, None)),
-        (
-            {"method": {**OLR, "criteria": ["consistency"]}},
-            ("olr_without_slope", "active", "0.5", None, 5),
-        ),
-        (
-            {"method": {**OLR, "criteria": ["slope"]}},
-            ("olr_without_consistency", "active", "0.5", "0.05", 5),
-        ),
+        ({"method": {**OLR, "criteria": ["consistency"]}}, ("olr_without_slope", "active", "0.5", None, 5)),
+        ({"method": {**OLR, "criteria": ["slope"]}}, ("olr_without_consistency", "active", "0.5", "0.05", 5)),
     ],
 )
 def test_a_run_is_called_what_the_paper_calls_its_setting(tmp_path, changes, expected):

@@ -18,7 +18,7 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.loop import LocalEngine
 from olr_cli.errors import UserError
 from olr_cli.evaluation import rollouts
-from olr_cli.evaluation.rollouts import RolloutEngine, backend_of, rollouts_recipe, rollouts_summary
+from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.metrics import read_metrics, without_the_machine
@@ -27,22 +27,12 @@ from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 
 MODEL = "builtin:addition-easier"
 STEPS = 6  # 20 prompts in steps of 8, 8 and 4; two visits
-SETTINGS = {
-    "visits": 2,
-    "samples": 4,
-    "temperature": 1.0,
-    "max_new_tokens": 5,
-    "prompts_per_step": 8,
-    "limit": 20,
-    "seed": 3,
-    "extractor": None,
-    "device": "cpu",
-    "trust_remote_code": False,
-}
+DATA = {"limit": 20}
+TRAIN = {"epochs": 2, "rollouts_per_prompt": 4, "max_new_tokens": 5, "prompts_per_step": 8}
 
 
-def recipe(data="arithmetic", model=MODEL, **changes):
-    return rollouts_recipe(model, str(data), **SETTINGS | changes)
+def recipe(data="arithmetic", model=MODEL, *, seed=3, data_keys=DATA, **train):
+    return rollouts_recipe(model, {"train": str(data), **data_keys}, TRAIN | train, seed=seed, device="cpu")
 
 
 def sample(path, a_recipe=None, *, resume=False):
@@ -51,7 +41,7 @@ def sample(path, a_recipe=None, *, resume=False):
     launch(
         a_recipe or recipe(),
         path,
-        partial(RolloutEngine, backend="transformers"),
+        partial(RolloutSampler, backend="transformers"),
         LineProgress(shown, ROLLOUTS),
         kind="rollouts",
         resume=resume,
@@ -174,7 +164,7 @@ def test_a_resume_with_other_settings_names_them_and_touches_nothing(whole):
     before = files(whole)
     changed = r"seed: 3 -> 4; train.epochs: 2 -> 7; train.temperature: 1.0 -> 0.7\); ask as before"
     with pytest.raises(UserError, match=changed):
-        sample(whole, recipe(seed=4, visits=7, temperature=0.7), resume=True)
+        sample(whole, recipe(seed=4, epochs=7, temperature=0.7), resume=True)
     assert files(whole) == before
 
 
@@ -220,7 +210,7 @@ def test_rollouts_and_training_do_not_continue_each_other(whole, tmp_path):
 def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
     noisy = inject(read_prompts("arithmetic", limit=20), type="active", ratio="0.5", seed=0)
     write_prompts(noisy, tmp_path / "noisy.parquet")
-    sample(tmp_path / "run", recipe(tmp_path / "noisy.parquet", limit=None))
+    sample(tmp_path / "run", recipe(tmp_path / "noisy.parquet", data_keys={}))
     labels, _ = tables(tmp_path / "run")
     marked = labels.filter(pl.col("noise_type") == "active")
     assert marked.height == 20  # half of the prompts, two visits
@@ -229,7 +219,7 @@ def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
     assert drawn.height > 10
     assert (drawn["noisy_label_count"] > 0).all()
     assert (drawn["noisy_label"] != drawn["true_answer"]).all()
-    assert any("noisy" in line for line in rollouts_summary(tmp_path / "run", None))
+    assert any("noisy" in line for line in rollouts_summary(tmp_path / "run", None).parts)
 
 
 def rows(file, count=6, **columns):
@@ -240,9 +230,10 @@ def rows(file, count=6, **columns):
 
 def test_the_summary_says_what_is_unknown(tmp_path):
     data = rows(tmp_path / "mine.jsonl")
-    shown = sample(tmp_path / "run", recipe(data, extractor="reversed_digits"))
+    shown = sample(tmp_path / "run", recipe(data, data_keys={"extractor": "reversed_digits"}))
     last_row = shown.splitlines()[-1]
-    lines = "\n".join(rollouts_summary(tmp_path / "run", "a note"))
+    answer = rollouts_summary(tmp_path / "run", "a note")
+    lines = "\n".join(answer.parts)
     assert last_row.split()[:3] == [
         "2",
         "100%",
@@ -251,15 +242,15 @@ def test_the_summary_says_what_is_unknown(tmp_path):
     assert "majority is right                 unknown" in lines
     assert "majority differs from the label   100.0%" in lines
     assert "6 prompts x 2 visits x 4 rollouts of builtin:addition-easier" in lines
-    assert "slopes are chance" in lines
-    assert lines.splitlines()[-2:] == ["Note: a note", f"Next: olr audit {tmp_path / 'run'}"]
+    assert "slopes are chance" in answer.notes[0] and answer.notes[1] == "a note"
+    assert list(answer.next) == [f"olr audit {tmp_path / 'run'}"]
 
 
 def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
     shown = sample(tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl")))  # asks for \boxed{}
     assert "Warning: 100% of the responses have no answer" in shown
     assert "--extractor (boxed" in shown
-    lines = "\n".join(rollouts_summary(tmp_path / "run", None))
+    lines = "\n".join(rollouts_summary(tmp_path / "run", None).parts)
     assert "majority differs from the label   unknown: no visit has a majority" in lines
     assert "no majority                       100.0% of the visits" in lines
 

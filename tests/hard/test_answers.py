@@ -325,7 +325,7 @@ def test_a_day_of_verifications_takes_bounded_memory(is_long):
     prompts, visits, a_step = (3125, 40, 125) if is_long else (128, 6, 64)
     rng = random.Random(2)
     asked, waited_for, curve = Counter(), set(), []
-    with Judge(workers=2) as judge:
+    with Judge(workers=2, time_limit=2.0 if is_long else 0.3) as judge:
         run = judge._pool.run
 
         def counting(tasks):

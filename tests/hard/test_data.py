@@ -22,18 +22,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from olr_cli.analysis.audit.trusted import _answers as trusted_answers
+from olr_cli.analysis.audit.confidence import trusted_answers
 from olr_cli.analysis.histories import read_history
 from olr_cli.cli import app
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.noise import inject
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.rollout_tables import wrong_answers
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import Benchmark, Fields, HubSource, choose, read_benchmark
+from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.recipe.files import dump_yaml
 
@@ -492,7 +491,7 @@ WRONG: list[Any] = [None, True, "", " ", "x", -1, 0, 1.5, NAN, INF, 10**30, [], 
                     "x" * 500, "{problem}{choices}", "{problem!r}", "{problem.__class__}", "\0"]  # fmt: skip
 KEYS = [
     *((key,) for key in (*Benchmark.model_fields, "base", "x")),
-    *(("source", key) for key in (*HubSource.model_fields, "file", "task")),
+    *(("source", key) for key in Source.model_fields),
     *(("fields", key) for key in Fields.model_fields),
 ]
 
@@ -591,7 +590,7 @@ def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path: Path) -> No
 
 _MEASURED = """
 import resource, sys, time
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import training_prompts
 from olr_cli.recipe.files import load_recipe
 begun = time.monotonic()
 recipe = load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}", "noise={type: active, ratio: 0.3}"])

@@ -91,7 +91,7 @@ def olr(folder, *words):
 
 @pytest.mark.slow
 def test_a_long_run_stays_flat_and_readable(tmp_path, is_long):
-    seconds = 60 * MINUTES if is_long else 12
+    seconds = 60 * MINUTES if is_long else 6
     samples, status, log = soaked(tmp_path, seconds, pause=5 if is_long else 0.2)
     assert status == 143, log
     assert "Continue with: olr train" in log or "--resume" in log, log

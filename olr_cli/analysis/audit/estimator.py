@@ -14,15 +14,16 @@
               rollout
 
 It sees neither the truth nor the marks of injected noise. `sharpness` must exceed 1: at 1, and draw 1, a label that is
-the truth and one that is a random wrong rollout are equally likely, and nothing can be learned. The labels hardly tell
-it, so it is an assumption: 3 for a policy in training, whose errors fade from visit to visit, 2 for one that stays as
-it is, whose systematic errors do not (docs/audit.md has the measurements).
+the truth and one that is a random wrong rollout are equally likely, and nothing can be learned. The labels hardly
+determine it, so it is an assumption: 3 for a policy in training, whose errors fade from visit to visit, 2 for one that
+stays as it is, whose systematic errors do not (docs/audit.md has the measurements).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,10 @@ from numpy.typing import NDArray
 from olr_cli import seeding
 from olr_cli.analysis.audit.tally import MISSING, Tally
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+Labels: TypeAlias = NDArray[np.int64]
+"""(P,) as `Tally.label_answers`."""
 
 DRAWS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """How much wrong labels may favour answers that are given often."""
@@ -39,6 +42,7 @@ DRAWS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _SMALL, _FLOOR, _TINY = 1e-9, 1e-12, 1e-300
 _MOST_ROUNDS = 500
 _REPLICATES = 200
+_TAILS = (50 * (1 - 0.95), 50 * (1 + 0.95))
 _RESOLUTION = 0.01  # of log-likelihood ratios, within which prompts are one to the bootstrap
 
 
@@ -69,45 +73,15 @@ class Votes:
     Attributes:
         prompts: (A,) the prompt of each answer.
         counts: (A,) n(c).
-        totals: (P,) their sum.
     """
 
     prompts: NDArray[np.int64]
     counts: Floats
-    totals: Floats
+    size: int
 
     def summed(self, values: Floats) -> Floats:
         """(A,) -> (P,): the sum over each prompt's answers."""
-        return np.asarray(np.bincount(self.prompts, values, len(self.totals)), dtype=float)
-
-
-@dataclass(frozen=True)
-class Likelihoods:
-    """What a label's right and wrong ways to come about are worth, before rho and alpha.
-
-    Attributes:
-        priors: (A,) prior(c).
-        shares: (A,) share(c).
-        right: (P,) right(L); not a number where nothing can be said: no label, or no answer at all.
-        wrong: (P,) wrong(L).
-        is_seen: (P,) whether some rollout gave the label.
-    """
-
-    priors: Floats
-    shares: Floats
-    right: Floats
-    wrong: Floats
-    is_seen: Bools
-
-    @property
-    def is_known(self) -> Bools:
-        """(P,) whether something can be said of the label."""
-        return ~np.isnan(self.right)
-
-    @property
-    def log_ratio(self) -> Floats:
-        """(P,) log wrong(L) / right(L)."""
-        return np.asarray(np.log(np.maximum(self.wrong, _FLOOR)) - np.log(np.maximum(self.right, _FLOOR)))
+        return np.asarray(np.bincount(self.prompts, values, self.size), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -133,138 +107,136 @@ class Noise:
         return 1 - self.ratio > self.ratio * self.seen_share
 
 
+@dataclass(frozen=True)
+class Model:
+    """The mixture model of P prompts' labels.
+
+    Attributes:
+        priors: (A,) prior(c).
+        shares: (A,) share(c).
+        right: (P,) right(L); NaN where nothing can be said: no label, or no answer at all.
+        wrong: (P,) wrong(L).
+        is_seen: (P,) whether some rollout gave the label.
+    """
+
+    votes: Votes
+    labels: Labels
+    priors: Floats
+    shares: Floats
+    right: Floats
+    wrong: Floats
+    is_seen: Bools
+    noise: Noise
+
+    @classmethod
+    def of(cls, votes: Votes, labels: Labels, sharpness: float, noise: Noise) -> Model:
+        """The model under a noise, of which only the draw counts for right(L) and wrong(L)."""
+        powers, weights = votes.counts**sharpness, votes.counts**noise.draw
+        normaliser = votes.summed(powers) + 1
+        priors, unseen = powers / normaliser[votes.prompts], 1 / normaliser
+        shares = weights / votes.summed(weights)[votes.prompts]
+        # Where the rollouts gave nothing else, no wrong answer is left to become a label.
+        per_wrong = np.where(shares < 1 - _SMALL, priors / np.maximum(1 - shares, _SMALL), 0.0)
+        others = votes.summed(per_wrong) + unseen
+        is_seen = labels >= 0
+        given = labels[is_seen]
+        right, wrong = unseen.copy(), np.ones(votes.size)
+        right[is_seen] = priors[given]
+        wrong[is_seen] = shares[given] * (others[is_seen] - per_wrong[given])
+        right[(labels == MISSING) | (votes.summed(votes.counts) == 0)] = np.nan
+        return cls(votes, labels, priors, shares, right, wrong, is_seen, noise)
+
+    @property
+    def is_known(self) -> Bools:
+        """(P,) whether something can be said of the label."""
+        return ~np.isnan(self.right)
+
+    @property
+    def log_ratio(self) -> Floats:
+        """(P,) log wrong(L) / right(L)."""
+        return np.asarray(np.log(np.maximum(self.wrong, _FLOOR)) - np.log(np.maximum(self.right, _FLOOR)))
+
+    @property
+    def _kind(self) -> Floats:
+        """(P,) a: the share of the wrong labels that were given, or not, as the prompt's label was."""
+        return np.where(self.is_seen, self.noise.seen_share, 1 - self.noise.seen_share)
+
+    def log_likelihood(self) -> float:
+        """Of all labels of which something can be said."""
+        chance = (1 - self.noise.ratio) * self.right + self.noise.ratio * self._kind * self.wrong
+        return float(np.log(np.maximum(chance[self.is_known], _TINY)).sum())
+
+    def wrong_log_odds(self) -> Floats:
+        """(P,) log odds that the label is wrong; NaN where nothing can be said."""
+        rho, alpha = np.array([self.noise.ratio]), np.array([self.noise.seen_share])
+        return np.asarray(self.log_ratio + _log_prior_odds(rho, alpha, self.is_seen)[0])
+
+    def answer_chances(self) -> Floats:
+        """(A,) the chance that each answer is the truth, given the label; without a label its prior."""
+        rho, prompts, is_seen = self.noise.ratio, self.votes.prompts, self.is_seen
+        weight = rho * self._kind
+        total = np.maximum(weight * self.wrong + (1 - rho) * self.right, _TINY)
+        given = self.labels[is_seen]
+        label_share = np.ones(len(self.labels))
+        label_share[is_seen] = self.shares[given]
+        # P(L | the truth is c): of a label that was given, its share among the answers that are wrong then.
+        drawn = label_share[prompts] / np.maximum(1 - self.shares, _SMALL)
+        drawn = np.where(is_seen[prompts], drawn, 1.0)
+        chances = self.priors * (weight / total)[prompts] * drawn
+        chances[given] = (1 - rho) * self.priors[given] / total[is_seen]
+        return np.where(np.isnan(self.right)[prompts], self.priors, chances)
+
+
 def pooled_votes(tally: Tally, decay: float) -> Votes:
     """The votes of every prompt, its last visit counting full."""
-    visits = tally.visits["visit"].to_numpy()
     last = np.zeros(len(tally), dtype=np.int64)
-    np.maximum.at(last, tally.visits["prompt"].to_numpy(), visits)
-    prompts = tally.answers["prompt"].to_numpy().astype(np.int64)
+    np.maximum.at(last, tally.visits["prompt"].to_numpy(), tally.visits["visit"].to_numpy())
     age = last[tally.counts["prompt"].to_numpy()] - tally.counts["visit"].to_numpy()
-    counts = np.bincount(
-        tally.counts["answer"].to_numpy(),
-        weights=tally.counts["count"].to_numpy() * decay**age,
-        minlength=len(prompts),
-    )
-    totals = np.bincount(prompts, weights=counts, minlength=len(tally))
-    return Votes(prompts, np.asarray(counts, dtype=float), np.asarray(totals, dtype=float))
+    weights = tally.counts["count"].to_numpy() * decay**age
+    counts = np.bincount(tally.counts["answer"].to_numpy(), weights, minlength=len(tally.answers))
+    prompts = tally.answers["prompt"].to_numpy().astype(np.int64)
+    return Votes(prompts, np.asarray(counts, dtype=float), len(tally))
 
 
-def likelihoods(votes: Votes, label_answers: NDArray[np.int64], sharpness: float, draw: float) -> Likelihoods:
-    """right(L) and wrong(L) of every prompt.
+def fit(votes: Votes, labels: Labels, sharpness: float, known_wrong: Floats | None = None) -> Model:
+    """The model with the noise under which the labels are likeliest.
 
-    Args:
-        votes: of P prompts over A answers.
-        label_answers: (P,) as in `Tally`.
-        sharpness: of the prior.
-        draw: of wrong labels.
-    """
-    powers = votes.counts**sharpness
-    normaliser = votes.summed(powers) + 1
-    priors, unseen = powers / normaliser[votes.prompts], 1 / normaliser
-    share = _shares(votes, draw)
-    # Where the rollouts gave nothing else, no wrong answer is left to become a label.
-    per_wrong = np.where(share < 1 - _SMALL, priors / np.maximum(1 - share, _SMALL), 0.0)
-    others = votes.summed(per_wrong) + unseen
-    is_seen = label_answers >= 0
-    right, wrong = unseen.copy(), np.ones(len(unseen))
-    own = label_answers[is_seen]
-    right[is_seen] = priors[own]
-    wrong[is_seen] = share[own] * (others[is_seen] - per_wrong[own])
-    right[(label_answers == MISSING) | (votes.totals == 0)] = np.nan
-    return Likelihoods(priors, share, right, wrong, is_seen)
-
-
-def _shares(votes: Votes, draw: float) -> Floats:
-    """(A,) share(c)."""
-    weights = votes.counts**draw
-    return weights / votes.summed(weights)[votes.prompts]
-
-
-def fit(
-    votes: Votes, label_answers: NDArray[np.int64], sharpness: float, known_wrong: Floats | None = None
-) -> tuple[Likelihoods, Noise]:
-    """The noise under which the labels are likeliest, and the likelihoods under its draw.
+    If nothing can be said of any label, the noise is arbitrary: nothing depends on it.
 
     Args:
-        votes: of P prompts over A answers.
-        label_answers: (P,) as in `Tally`; prompts of which nothing can be said do not count.
+        votes: of P prompts.
+        labels: their answers' numbers; prompts of which nothing can be said do not count.
         sharpness: of the prior.
-        known_wrong: (P,) 1 and 0 where it is known whether the label is wrong, else not a number.
-
-    Raises:
-        ValueError: nothing can be said of any prompt.
+        known_wrong: (P,) 1 and 0 where it is known whether the label is wrong, else NaN.
     """
-    best: tuple[float, Likelihoods, Noise] | None = None
+    models = []
     for draw in DRAWS:
-        found = likelihoods(votes, label_answers, sharpness, draw)
-        used = found.is_known
-        if not used.any():
-            raise ValueError("no label can be judged")
-        known = np.full(used.sum(), np.nan) if known_wrong is None else known_wrong[used]
-        rho, alpha = _em(found.log_ratio[used], found.is_seen[used], np.ones((1, used.sum())), known)
-        noise = Noise(float(rho[0]), float(alpha[0]), draw)
-        likelihood = log_likelihood(found, noise)
-        if best is None or likelihood > best[0]:
-            best = likelihood, found, noise
-    assert best is not None
-    return best[1:]
+        model = Model.of(votes, labels, sharpness, Noise(0.5, 0.5, draw))
+        used = model.is_known
+        if used.any():
+            known = np.full(used.sum(), np.nan) if known_wrong is None else known_wrong[used]
+            rho, alpha = _em(model.log_ratio[used], model.is_seen[used], np.ones((1, used.sum())), known)
+            model = replace(model, noise=Noise(float(rho[0]), float(alpha[0]), draw))
+        models.append(model)
+    return max(models, key=Model.log_likelihood)
 
 
-def log_likelihood(found: Likelihoods, noise: Noise) -> float:
-    """Of all given labels of which something can be said."""
-    used = found.is_known
-    kind = np.where(found.is_seen, noise.seen_share, 1 - noise.seen_share)
-    chance = (1 - noise.ratio) * found.right + noise.ratio * kind * found.wrong
-    return float(np.log(np.maximum(chance[used], _TINY)).sum())
+def ratio_interval(votes: Votes, labels: Labels, sharpnesses: Sequence[float]) -> tuple[float, float]:
+    """A 95 % interval for rho: bootstrap over prompts of the EM, at every one of `sharpnesses`; their hull.
 
-
-def wrong_log_odds(found: Likelihoods, noise: Noise) -> Floats:
-    """(P,) log odds that the given label is wrong, as the model has it; not a number where nothing can be said."""
-    prior = _log_prior_odds(np.array([noise.ratio]), np.array([noise.seen_share]), found.is_seen)
-    return np.asarray(found.log_ratio + prior[0])
-
-
-def answer_chances(
-    votes: Votes, found: Likelihoods, label_answers: NDArray[np.int64], noise: Noise
-) -> Floats:
-    """(A,) the chance that each answer is the truth, given the label; without a label its prior."""
-    weight = noise.ratio * np.where(found.is_seen, noise.seen_share, 1 - noise.seen_share)
-    total = np.maximum(weight * found.wrong + (1 - noise.ratio) * found.right, _TINY)
-    is_seen = label_answers >= 0
-    label_share = np.ones(len(label_answers))
-    label_share[is_seen] = found.shares[label_answers[is_seen]]
-    # P(L | the truth is c): of a label that was given, its share among the answers that are wrong then.
-    drawn = label_share[votes.prompts] / np.maximum(1 - found.shares, _SMALL)
-    drawn = np.where(is_seen[votes.prompts], drawn, 1.0)
-    chances = found.priors * (weight / total)[votes.prompts] * drawn
-    own = label_answers[is_seen]
-    chances[own] = (1 - noise.ratio) * found.priors[own] / total[is_seen]
-    return np.where(np.isnan(found.right)[votes.prompts], found.priors, chances)
-
-
-def ratio_interval(
-    votes: Votes,
-    label_answers: NDArray[np.int64],
-    sharpnesses: Sequence[float],
-    *,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """An interval for rho: bootstrap over prompts of the EM, at every one of `sharpnesses`; their hull.
-
-    The bootstrap is about the choice of the prompts; the hull about what the model assumes and the labels do not tell.
-    Neither contains what fails the model as such, such as a policy that is mostly wrong in a systematic way.
+    The bootstrap is about the choice of the prompts; the hull about what the model assumes and the labels do not show.
+    Neither covers a failure of the model as such, such as a policy that is mostly wrong in a systematic way.
     """
-    rng = np.random.default_rng(seeding.key("audit bootstrap", len(votes.totals)))
-    tails = [50 * (1 - level), 50 * (1 + level)]
+    rng = np.random.default_rng(seeding.key("audit bootstrap", votes.size))
     ends = []
     for sharpness in sharpnesses:
-        found, _ = fit(votes, label_answers, sharpness)
-        used = found.is_known
-        rounded = np.round(found.log_ratio[used] / _RESOLUTION) * _RESOLUTION
-        kinds, counts = np.unique(np.stack([rounded, found.is_seen[used]]), axis=1, return_counts=True)
+        model = fit(votes, labels, sharpness)
+        used = model.is_known
+        rounded = np.round(model.log_ratio[used] / _RESOLUTION) * _RESOLUTION
+        kinds, counts = np.unique(np.stack([rounded, model.is_seen[used]]), axis=1, return_counts=True)
         weights = rng.multinomial(counts.sum(), counts / counts.sum(), size=_REPLICATES).astype(float)
         rho, _ = _em(kinds[0], kinds[1] > 0, weights, np.full(len(counts), np.nan))
-        ends.append(np.percentile(rho, tails))
+        ends.append(np.percentile(rho, _TAILS))
     low, high = float(min(low for low, _ in ends)), float(max(high for _, high in ends))
     return (low if low * used.sum() >= 1 else 0.0), high  # less than one label is none
 

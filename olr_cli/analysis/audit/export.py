@@ -15,17 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge
 from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
 from olr_cli.data.interchange import PROMPT_COLUMNS, read_rows, with_fields
-from olr_cli.data.prompt_set import PromptSet
-from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt
-from olr_cli.data.training import training_prompts
+from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
+from olr_cli.data.readers import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
@@ -82,12 +79,11 @@ def _of_table(history: RolloutHistory) -> PromptSet:
             " with; name the data set with --data"
         )
     ids = [str(prompt_id) for prompt_id in texts(table.column("prompt_id"), "prompt_id", str(file))]
-    first = {prompt_id: row for row, prompt_id in reversed(list(enumerate(ids)))}
-    rows = table.take(sorted(first.values()))
-    own = [ids[row] for row in sorted(first.values())]
-    rows = rows.drop_columns(["prompt_id"]).append_column(
-        "extra_info", pa.StructArray.from_arrays([pa.array(own)], ["index"])
-    )
+    first: dict[str, int] = {}
+    for row, prompt_id in enumerate(ids):
+        first.setdefault(prompt_id, row)
+    index = pa.StructArray.from_arrays([pa.array(list(first))], ["index"])
+    rows = table.take(list(first.values())).drop_columns(["prompt_id"]).append_column("extra_info", index)
     read = read_rows(
         rows,
         place=str(file),
@@ -103,17 +99,17 @@ def _of_table(history: RolloutHistory) -> PromptSet:
     return PromptSet(tuple(labelled), read.table, file.name)
 
 
-def export(found: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
+def export(audit: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
     """Write the repaired data set in the interchange format.
 
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
     Args:
-        found: the audit.
-        data: what it was about.
+        audit: of these data.
+        data: what to repair.
         target: a .parquet or .jsonl file.
-        judge: tells whether a new label means the true answer, where that is stored.
+        judge: decides whether a new label means the true answer, where that is stored.
 
     Returns:
         False if the file was there already with the same bytes.
@@ -123,15 +119,21 @@ def export(found: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
     """
     if target.exists() and not target.is_file():
         raise UserError(f"--export {target} is a folder; name a file")
-    rows = {row["prompt_id"]: row for row in found.prompts.iter_rows(named=True)}
-    own = [rows.get(prompt.prompt_id) for prompt in data.prompts]
-    new = [
+    by_id = {row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)}
+    rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
+    prompts = [
         prompt if row is None else _relabelled(prompt, row)
-        for prompt, row in zip(data.prompts, own, strict=True)
+        for prompt, row in zip(data.prompts, rows, strict=True)
     ]
-    repaired = replace(data, table=_with_columns(data, own)).with_prompts(
-        _marked(new, data.prompts, judge), _facts(found)
-    )
+    counts, trusted = audit.changes, audit.trusted
+    facts = {
+        "audit.history": audit.source.name,
+        "audit.threshold": f"{audit.threshold:g}",
+        "audit.trusted": str(0 if trusted is None else sum(a is not None for a in trusted.answers)),
+        **{f"audit.{name}": str(counts[name]) for name in ("changed", "added")},
+    }
+    table = replace(data, table=_with_columns(data, rows))
+    repaired = table.with_prompts(_marked(prompts, data.prompts, judge), facts)
     return write_prompts(repaired, target, option="--export")
 
 
@@ -161,19 +163,18 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     return replace(prompt, given_label=label)
 
 
-def _marked(new: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
+def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
     """Prompts with other labels than before: clean where the label means the stored truth, else frozen noise (R4)."""
-    changed = [
-        row
-        for row, (after, before) in enumerate(zip(new, old, strict=True))
+    pairs = {
+        row: (after.true_answer, str(after.given_label))
+        for row, (after, before) in enumerate(zip(prompts, old, strict=True))
         if after.given_label != before.given_label and after.true_answer is not None
-    ]
-    pairs = [(str(new[row].true_answer), str(new[row].given_label)) for row in changed]
-    verdicts = judge.matches(pairs)
-    marked = list(new)
-    for row, pair in zip(changed, pairs, strict=True):
+    }
+    verdicts = judge.matches(pairs.values())
+    marked = list(prompts)
+    for row, pair in pairs.items():
         noise_type: NoiseType = "clean" if verdicts[pair] else "active_frozen"
-        marked[row] = replace(new[row], noise_type=noise_type)
+        marked[row] = replace(prompts[row], noise_type=noise_type)
     return marked
 
 
@@ -181,42 +182,22 @@ def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
     """The table of the data set with the audit's columns in ``extra_info``."""
     import pyarrow as pa
 
-    def values(name: str, kind: Any) -> Any:
-        return pa.array([None if row is None else row[name] for row in rows], kind)
-
-    confidences = [None if row is None else _confidence(row) for row in rows]
-    fields = {
-        "audit_change": pa.array(
-            ["undecided" if row is None else row["change"] for row in rows], pa.string()
-        ),
-        "audit_confidence": pa.array(confidences, pa.float64()),
-        "audit_given_label": values("given_label", pa.string()),
-        "audit_evidence": pa.array(
-            [UNVISITED if row is None else evidence(row) for row in rows], pa.string()
-        ),
-    }
+    unvisited = {"audit_change": "undecided", "audit_evidence": UNVISITED}
+    columns = [unvisited if row is None else _columns(row) for row in rows]
+    kinds = dict.fromkeys(
+        ("audit_change", "audit_confidence", "audit_given_label", "audit_evidence"), pa.string()
+    )
+    kinds["audit_confidence"] = pa.float64()
+    fields = {name: pa.array([row.get(name) for row in columns], kind) for name, kind in kinds.items()}
     column = with_fields(data.table.column("extra_info"), fields, replace=True)
     return data.table.set_column(data.table.schema.get_field_index("extra_info"), "extra_info", column)
 
 
-def _confidence(row: Row) -> float | None:
-    value = row["proposal_confidence"] if row["change"] == "added" else row["confidence"]
-    return None if value is None else round(float(value), 6)
-
-
-def _facts(found: Audit) -> dict[str, str]:
-    counts = dict(found.prompts.group_by("change").len().iter_rows())
+def _columns(row: Row) -> dict[str, Any]:
+    confidence = row["proposal_confidence"] if row["change"] == "added" else row["confidence"]
     return {
-        "audit.history": found.source.name,
-        "audit.threshold": f"{found.threshold:g}",
-        "audit.trusted": str(
-            0 if found.trusted is None else sum(a is not None for a in found.trusted.answers)
-        ),
-        **{f"audit.{name}": str(counts.get(name, 0)) for name in ("changed", "added")},
+        "audit_change": row["change"],
+        "audit_confidence": None if confidence is None else round(float(confidence), 6),
+        "audit_given_label": row["given_label"],
+        "audit_evidence": evidence(row),
     }
-
-
-def changes(found: Audit) -> dict[str, int]:
-    """How many labels are changed, added, kept and undecided."""
-    counted = found.prompts.group_by("change").agg(pl.len())
-    return {str(name): int(count) for name, count in counted.iter_rows()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,10 +17,9 @@ from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 
 UNSEEN, MISSING = -1, -2
-"""In place of a label's class: no rollout ever gave it; there is no label."""
+"""In place of a label's answer: no rollout ever gave it; there is no label."""
 
-_STEPS_AT_ONCE = 64
-_PROMPTS_AT_ONCE = 512
+_STEPS_AT_ONCE, _PROMPTS_AT_ONCE = 64, 512
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Tally:
         counts: a row an answer of a visit: prompt, visit, answer (its number), count; ordered by all three.
         answers: a row an answer: prompt, spelling (the most frequent one, ties in lexicographic order); ordered by
             prompt, so that the answers of one prompt lie together.
-        labels: (P,) the given label's spelling; None if there is none.
+        labels: (P,) the label that is judged (`audited_labels`).
         label_answers: (P,) its answer's number, `UNSEEN` or `MISSING`.
     """
 
@@ -48,18 +47,13 @@ class Tally:
         return len(self.prompt_ids)
 
 
-def tally(history: RolloutHistory, judge: Judge, *, until: int | None = None) -> Tally:
-    """Count the rollouts of the original wording.
-
-    Args:
-        history: whose `steps` are read, once.
-        judge: tells which answers mean the same.
-        until: leave later visits out.
+def tally(history: RolloutHistory, judge: Judge) -> Tally:
+    """Count the rollouts of the original wording; the history's `steps` are read, once.
 
     Raises:
         UserError: there are no such rollouts.
     """
-    counted = _counted(history.steps, until)
+    counted = _counted(history.steps)
     if counted.is_empty():
         raise UserError(
             f"{history.source} has no rollouts of the original wording, so there is nothing to audit"
@@ -95,59 +89,42 @@ def tally(history: RolloutHistory, judge: Judge, *, until: int | None = None) ->
     )
 
 
+def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """prompt_id, visit, text (null: no answer), count; a few steps at a time, so that few rollouts are in memory."""
+    parts, remaining = [], iter(steps)
+    while batch := list(islice(remaining, _STEPS_AT_ONCE)):
+        rows = pl.concat(batch).filter(pl.col("view") == "original")
+        by_text = rows.group_by("prompt_id", "visit", pl.col("answer").alias("text"), maintain_order=True)
+        parts.append(by_text.agg(pl.len().cast(pl.Int32).alias("count")))
+    return pl.concat(parts) if parts else pl.DataFrame()
+
+
 def audited_labels(
     history: RolloutHistory, prompt_ids: Iterable[str], visits: pl.DataFrame
 ) -> tuple[str | None, ...]:
-    """The label of each prompt that an audit judges; None without one, which the sentinel (R2) says too.
+    """The label of each prompt that an audit judges; None without one, for which the sentinel (R2) stands too.
 
     It is the given label. Of a marked prompt of a run with active noise, whose noisy label is drawn anew at every visit
     (R3), it is that of the last visit.
     """
     labels = {prompt_id: prompt.given_label for prompt_id, prompt in history.prompts.items()}
     last = visits.group_by("prompt", maintain_order=True).agg(pl.col("visit").max())["visit"]
-    of_last = pl.DataFrame({"prompt_id": list(prompt_ids), "visit": last})
+    last_visits = pl.DataFrame({"prompt_id": list(prompt_ids), "visit": last})
     if history.is_run:
-        drawn = (
-            scan_labels(history.source)
-            .filter(pl.col("noisy_label").is_not_null())
-            .select("prompt_id", "visit", "noisy_label")
-            .collect()
-        )
-        drawn = of_last.join(drawn, on=["prompt_id", "visit"])
+        noisy = scan_labels(history.source).filter(pl.col("noisy_label").is_not_null())
+        drawn = noisy.select("prompt_id", "visit", "noisy_label").collect()
+        drawn = last_visits.join(drawn, on=["prompt_id", "visit"])
         labels |= dict(zip(drawn["prompt_id"], drawn["noisy_label"], strict=True))
-    found = (labels.get(prompt_id) for prompt_id in of_last["prompt_id"])
-    return tuple(None if label == SENTINEL else label for label in found)
-
-
-def _counted(steps: Iterable[pl.DataFrame], until: int | None) -> pl.DataFrame:
-    """prompt_id, visit, text (null: no answer), count; a few steps at a time, so that few rollouts are in memory."""
-    parts = []
-    for some in _batches(steps):
-        rows = pl.concat(some).filter(pl.col("view") == "original")
-        if until is not None:
-            rows = rows.filter(pl.col("visit") <= until)
-        counted = rows.group_by(
-            "prompt_id", "visit", pl.col("answer").alias("text"), maintain_order=True
-        ).len("count")
-        parts.append(counted.with_columns(pl.col("count").cast(pl.Int32)))
-    return pl.concat(parts) if parts else pl.DataFrame()
-
-
-def _batches(steps: Iterable[pl.DataFrame]) -> Iterator[list[pl.DataFrame]]:
-    remaining = iter(steps)
-    while some := list(islice(remaining, _STEPS_AT_ONCE)):
-        yield some
+    judged = (labels.get(prompt_id) for prompt_id in last_visits["prompt_id"])
+    return tuple(None if label == SENTINEL else label for label in judged)
 
 
 def _classified(
     spellings: pl.DataFrame, labels: tuple[str | None, ...], judge: Judge
 ) -> tuple[pl.DataFrame, NDArray[np.int64]]:
-    """The spellings with the number of their answer, and the number of each label's answer.
+    """The spellings (prompt, text, uses; ordered by prompt) with their answers' numbers, and those of the labels.
 
-    Args:
-        spellings: prompt, text, uses; ordered by prompt.
-        labels: (P,)
-        judge: tells the classes of spellings, and which match a label: all these are the label's answer.
+    Whatever matches the label is the label's answer.
     """
     of_prompt = spellings.group_by("prompt", maintain_order=True).agg("text")
     texts: Mapping[int, list[str]] = dict(of_prompt.iter_rows())
@@ -161,16 +138,15 @@ def _classified(
             (label, text) for p in prompts if (label := labels[p]) is not None for text in texts.get(p, ())
         )
         for prompt in prompts:
-            own: dict[
-                Key | None, int
-            ] = {}  # class of this prompt, None for the label's -> number of the answer
+            label = labels[prompt]
+            # Class of this prompt, None for the label's -> place among its answers.
+            places: dict[Key | None, int] = {}
             for text in texts.get(prompt, ()):
-                label = labels[prompt]
                 key = None if label is not None and verdicts[label, text] else keys[text]
-                numbers.append(first + own.setdefault(key, len(own)))
-            if labels[prompt] is None:
+                numbers.append(first + places.setdefault(key, len(places)))
+            if label is None:
                 label_answers[prompt] = MISSING
-            elif None in own:
-                label_answers[prompt] = first + own[None]
-            first += len(own)
+            elif None in places:
+                label_answers[prompt] = first + places[None]
+            first += len(places)
     return spellings.with_columns(answer=pl.Series(numbers, dtype=pl.Int64)), label_answers

@@ -10,13 +10,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import Any, TextIO
+
+import polars as pl
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Prompt
+from olr_cli.data.readers import noise_draw
 from olr_cli.data.rollout_tables import STATISTICS
-from olr_cli.data.training import noise_draw
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import OlrMethod, Recipe
@@ -25,9 +27,6 @@ from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 from olr_cli.tables import Answer, File
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]:
@@ -54,13 +53,7 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
-    """The rollouts of a step that the method takes: those of its views.
-
-    Raises:
-        UserError: a view or a number that the method needs is missing.
-    """
-    import polars as pl
-
+    """The rollouts of a step that the method takes: those of its views, with the statistics that it needs."""
     taken = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)
     for view in method.views:
@@ -83,17 +76,23 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
 def _groups(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> list[RolloutGroup]:
     """The rollout groups of a step, in the order in which their prompts first come."""
     visits = rows.select("prompt_id", "visit", "step").unique("prompt_id", keep="first", maintain_order=True)
-    rollouts: dict[str, list[Rollout]] = {prompt_id: [] for prompt_id in visits["prompt_id"]}
-    answers: dict[str, list[str | None]] = {prompt_id: [] for prompt_id in rollouts}
     # One sort and one pass: a table a prompt would cost more than its decision.
-    for row in rows.sort("view", "sample", maintain_order=True).iter_rows(named=True):
-        statistics = {name: row[name] for name in STATISTICS}
-        rollouts[row["prompt_id"]].append(Rollout(row.get("response") or "", view=row["view"], **statistics))
-        answers[row["prompt_id"]].append(row["answer"])
+    by_prompt = rows.sort("view", "sample", maintain_order=True).rows_by_key("prompt_id", named=True)
     return [
-        RolloutGroup(prompts[prompt_id], visit, step, tuple(rollouts[prompt_id]), tuple(answers[prompt_id]))
+        RolloutGroup(
+            prompts[prompt_id],
+            visit,
+            step,
+            tuple(map(_rollout, by_prompt[prompt_id])),
+            tuple(row["answer"] for row in by_prompt[prompt_id]),
+        )
         for prompt_id, visit, step in visits.iter_rows()
     ]
+
+
+def _rollout(row: Mapping[str, Any]) -> Rollout:
+    statistics = {name: row[name] for name in STATISTICS}
+    return Rollout(row.get("response") or "", view=row["view"], **statistics)
 
 
 def write_json_lines(steps: Iterable[list[LabelRecord]], stream: TextIO) -> None:
@@ -111,12 +110,8 @@ def replay_file(history: RolloutHistory) -> Path:
     return history.source.with_name(f"{history.source.stem}-replay-{digest}.parquet")
 
 
-def write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
-    """Write a replay's labels as one Parquet file, step by step.
-
-    Raises:
-        UserError: `target` can't be written.
-    """
+def _write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
+    """Write one Parquet file, step by step."""
     import pyarrow.parquet as pq
 
     with writing(target):
@@ -131,10 +126,12 @@ def write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
 
 
 def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
-    """Write the labels of a replay to `target`, and say in a few lines what was decided."""
-    import polars as pl
+    """Write the labels of a replay to `target`, and say in a few lines what was decided.
 
-    write_labels(replay(history, judge), target)
+    Raises:
+        UserError: the history can't be replayed, or `target` not be written.
+    """
+    _write_labels(replay(history, judge), target)
     labels = pl.scan_parquet(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
@@ -191,8 +188,6 @@ def _settings(recipe: Recipe) -> str:
 
 def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
     """In how many visits the replay decided as the run did: on the label, and on whether the prompt trains."""
-    import polars as pl
-
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:
         yield f"The run's own method is {run_method}; name it with --set method.name=… to replay that."

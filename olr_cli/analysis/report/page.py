@@ -20,6 +20,7 @@ from olr_cli.analysis import figures, style
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.report.prompts import prompt_list
 from olr_cli.analysis.report.summary import epochs, recipes, summary
+from olr_cli.analysis.tables import count
 from olr_cli.files import write_text, writing
 from olr_cli.tables import Table
 from olr_cli.tables.html import element, html, isolated, table_elements
@@ -42,20 +43,14 @@ def write_report(
     notes: Sequence[str] = (),
     tables: Mapping[str, Table] | None = None,
 ) -> Path:
-    """Write the report of some arms; an older one is replaced.
-
-    Args:
-        arms: at least one.
-        folder: where the file goes; made if it is not there.
-        notes: what a reader should know.
-        tables: shown in the page, by name; several arms are compared in any case.
+    """Write the report of some arms into a folder; an older one is replaced. Several arms are compared in any case.
 
     Raises:
         UserError: a run has no complete step, a shard is torn, the folder can't be written.
     """
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
-        shown = {"arms": figures.count("arms", arms, None)} | shown
+        shown = {"arms": count("arms", arms)} | shown
     page = _page(arms, notes, shown)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,18 +1,15 @@
-"""What runs were, at a glance: outcomes, settings, epochs, recipes."""
+"""Runs at a glance: outcomes, settings, epochs, recipes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 from xml.etree.ElementTree import Element
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.directory import is_held, kind_of, read_manifest, recipe_yaml
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.progress import of_epoch
 from olr_cli.runs.summary import outcomes, signs_of_collapse, throughput_lines
-from olr_cli.supervision import compose
 from olr_cli.tables import Block, Column, Row, Table, percent
 from olr_cli.tables.html import element, isolated, table_elements
 
@@ -43,7 +40,7 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
         yield _tiles(outcomes(runs[0].path))
         facts = (
             element("div", element("dt", name), element("dd", isolated(value)))
-            for name, value in _settings(runs[0])
+            for name, value in _settings(arms[0])
         )
         yield element("dl", *facts, class_="facts")
     else:
@@ -91,7 +88,7 @@ def _epoch_cell(name: str, value: float | None) -> str:
 
 
 def status(run: Run) -> str:
-    """What the manifest says of the run, and how far it is."""
+    """The status in the manifest, and how many epochs are complete."""
     state = str(read_manifest(run.path)["status"])
     if state == "running" and not is_held(run.path):
         state = "stopped without a word (its process is gone)"
@@ -120,21 +117,24 @@ def _first_number(value: str) -> tuple[str, str]:
     return value, ""
 
 
-def _settings(run: Run) -> Iterator[tuple[str, str]]:
+def _settings(arm: Arm) -> Iterator[tuple[str, str]]:
+    """The settings of an arm of one run, with their names."""
+    (run,) = arm.runs
     recipe, manifest = run.recipe, read_manifest(run.path)
-    prompts = {
-        name: f", {data['prompts']:,} prompts" if data.get("prompts") else ""
-        for name, data in manifest.get("data", {}).items()
-    }
+
+    def size(name: str) -> str:
+        prompts = manifest.get("data", {}).get(name, {}).get("prompts")
+        return f", {prompts:,} prompts" if prompts else ""
+
     yield "status", status(run)
     trains = kind_of(manifest) == "training"
     if trains:
-        yield "method", _method(recipe.method)
+        yield "method", _method(arm)
     yield "noise", run.noise or "no label is marked"
     yield "model", recipe.model.path
-    yield "data", recipe.data.train + prompts.get("train", "")
+    yield "data", recipe.data.train + size("train")
     if recipe.data.test is not None:
-        yield "held-out data", recipe.data.test + prompts.get("test", "")
+        yield "held-out data", recipe.data.test + size("test")
     train = recipe.train
     a_step = f"{train.prompts_per_step} prompts a step, {train.rollouts_per_prompt} rollouts a prompt"
     if trains:
@@ -155,15 +155,14 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "run directory", str(run.path)
 
 
-def _method(section: Any) -> str:
-    """A method with what decides about its labels."""
-    name = compose(section).name
-    if not isinstance(section, OlrMethod):
-        return name
-    criteria = " and ".join(section.criteria) or "none"
+def _method(arm: Arm) -> str:
+    """The method, and for OLR the settings that decide about labels."""
+    if arm.olr is None:
+        return arm.method
+    criteria = " and ".join(arm.olr.criteria) or "none"
     return (
-        f"{name} (criteria: {criteria}; \N{GREEK SMALL LETTER DELTA} = {section.slope_threshold},"
-        f" T = {section.warmup_epochs} epochs of warm-up)"
+        f"{arm.method} (criteria: {criteria}; \N{GREEK SMALL LETTER DELTA} = {arm.olr.slope_threshold},"
+        f" T = {arm.olr.warmup_epochs} epochs of warm-up)"
     )
 
 

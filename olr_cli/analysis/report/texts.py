@@ -1,4 +1,4 @@
-"""What the prompts of a run ask and were answered: questions and a few responses, cut so that a page stays small.
+"""The questions of a run's prompts and a few responses to each, cut so that a page stays small.
 
 The middle of a long text goes, as questions begin and answers end a text.
 """
@@ -15,7 +15,7 @@ import polars as pl
 from olr_cli.analysis.arms import Run
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
-from olr_cli.data.training import training_prompts
+from olr_cli.data.readers import training_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import read_rollout_steps
@@ -76,7 +76,7 @@ def _question(messages: Sequence[Any]) -> str:
 
 
 def cut_questions(questions: Mapping[str, str], ids: Sequence[str], budget: int) -> list[list[Any]]:
-    """Of each prompt ``[head, tail, characters left out between the two]``, all of them within a budget."""
+    """``[head, tail, characters left out between the two]`` a prompt, all of them within a budget of characters."""
     wanted = [questions.get(name, "") for name in ids]
     limit = longest((min(len(text), LONGEST) for text in wanted), budget, LONGEST)
     cut = [(text, *ends(text, limit)) for text in wanted]
@@ -84,11 +84,7 @@ def cut_questions(questions: Mapping[str, str], ids: Sequence[str], budget: int)
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
-    """The first `SAMPLES` responses of some visits, one step's shard in memory at a time.
-
-    Args:
-        run: the run directory.
-        visits: prompt_id, visit and step.
+    """The first `SAMPLES` responses of some visits (prompt_id, visit, step), one step's shard in memory at a time.
 
     Returns:
         Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail (together at
@@ -117,15 +113,10 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple[list[list[Any]], int]:
-    """Responses as JSON values, cut so that all of them fit into a budget.
-
-    Args:
-        responses: as `read_responses` gives them.
-        ids: of the prompts.
-        budget: characters in all.
+    """Responses of `read_responses` as JSON values, cut so that all of them fit into a budget of characters.
 
     Returns:
-        Of each prompt a list of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail,
+        A list a prompt of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail,
         characters left out between the two]``; and the characters to which responses were cut.
     """
     limit = longest((min(length, LONGEST) for length in responses["length"]), budget, LONGEST)

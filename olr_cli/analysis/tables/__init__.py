@@ -1,1 +1,87 @@
-"""Tables that compare arms: what is in them, and how they are printed."""
+"""Tables of runs: which there are. Modules are imported when a table is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from olr_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from olr_cli.analysis.arms import Arm
+    from olr_cli.tables import Table
+
+PAPER_TABLES = (
+    "noise_ratios",
+    "baselines",
+    "scale_4k",
+    "qwen3_8b",
+    "llama_8b",
+    "slope_sensitivity",
+    "warmup_sensitivity",
+    "ablation",
+)
+"""Tables of the paper, named as in the published scores; each has its line in `LAYOUTS` of `tables.layouts`."""
+
+PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
+"""Tables that ``--compare paper`` is for: the paper prints them too."""
+
+TABLES = ("arms", *PUBLISHED_TABLES, "theory")
+"""What `olr analyze --table` knows."""
+
+
+def count(
+    name: str,
+    arms: Sequence[Arm],
+    baseline: str | None = None,
+    models: Sequence[Path] = (),
+    *,
+    with_published: bool = False,
+) -> Table:
+    """One of `TABLES`.
+
+    `baseline` is for ``arms``: the arm that others are compared to, by default the first. `models` are for the paper's
+    tables of scores: evaluations of policies before training. `with_published` adds the paper's numbers.
+
+    Raises:
+        UserError: there is no such arm, the table takes no baseline or needs other runs, a run has no labels, a file
+            is damaged.
+    """
+    if name in PAPER_TABLES:
+        from olr_cli.analysis.tables.layouts import LAYOUTS
+        from olr_cli.analysis.tables.paper import paper_table
+
+        layout = LAYOUTS[name]
+        _refuse_baseline(baseline, name, layout.reference_in_words)
+        return paper_table(layout, _trained(arms, name), models, with_published=with_published).table()
+    if name == "cost":
+        from olr_cli.analysis.tables.cost import cost_table
+
+        _refuse_baseline(baseline, name, "GRPO under the same settings")
+        return cost_table(arms, with_published=with_published)
+    if name == "theory":
+        from olr_cli.analysis.theory.table import theory_table
+
+        _refuse_baseline(baseline, name, "what the theory predicts")
+        return theory_table(arms)
+    from olr_cli.analysis.tables.arms import arms_table
+
+    return arms_table(arms, baseline)
+
+
+def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:
+    """The arms that were trained: in runs of `olr rollouts` the recipe's method trained nothing."""
+    trained = [arm for arm in arms if arm.runs[0].kind == "training"]
+    if not trained:
+        raise UserError(
+            f"--table {table} needs training runs; {arms[0].runs[0].path} holds rollouts without training"
+        )
+    return trained
+
+
+def _refuse_baseline(baseline: str | None, table: str, reference: str) -> None:
+    if baseline is not None:
+        raise UserError(
+            f"--baseline {baseline} is for --table arms; --table {table} compares with {reference}"
+        )

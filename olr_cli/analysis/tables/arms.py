@@ -27,9 +27,7 @@ _TITLES = LOGGED | COUNTED
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     """In a terminal a block a metric; elsewhere a row an arm. A metric without any value is left out.
 
-    Args:
-        arms: at least one.
-        baseline: name of the arm that the others are compared to; by default the first.
+    The others are compared with the arm named `baseline`, by default the first.
 
     Raises:
         UserError: there is no arm of that name.

@@ -13,7 +13,6 @@ from decimal import Decimal
 from olr_cli.analysis.arms import Arm
 from olr_cli.evaluation.published import Setting
 from olr_cli.recipe.schema import METHODS
-from olr_cli.supervision import compose
 
 BASE = "base"
 """What the published scores call the policy before training."""
@@ -184,7 +183,7 @@ _TOKEN_MEANS = (
 
 def _departures(arms: Sequence[Arm]) -> Iterator[str]:
     methods = [arm.recipe.method for arm in arms]
-    shown = {part for method in methods for part in compose(method).name.split("+")}
+    shown = {part for arm in arms for part in arm.method.split("+")}
     reductions = {(method.name, getattr(method, "score_reduction", "")) for method in methods}
     sums, means = ({name for name, how in reductions if how == reduction} for reduction in ("sum", "mean"))
     weights = {

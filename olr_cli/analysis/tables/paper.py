@@ -1,4 +1,4 @@
-"""The paper's tables of scores: rows as the paper has them, then those it doesn't have; on request its own scores.
+"""The paper's tables of scores: the paper's rows, then ours that it doesn't have; on request its scores.
 
     runs ──► source (scores by column and seed) ─┐
                                                  ├──► rows ──► Table
@@ -21,7 +21,7 @@ from olr_cli.analysis.arms import Arm, telling_settings
 from olr_cli.analysis.frame import Summary, difference, frame, summarise
 from olr_cli.analysis.tables.arms import difference_cell, mean_and_sd
 from olr_cli.analysis.tables.layouts import BASE, TITLES, Layout
-from olr_cli.analysis.tables.sources import HELD_OUT, Source, source_of, task
+from olr_cli.analysis.tables.sources import BELOW_START, HELD_OUT, Source, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.evaluation.tables import Column as Score
 from olr_cli.tables import Block, Cell, Column, Row, Table, percent, points
@@ -39,9 +39,8 @@ class PaperRow:
         detail: which of several arms of the same name it is.
         setting: method and noise, as the published scores call them.
         arm: the name of our arm; None if there is no run.
-        cells: column -> ours; empty without a run.
+        cells: column -> ours, as far as measured.
         published: column -> the paper's score, as that of one seed; empty unless it was asked for.
-        below_start: how many runs ended below their own held-out accuracy before training, of how many.
     """
 
     block: str
@@ -51,12 +50,21 @@ class PaperRow:
     arm: str | None
     cells: Mapping[str, Summary]
     published: Mapping[str, Summary]
-    below_start: tuple[int, int] | None = None
+
+    @property
+    def below_start(self) -> tuple[int, int] | None:
+        """How many runs ended below their own held-out accuracy before training, of how many; None if unknown."""
+        values = self.cells[BELOW_START].values.values() if BELOW_START in self.cells else ()
+        return (round(sum(values)), len(values)) if values else None
 
     @property
     def name(self) -> str:
         """As the row is shown."""
         return f"{self.label} ({self.detail})" if self.detail else self.label
+
+    def values(self, score: Score) -> Mapping[int, float]:
+        """Seed -> share; empty without a run that has the score."""
+        return self.cells[score.name].values if score.name in self.cells else {}
 
     @property
     def noise(self) -> str:
@@ -118,8 +126,7 @@ class PaperTable:
                 change = difference_cell(cell.difference)
                 yield change.full if held_out else change
         if held_out:
-            below, of = row.below_start or (0, 0)
-            yield f"{below}/{of}" if of else ""
+            yield "{}/{}".format(*row.below_start) if row.below_start else ""
             for score in self.published:
                 yield from _published_cells(row, score)
 
@@ -171,13 +178,7 @@ def _plain(value: Any) -> Any:
 def paper_table(
     layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = (), *, with_published: bool = False
 ) -> PaperTable:
-    """One of the paper's tables.
-
-    Args:
-        layout: which.
-        arms: ours.
-        models: evaluations of policies before training, as `olr evaluate MODEL` leaves them.
-        with_published: show the published scores too.
+    """One of the paper's tables, of our arms, and of `models`: evaluations of policies before training.
 
     Raises:
         UserError: a run has no labels yet, or its files are damaged.
@@ -213,7 +214,9 @@ class _Rows:
             for run in arm.runs
             for column, share in source.values(run).items()
         )
-        self.values = {(score.arm, score.metric): score.values for score in summarise(shares)}
+        self.values: defaultdict[str, dict[str, Mapping[int, float]]] = defaultdict(dict)
+        for score in summarise(shares):
+            self.values[score.arm][score.metric] = score.values
         self.printed = {layout.key(row.setting): row for row in published_table(layout.name)}
 
     def of_the_paper(self) -> Iterator[PaperRow]:
@@ -238,41 +241,32 @@ class _Rows:
         """The policies before training, and our arms, of one row."""
         for start in self.source.starts:
             if self.layout.key(Setting(start.model)) == key:
-                cells = {
-                    score.name: Summary(score.name, label, start.values.get(score.name, {}))
-                    for score in self.source.columns
-                }
+                cells = {name: Summary(name, label, values) for name, values in start.values.items()}
                 yield PaperRow(block, label, start.detail, setting, label, cells, published)
         arms = self.by_key.get(key, [])
         for arm, detail in zip(arms, _details(arms), strict=True):
             reference = self._reference(arm)
-            cells = {}
-            for score in self.source.columns:
-                values = self.values.get((arm.name, score.name), {})
-                others = self.values.get((reference.name, score.name), {}) if reference else {}
-                cells[score.name] = Summary(score.name, arm.name, values, difference(values, others))
-            below = _below_start(arm, cells[HELD_OUT.name].values) if self.source.is_held_out else None
-            yield PaperRow(block, label, detail, self.settings[arm.name], arm.name, cells, published, below)
+            others = self.values[reference.name] if reference else {}
+            cells = {
+                name: Summary(name, arm.name, values, difference(values, others.get(name, {})))
+                for name, values in self.values[arm.name].items()
+            }
+            yield PaperRow(block, label, detail, self.settings[arm.name], arm.name, cells, published)
 
     def _place(self, setting: Setting) -> tuple[Any, ...]:
         """By noise; first what the others are compared with; then by what the table varies."""
+        noise = setting.noise_type or "", float(setting.noise_ratio or 0)
+        is_compared = self._reference(self.by_key[self.layout.key(setting)][0]) is not None
         value = getattr(setting, self.layout.varies) if self.layout.varies else None
-        is_compared = any(self._reference(arm) for arm in self.by_key[self.layout.key(setting)][:1])
-        return (
-            setting.noise_type or "",
-            float(setting.noise_ratio or 0),
-            is_compared,
-            value is not None,
-            value,
-        )
+        return *noise, is_compared, value is not None, value
 
     def _reference(self, arm: Arm) -> Arm | None:
         """The arm that an arm's difference is to: on the same task, and among several the one most like it."""
         key = self.layout.reference_key(self.settings[arm.name])
-        settings = arm.runs[0].settings
+        settings = arm.settings()
 
         def differences(other: Arm) -> int:
-            others = other.runs[0].settings
+            others = other.settings()
             return sum(settings.get(name) != others.get(name) for name in settings.keys() | others.keys())
 
         same_task = (other for other in self.by_key.get(key, []) if task(other.runs[0]) == task(arm.runs[0]))
@@ -322,12 +316,7 @@ def _details(arms: Sequence[Arm]) -> list[str]:
     if len(arms) < 2:
         return [""] * len(arms)
     noises = [arm.runs[0].noise or "no marked labels" for arm in arms]
-    settings = telling_settings(
-        [
-            {key: value for key, value in arm.runs[0].settings.items() if not key.startswith("noise.")}
-            for arm in arms
-        ]
-    )
+    settings = telling_settings([arm.settings("noise.") for arm in arms])
     details = [
         ", ".join(filter(None, (noise if len(set(noises)) > 1 else "", others)))
         for noise, others in zip(noises, settings, strict=True)
@@ -335,15 +324,13 @@ def _details(arms: Sequence[Arm]) -> list[str]:
     return details if len(set(details)) == len(arms) else [arm.name for arm in arms]
 
 
-def _below_start(arm: Arm, ends: Mapping[int, float]) -> tuple[int, int]:
-    """How many of an arm's runs ended below their held-out accuracy before training, of those that measured both."""
-    starts = {run.seed: run.logged_before_training(HELD_OUT.name) for run in arm.runs}
-    both = [(ends[seed], start) for seed, start in starts.items() if start is not None and seed in ends]
-    return sum(end < start for end, start in both), len(both)
-
-
 def _notes(layout: Layout, rows: Sequence[PaperRow], source: Source) -> Iterator[str]:
-    changes = [cell.difference for row in rows for cell in row.cells.values() if cell.difference]
+    changes = [
+        change
+        for row in rows
+        for score in source.columns
+        if score.name in row.cells and (change := row.cells[score.name].difference)
+    ]
     if changes:
         yield (
             f"Differences are to {layout.reference_in_words}, in points; ours are paired by seed, with Student's 95 %"
@@ -361,9 +348,7 @@ def _notes(layout: Layout, rows: Sequence[PaperRow], source: Source) -> Iterator
         named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
         yield f"No runs of {named}."
     for row in rows:
-        empty = [
-            score for score in source.columns if row.arm is not None and not row.cells[score.name].values
-        ]
+        empty = [score for score in source.columns if row.arm is not None and not row.values(score)]
         if empty:
             titles = [f"the {score.title} mean" if score.is_average else score.title for score in empty]
             place = f", {row.block.lower()}" if row.noise and row.block != OTHERS else ""

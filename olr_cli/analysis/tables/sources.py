@@ -16,6 +16,9 @@ from olr_cli.evaluation.tables import Column
 from olr_cli.runs.checkpoints import checkpoint_steps
 
 HELD_OUT = Column("eval/avg", "held-out accuracy", None)
+BELOW_START = "below_start"
+"""1 for a run that ended below its own held-out accuracy before training, else 0."""
+
 AVERAGES = (Column("in", "ID", "in", is_average=True), Column("out", "OOD", "out", is_average=True))
 """The paper's means over the in- and the out-of-distribution benchmarks."""
 
@@ -43,9 +46,9 @@ class Source:
     """Where the numbers come from.
 
     Attributes:
-        columns: what is measured of each run.
+        columns: of our scores.
         published: the columns of the paper's scores that go with them.
-        shares: run directory -> column -> what was measured at the run's end.
+        shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
         starts: the policies that the runs started from, as far as they were measured.
         notes: sentences about the numbers.
     """
@@ -69,9 +72,7 @@ class Source:
 def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     """Benchmark scores if any run has some of the paper's benchmarks or models are given, else held-out accuracy.
 
-    Args:
-        arms: of the table.
-        models: evaluations of policies before training.
+    `models` are evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {run.path: last for run in runs if (last := _last_scores(run.path)) is not None}
@@ -88,24 +89,25 @@ def task(run: Run) -> dict[str, object]:
 def _held_out(runs: Sequence[Run]) -> Source:
     """Held-out accuracy as it was logged during training: the last value, and at step 0."""
     name = HELD_OUT.name
-    ends = {run.path: run.last_logged(name) for run in runs}
+    first = {run.path: run.logged_before_training(name) for run in runs}
+    last = {run.path: run.last_logged(name) for run in runs}
+    shares: dict[Path, dict[str, float]] = {
+        path: {name: end} for path, end in last.items() if end is not None
+    }
+    for path, values in shares.items():
+        if (start := first[path]) is not None:
+            values[BELOW_START] = float(values[name] < start)
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):
         seeds: dict[int, list[float]] = {}
         for run in runs:
-            start = run.logged_before_training(name) if repr(task(run)) == key else None
-            if start is not None:
+            if repr(task(run)) == key and (start := first[run.path]) is not None:
                 seeds.setdefault(run.seed, []).append(start)
-        values = {seed: fmean(values) for seed, values in sorted(seeds.items())}
-        starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, {name: values}))
-    return Source(
-        columns=(HELD_OUT,),
-        published=AVERAGES,
-        shares={path: {name: end} for path, end in ends.items() if end is not None},
-        starts=starts,
-        notes=("Ours: held-out accuracy at the end of training, on the run's own task.",),
-    )
+        means = {seed: fmean(values) for seed, values in sorted(seeds.items())}
+        starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, {name: means}))
+    notes = ["Ours: held-out accuracy at the end of training, on the run's own task."]
+    return Source((HELD_OUT,), AVERAGES, shares, starts, notes)
 
 
 def _last_scores(run: Path) -> StoredScores | None:
@@ -131,39 +133,31 @@ def _benchmark_scores(
     runs: Sequence[Run], scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
 ) -> Source:
     """Scores that `olr evaluate` left in the runs, and those of policies before training, each a seed."""
-    columns = tuple(
-        column
-        for average in AVERAGES
-        for column in (
-            *(
-                Column(name, registry()[name].title, average.group)
-                for name in PAPER
-                if registry()[name].distribution == average.group
-            ),
-            average,
-        )
-    )
+    columns = []
+    for average in AVERAGES:
+        known = [registry()[name] for name in PAPER if registry()[name].distribution == average.group]
+        columns += [*(Column(benchmark.name, benchmark.title, average.group) for benchmark in known), average]
     names = {column.name for column in columns}
+
+    def shares(evaluation: StoredScores) -> dict[str, float]:
+        return {name: share for name, share in evaluation.shares.items() if name in names}
+
     starts = [
         Start(
             model_name(model.name),
             model.name if len(models) > 1 else "",
-            {name: {0: share} for name, share in model.shares.items() if name in names},
+            {name: {0: share} for name, share in shares(model).items()},
         )
         for model in models
     ]
-    return Source(
-        columns,
-        columns,
-        {path: last.shares for path, last in scores.items()},
-        starts,
-        [
-            "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out"
-            " accuracy is left out.",
-            *_older_scores(runs, scores),
-            *_unequal([*scores.values(), *models], has_start=bool(models)),
-        ],
-    )
+    notes = [
+        "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out accuracy"
+        " is left out.",
+        *_older_scores(runs, scores),
+        *([] if models else [_NO_START]),
+        *_unequal([*scores.values(), *models]),
+    ]
+    return Source(columns, columns, {path: shares(last) for path, last in scores.items()}, starts, notes)
 
 
 def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> Iterator[str]:
@@ -175,15 +169,16 @@ def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> I
             )
 
 
-def _unequal(evaluations: Sequence[StoredScores], *, has_start: bool) -> Iterator[str]:
-    """No start; benchmarks of which not all problems were scored, or not always as many samples."""
-    if not has_start:
-        yield (
-            "The policy before training has no scores here: name its evaluation too, the folder that"
-            " `olr evaluate MODEL` wrote."
-        )
+_NO_START = (
+    "The policy before training has no scores here: name its evaluation too, the folder that `olr evaluate MODEL`"
+    " wrote."
+)
+
+
+def _unequal(evaluations: Sequence[StoredScores]) -> Iterator[str]:
+    """Benchmarks of which not all problems were scored, or not always as many samples."""
     for name in PAPER:
-        scores = [each.benchmarks[name] for each in evaluations if name in each.benchmarks]
+        scores = [scores.benchmarks[name] for scores in evaluations if name in scores.benchmarks]
         title = registry()[name].title
         if any(not score.is_whole for score in scores):
             yield f"{title}: only some of the problems were scored, so it does not compare with the paper's."

@@ -134,8 +134,7 @@ def _errors(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
         places, means = of_metric["at"], of_metric["mean"]
         axes.plot(places, means, "o", color=colour, alpha=0.4, markersize=2.4, markeredgewidth=0)
         over_arms = of_metric.group_by("at").agg(pl.col("mean").mean()).sort("at")
-        axes.plot(over_arms["at"], over_arms["mean"], color=colour, linestyle=dashes)
-        sheet.label(axes, float(over_arms["mean"][-1]), label, colour)
+        sheet.curve(axes, over_arms["at"], over_arms["mean"].to_numpy(), label, colour, linestyle=dashes)
     titles = gap_titles()
     axes.set_xticks(range(len(titles)), [title.replace(" ", "\n", 1) for title in titles])
     axes.set_xlim(-0.3, len(titles) - 0.7)

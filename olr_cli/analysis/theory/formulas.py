@@ -1,8 +1,10 @@
 """The paper's theory of noisy labels as formulas: as printed, and corrected where they do not follow.
 
-Numbers and numpy arrays whose shapes fit each other are taken everywhere; arrays come back. Symbols
-of the paper: rho noise ratio, gamma coupling, G_c and G_n clean and noisy advantage magnitude, beta KL coefficient, L
-log-ratio of the true answer to the noisy label, Delta_ref the reference policy's L, K rollouts, eta learning rate.
+Arguments are numbers, or numpy arrays whose shapes fit each other; arrays come back. They are named after the paper's
+symbols: ratio rho (noise ratio), coupling gamma (normalised), clean and noisy G_c and G_n (advantage magnitudes, G_n
+above 0), beta (coefficient of the KL divergence), log_ratio L (of the true answer to the noisy label), reference
+Delta_ref (the reference policy's L), critical rho_c, replaced Delta (share of noisy prompts whose label is replaced),
+rollouts K, steps T, failure delta, learning rate eta.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def advantage_magnitude(
     Args:
         rewarded: probability of the answer that is rewarded, in (0, 1).
         other: probability of the answer it is compared to.
-        rollouts: K, whole numbers from 1; ``None`` for infinitely many.
+        rollouts: None for infinitely many.
         normalised: advantages are divided by the group's standard deviation (GRPO), not raw rewards less their mean.
     """
     p, q = np.asarray(rewarded, dtype=np.float64), np.asarray(other, dtype=np.float64)
@@ -82,22 +84,12 @@ def _expected_deviation(p: Numbers, rollouts: NDArray[np.int64]) -> Numbers:
 
 
 def drift(ratio: Values, coupling: Values, clean: Values, noisy: Values) -> Numbers:
-    """Delta_s = gamma (1 - rho) G_c - rho G_n of Theorem "Early Correctness Coherence" (assumption iii).
-
-    Args:
-        ratio: rho, in 0 to 1.
-        coupling: gamma, normalised.
-        clean: G_c.
-        noisy: G_n.
-    """
+    """Delta_s = gamma (1 - rho) G_c - rho G_n of Theorem "Early Correctness Coherence" (assumption iii)."""
     return np.asarray(coupling * (1 - ratio) * clean - ratio * noisy)
 
 
 def critical_ratio(coupling: Values, clean: Values, noisy: Values) -> Numbers:
-    """rho_c = gamma G_c / (gamma G_c + G_n) of Theorem "Early Correctness Coherence": where the drift is zero.
-
-    Args: as of `drift`; G_n above 0.
-    """
+    """rho_c = gamma G_c / (gamma G_c + G_n) of Theorem "Early Correctness Coherence": where the drift is zero."""
     pull = coupling * clean
     return np.asarray(pull / (pull + noisy))
 
@@ -127,13 +119,6 @@ def kl_critical_ratio_printed(
 
     It is where the drift with `kl_drift_printed` is zero, not cut off at 0. So KL toward a reference that prefers the
     true answer (Delta_ref > 0) would make training less tolerant of noise; `kl_critical_ratio` has the other sign.
-
-    Args:
-        coupling: gamma, normalised.
-        clean: G_c.
-        noisy: G_n, above 0.
-        beta: coefficient of the KL divergence.
-        reference: Delta_ref.
     """
     pull = coupling * clean
     return np.asarray((pull + kl_drift_printed(beta, reference)) / (pull + noisy))
@@ -147,30 +132,18 @@ def kl_critical_ratio(
     With `kl_drift` the log-ratio does not run away but comes to rest at Delta_ref + Delta_s / beta, and what decides is
     whether that is above 0. So a reference that prefers the true answer shifts the boundary up, by as much as
     `kl_critical_ratio_printed` shifts it down.
-
-    Args: as of `kl_critical_ratio_printed`.
     """
     pull = coupling * clean
     return np.asarray((pull + kl_drift(beta, 0.0, reference)) / (pull + noisy))
 
 
 def effective_ratio(ratio: Values, replaced: Values) -> Numbers:
-    """rho_eff = rho (1 - Delta) of Theorem "OLR Improves Label Noise Tolerance"; wrong replacements not counted.
-
-    Args:
-        ratio: rho.
-        replaced: Delta, the share of noisy prompts whose label is replaced.
-    """
+    """rho_eff = rho (1 - Delta) of Theorem "OLR Improves Label Noise Tolerance"; wrong replacements not counted."""
     return np.asarray(ratio * (1 - replaced))
 
 
 def olr_critical_ratio(critical: Values, replaced: Values) -> Numbers:
-    """rho_c^OLR = rho_c / (1 - Delta) of Theorem "OLR Improves Label Noise Tolerance", not cut off at 1.
-
-    Args:
-        critical: rho_c.
-        replaced: Delta, below 1.
-    """
+    """rho_c^OLR = rho_c / (1 - Delta) of Theorem "OLR Improves Label Noise Tolerance"; not cut off at 1."""
     return np.asarray(critical / (1 - replaced))
 
 
@@ -182,14 +155,8 @@ def deviation_printed(rollouts: Counts, steps: Counts, failure: float, constant:
     claim holds only from t = 2 log(2 / delta) on. And the allowance grows with t where a sum of t martingale
     differences grows with sqrt(t).
 
-    Args:
-        rollouts: K.
-        steps: T.
-        failure: delta, in (0, 1).
-        constant: C, which the paper leaves open.
-
     Returns:
-        The allowance divided by eta T, to be compared with `drift`.
+        The allowance divided by eta T, to be compared with `drift`; C, the constant, is left open by the paper.
     """
     return np.asarray(constant * np.sqrt(np.log(steps / failure) / rollouts))
 
@@ -201,9 +168,8 @@ def deviation(rollouts: Counts, steps: Counts, failure: float, constant: float =
     the steps. Unlike the lemma's, the increments are bounded always, not with high probability; for advantages divided
     by the group's standard deviation such a C exists only where that is bounded away from 0.
 
-    Args: as of `deviation_printed`.
-
-    Returns: as of `deviation_printed`.
+    Returns:
+        As of `deviation_printed`.
     """
     spread = np.log(2 * steps / failure) / (2 * rollouts * steps)
     return np.asarray(constant * np.sqrt(spread))
@@ -212,14 +178,7 @@ def deviation(rollouts: Counts, steps: Counts, failure: float, constant: float =
 def guaranteed_ratio(critical: Values, deviation: Values, clean_push: Values, noisy: Values) -> Numbers:
     """Up to which noise ratio the drift outweighs a deviation: rho_c - deviation / (gamma G_c + G_n).
 
-    Args:
-        critical: rho_c.
-        deviation: from `deviation` or `deviation_printed`.
-        clean_push: gamma G_c.
-        noisy: G_n.
-
-    Returns:
-        The ratio; at or below 0 where nothing is guaranteed.
+    At or below 0 nothing is guaranteed. `clean_push` is gamma G_c.
     """
     return np.asarray(critical - deviation / (clean_push + noisy))
 
@@ -228,11 +187,8 @@ def balanced_ratio(clean: Values, noisy: Values) -> Numbers:
     """Where pushes of clean and of noisy prompts on the log-ratio cancel: (1 - rho) clean + rho noisy = 0.
 
     `critical_ratio` without its assumptions about the two: for pushes measured as gradients, which hold the coupling
-    among noisy prompts too, that the paper takes as 1.
-
-    Args:
-        clean: mean push of a clean prompt on the log-ratio of noisy prompts, above 0.
-        noisy: mean push of a noisy prompt on it, below 0.
+    among noisy prompts too, that the paper takes as 1. Pushes are means over prompts: of clean ones above 0, of noisy
+    ones below 0.
     """
     return np.asarray(clean / (clean - noisy))
 
@@ -240,10 +196,7 @@ def balanced_ratio(clean: Values, noisy: Values) -> Numbers:
 def all_realised(probability: Values, rollouts: Counts, prompts: Counts) -> Numbers:
     """(1 - (1 - p)^K)^n, the footnote on rollout feasibility: every noisy prompt rolls its noisy label out.
 
-    Args:
-        probability: p of the noisy label, of every noisy prompt.
-        rollouts: K.
-        prompts: n, of the noisy ones; 1 for the share of them that is to be expected.
+    p is that of every noisy prompt's label; n = 1 gives the share of them that is to be expected.
     """
     return np.asarray((1 - (1 - np.asarray(probability)) ** rollouts) ** prompts)
 
@@ -252,11 +205,8 @@ def selection_error_printed(rollouts: Counts, gap: Values) -> Numbers:
     """exp(-K Delta_p^2) of Theorem "OLR Improves Label Noise Tolerance": chance that the majority answer is wrong.
 
     Printed with an O( ) and unknown constant. The exponent itself is too large where the two likeliest answers share
-    most of the probability, see `selection_error`.
-
-    Args:
-        rollouts: K.
-        gap: Delta_p, the true answer's probability less that of the likeliest wrong answer.
+    most of the probability, see `selection_error`. The gap, Delta_p, is the true answer's probability less that of the
+    likeliest wrong answer.
     """
     return np.asarray(np.exp(-rollouts * np.square(gap)))
 
@@ -265,11 +215,7 @@ def selection_error(rollouts: Counts, true: Values, other: Values) -> Numbers:
     """Chernoff's bound on the chance that one wrong answer gets at least as many of K rollouts as the true one.
 
     (1 - (sqrt(p*) - sqrt(p_c))^2)^K, whose exponent is the best one. With p* + p_c = 1 it is (1 - Delta_p^2)^(K / 2),
-    so about half the printed exponent. Summed over the wrong answers it bounds the majority's error.
-
-    Args:
-        rollouts: K.
-        true: p*.
-        other: p_c, not above p*.
+    so about half the printed exponent. Summed over the wrong answers it bounds the majority's error. p_c, of the
+    `other` answer, is not above p*.
     """
     return np.asarray((1 - (np.sqrt(true) - np.sqrt(other)) ** 2) ** rollouts)

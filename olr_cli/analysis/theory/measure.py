@@ -23,7 +23,10 @@ from olr_cli.runs.store import scan_rollouts
 from olr_cli.supervision.metrics import LABEL_METRICS
 
 SMOOTHING = 0.5
-"""Added to either count of a log-ratio, which is then finite and, of many rollouts, nearly unbiased (Haldane)."""
+"""s in L_t, the mean over prompts of log((N(y*) + s) / (N(label) + s)).
+
+It makes a log-ratio finite and, of many rollouts, nearly unbiased (Haldane).
+"""
 
 GAP_EDGES = (0.0, 0.25, 0.5, 0.75)
 """Between bins of Delta_p; an edge belongs to the bin below."""
@@ -40,15 +43,20 @@ _REFINED = {
 }
 """Delta; of the replaced labels those that became right; of the clean prompts those with a wrong label."""
 
-_BY_EPOCH = {
-    name: LABEL_METRICS[name]
-    for name in (
-        "label/noise_realised",
-        "label/initial_noise",
-        "label/effective_noise",
-        "majority/accuracy_noisy",
-    )
-} | {"replaced": _REFINED["replaced"]}
+_TRUE, _LABEL = (pl.col(f"{name}_count") for name in ("true", "label"))
+_K = pl.col("rollouts")
+_FIRST, _SECOND = (pl.col("visit") == number for number in (1, 2))
+_FOLLOWED = {
+    "start/prompts": pl.when(_FIRST.any()).then(_FIRST.sum()),
+    "start/true_step_1": (_TRUE / _K).filter(_FIRST & (pl.col("step") == 1)).mean(),
+    "start/true_1": (_TRUE / _K).filter(_FIRST).mean(),
+    "start/label_1": (_LABEL / _K).filter(_FIRST).mean(),
+    "start/true_2": (_TRUE / _K).filter(_SECOND).mean(),
+    "start/label_2": (_LABEL / _K).filter(_SECOND).mean(),
+    "start/holds": (_TRUE > _LABEL).filter(_SECOND).mean(),
+    "feasibility/again": (_LABEL > 0).filter(_SECOND).mean(),
+}
+"""Over `followed_labels`: assumption (i), and labels of the first visit that are rolled out again."""
 
 Values: TypeAlias = Iterator[tuple[str, int | None, float | None]]
 """Metric, `at` and value of one run."""
@@ -75,49 +83,35 @@ def measure(arms: Sequence[Arm]) -> pl.DataFrame:
 def measure_run(run: Run, epochs: int) -> Values:
     """The values of one run's first `epochs`."""
     followed = followed_labels(run, epochs)
-    by_epoch = run.by_epoch(_BY_EPOCH).head(epochs).to_dicts()
-    log_ratios = dict(_log_ratios(followed).iter_rows())
+    by_epoch = run.by_epoch({**LABEL_METRICS, "replaced": _REFINED["replaced"]}).head(epochs).to_dicts()
+    first, last = by_epoch[0], by_epoch[-1]
+    log_ratio = ((_TRUE + SMOOTHING) / (_LABEL + SMOOTHING)).log().mean()
+    log_ratios = dict(followed.group_by("visit").agg(log_ratio).sort("visit").iter_rows())
     for epoch, value in log_ratios.items():
         yield "log_ratio", epoch, value
     yield from _refinement(run, by_epoch, epochs)
     yield from _selections(run, epochs)
-    yield from _start(followed)
-    yield from _feasibility(followed, by_epoch, run.recipe.train.rollouts_per_prompt)
+    counted = followed.select(expression.alias(name) for name, expression in _FOLLOWED.items())
+    for name, value in counted.row(0, named=True).items():
+        yield name, None, value
+    yield "feasibility/realised_first", None, first["label/noise_realised"]
+    yield "feasibility/realised_last", None, last["label/noise_realised"]
+    p, prompts = counted["start/label_2"].item(), followed.filter(_SECOND).height
+    if p is not None:
+        k = run.recipe.train.rollouts_per_prompt
+        yield "feasibility/expected", None, float(formulas.all_realised(p, k, 1))
+        yield "feasibility/all", None, float(formulas.all_realised(p, k, prompts))
     # Of L not from the first epoch on, where it is too low.
     for name, later in (("early", 3), ("late", max(log_ratios, default=0))):
         if later > 2 and {2, later} <= log_ratios.keys():
             yield f"change/{name}", None, log_ratios[later] - log_ratios[2]
-    yield "change/majority", None, _less(*(by_epoch[end]["majority/accuracy_noisy"] for end in (-1, 0)))
+    yield "change/majority", None, _less(*(end["majority/accuracy_noisy"] for end in (last, first)))
     held_out = run.last_logged("eval/avg"), run.logged_before_training("eval/avg")
     yield "change/held_out", None, _less(*held_out)
 
 
 def _less(value: float | None, other: float | None) -> float | None:
     return None if value is None or other is None else value - other
-
-
-def _start(followed: pl.DataFrame) -> Values:
-    """Assumption (i): shares of the true answer and of the first label in the first two visits."""
-    at_1, at_2 = (followed.filter(pl.col("visit") == visit) for visit in (1, 2))
-    true, label = (pl.col(name) / pl.col("rollouts") for name in ("true_count", "label_count"))
-    yield "start/prompts", None, float(at_1.height) or None
-    yield "start/true_step_1", None, _mean(at_1.filter(pl.col("step") == 1), true)
-    for visit, rows in ((1, at_1), (2, at_2)):
-        yield f"start/true_{visit}", None, _mean(rows, true)
-        yield f"start/label_{visit}", None, _mean(rows, label)
-    yield "start/holds", None, _mean(at_2, pl.col("true_count") > pl.col("label_count"))
-
-
-def _feasibility(followed: pl.DataFrame, by_epoch: Sequence[dict[str, Any]], rollouts: int) -> Values:
-    """Noisy labels that are rolled out, and how many the footnote's formula expects."""
-    yield "feasibility/realised_first", None, by_epoch[0]["label/noise_realised"]
-    yield "feasibility/realised_last", None, by_epoch[-1]["label/noise_realised"]
-    second = followed.filter(pl.col("visit") == 2)
-    yield "feasibility/again", None, _mean(second, pl.col("label_count") > 0)
-    p = _mean(second, pl.col("label_count") / pl.col("rollouts"))
-    if p is not None:
-        yield "feasibility/expected", None, float(formulas.all_realised(p, rollouts, 1))
-        yield "feasibility/all", None, float(formulas.all_realised(p, rollouts, second.height))
 
 
 def _refinement(run: Run, by_epoch: Sequence[dict[str, Any]], epochs: int) -> Values:
@@ -129,23 +123,23 @@ def _refinement(run: Run, by_epoch: Sequence[dict[str, Any]], epochs: int) -> Va
     overall = run.labels.filter(after).select(**_REFINED).collect().row(0, named=True)
     if overall["replaced"] is None:
         return
+    for name, value in overall.items():
+        yield f"refinement/{name}", None, value
     gaps = []
     for row in by_epoch:
         if row["visit"] > method.warmup_epochs and row["replaced"] is not None:
             predicted = float(formulas.effective_ratio(row["label/initial_noise"], row["replaced"]))
             counted = row["label/effective_noise"]
-            gaps.append((predicted, counted))
+            gaps += [] if counted is None else [counted - predicted]
             yield "effective_noise_predicted", row["visit"], predicted
             yield "effective_noise_counted", row["visit"], counted
-    for name, value in overall.items():
-        yield f"refinement/{name}", None, value
     last = by_epoch[-1]
     yield "refinement/replaced_last", None, last["replaced"]
     yield "refinement/initial", None, last["label/initial_noise"]
-    yield "refinement/predicted", None, gaps[-1][0]
+    yield "refinement/predicted", None, predicted
     yield "refinement/counted", None, last["label/effective_noise"]
-    known = pl.DataFrame(gaps, ["predicted", "counted"], orient="row")
-    yield "refinement/gap", None, _mean(known, pl.col("counted") - pl.col("predicted"))
+    gap: Any = pl.Series(gaps, dtype=pl.Float64).mean()
+    yield "refinement/gap", None, gap
 
 
 def _selections(run: Run, epochs: int) -> Values:
@@ -196,12 +190,6 @@ def followed_labels(run: Run, epochs: int) -> pl.DataFrame:
         .sort("visit", "prompt_id")
         .collect()
     )
-
-
-def _log_ratios(followed: pl.DataFrame) -> pl.DataFrame:
-    """L_t by visit: the mean over prompts of log((N(y*) + s) / (N(noisy) + s)) with s = `SMOOTHING`."""
-    ratio = ((pl.col("true_count") + SMOOTHING) / (pl.col("label_count") + SMOOTHING)).log()
-    return followed.group_by("visit").agg(log_ratio=ratio.mean()).sort("visit")
 
 
 def selections(run: Run, epochs: int) -> pl.DataFrame:
@@ -261,8 +249,3 @@ def _answers(run: Run, epochs: int) -> pl.LazyFrame:
 def _beside(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The rows of the visits before and after each visit, under its number."""
     return pl.concat([rows.with_columns(pl.col("visit") + by) for by in (-1, 1)])
-
-
-def _mean(rows: pl.DataFrame, value: pl.Expr) -> float | None:
-    mean: float | None = rows.select(value.mean()).item()
-    return mean

@@ -190,24 +190,24 @@ def _panel(
     axes.set_ylim(0, 1)
     axes.grid(False)
     axes.tick_params(left=True)
-    line = partial(_line, sheet, axes, across)
+    line = partial(sheet.curve, axes, across)
     wrong = {
         name: f"{name}\n{parted[name]:.1%} wrong"
         for name in ("printed", "corrected")
         if parted[name] is not None
     }
     if case.name == "olr":
-        line(_edge(ratio, field["printed"]), wrong["printed"], BLACK, "--")
+        line(_edge(ratio, field["printed"]), wrong["printed"], BLACK, linestyle="--")
         critical = formulas.critical_ratio(field["gamma"][0], *case.setting.magnitudes())
-        line(critical, "printed,\nno OLR", GREY, ":")
+        line(critical, "printed,\nno OLR", GREY, linestyle=":")
         return
     early = f"\n(early {parted['printed_early']:.1%})" if case.name == "plain" else ""
-    line(field["printed"][0], wrong["printed"] + early, BLACK, "--")
+    line(field["printed"][0], wrong["printed"] + early, BLACK, linestyle="--")
     if case.name == "kl":
-        line(field["corrected"][0], wrong["corrected"], BLACK, "-")
+        line(field["corrected"][0], wrong["corrected"], BLACK, linestyle="-")
     elif plane.column == "gamma":
         unnormalised = formulas.critical_ratio(SQUARED_GRADIENT * across, *case.setting.magnitudes())
-        line(unnormalised, "γ not\nnormalised", GREY, ":")
+        line(unnormalised, "γ not\nnormalised", GREY, linestyle=":")
     else:
         _guarantees(sheet, axes, case.setting, across.astype(np.int64))
 
@@ -223,7 +223,7 @@ def _guarantees(sheet: style.Sheet, axes: Axes, setting: Setting, rollouts: NDAr
         margin = deviation(rollouts, setting.steps, FAILURE)
         promised = formulas.guaranteed_ratio(critical, margin, COUPLING * clean, noisy)
         shown = promised >= 0
-        _line(sheet, axes, rollouts[shown], promised[shown], label, PURPLE, dashes)
+        sheet.curve(axes, rollouts[shown], promised[shown], label, PURPLE, linestyle=dashes)
 
 
 def _colours(coherent: Numbers, rises: Numbers) -> Numbers:
@@ -242,19 +242,6 @@ def _edge(ratio: Numbers, boundary: Numbers) -> Numbers:
     """Where cells of the lowest noise ratio begin that is not below its own boundary, for each column of cells."""
     above = ratio[:, None] >= boundary
     return np.asarray(np.where(above.any(axis=0), ratio[above.argmax(axis=0)] - ratio[0], 1.0))
-
-
-def _line(
-    sheet: style.Sheet,
-    axes: Axes,
-    x: Numbers | NDArray[np.int64],
-    y: Numbers,
-    label: str,
-    colour: str,
-    dashes: str,
-) -> None:
-    axes.plot(x, y, color=colour, linestyle=dashes, zorder=3)
-    sheet.label(axes, float(y[-1]), label, colour)
 
 
 def _explain(figure: Figure) -> None:

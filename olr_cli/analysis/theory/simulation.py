@@ -11,6 +11,7 @@ theorems, G_c and G_n change as the policies do, and rollouts are drawn.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,20 +42,17 @@ class Refinement:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all cells of a simulation have in common.
+    """What all cells of a simulation have in common; letters as in `formulas`.
 
     Attributes:
         true: p_0(y*), of every prompt.
         noisy: p_0 of the answer that is the label of noisy prompts, of every prompt.
-        others: how many other answers share the rest.
+        others: other answers, which share the rest.
         prompts: of each kind.
         runs: independent ones in a cell.
-        early: after how many steps `Outcome.rises` is read.
-        steps: of the policies.
-        learning_rate: eta.
-        beta: coefficient of the KL divergence from the first policy.
+        early: steps after which `Outcome.rises` is read.
         normalised: advantages are divided by the group's standard deviation, as GRPO does.
-        refinement: OLR, or ``None`` for labels as given.
+        refinement: OLR; None for labels as given.
     """
 
     true: float = 0.4
@@ -81,12 +79,9 @@ class Setting:
         return float(np.log(self.true / self.noisy))
 
     def magnitudes(self, rollouts: Counts | None = None) -> tuple[Numbers, Numbers]:
-        """G_c and G_n at the start, by `theory.advantage_magnitude`."""
-        p, q = self.true, self.noisy
-        return (
-            formulas.advantage_magnitude(p, q, rollouts, normalised=self.normalised),
-            formulas.advantage_magnitude(q, p, rollouts, normalised=self.normalised),
-        )
+        """G_c and G_n at the start."""
+        magnitude = partial(formulas.advantage_magnitude, rollouts=rollouts, normalised=self.normalised)
+        return magnitude(self.true, self.noisy), magnitude(self.noisy, self.true)
 
 
 @dataclass(frozen=True)
@@ -108,30 +103,22 @@ class Outcome:
 
 
 def simulate(setting: Setting, ratio: Values, coupling: Values, rollouts: Counts, seed: int) -> Outcome:
-    """Run all cells at once.
-
-    Args:
-        setting: of all cells.
-        ratio: rho of each cell; the three fit each other's shapes.
-        coupling: gamma, normalised, of each cell.
-        rollouts: K of each cell, whole numbers from 1.
-        seed: the same one gives the same outcome.
-    """
-    rho, gamma, k = np.broadcast_arrays(
-        np.asarray(ratio, np.float64), np.asarray(coupling, np.float64), np.asarray(rollouts, np.int64)
-    )
+    """Run all cells at once: rho, gamma and K of each, in shapes that fit each other."""
+    rho, gamma, k = np.broadcast_arrays(np.asarray(ratio, float), np.asarray(coupling, float), rollouts)
+    shape, rho, gamma, k = rho.shape, rho.ravel(), gamma.ravel(), k.ravel()
     generator = np.random.default_rng(seeding.key("theory", seed))
     start = np.log(setting.start)
     # Prompts of a kind begin alike and move alike, so they share their logits: (kind, cell, run, answer).
     logits = np.broadcast_to(start, (2, rho.size, setting.runs, len(start))).copy()
-    votes = _Votes(setting, rho.size) if setting.refinement else None
+    votes = _Votes(setting, setting.refinement, rho.size) if setting.refinement else None
     labels = np.empty((2, rho.size, setting.runs, setting.prompts), dtype=np.int64)
     given = np.array([TRUE, NOISY])[:, None, None, None]
-    weights = _weights(rho.ravel(), gamma.ravel())
+    # How prompts of kind j move those of kind i: shape (i, j, cell).
+    weights = np.array([[1 - rho, gamma * rho], [gamma * (1 - rho), rho]])
     replaced, rises = np.zeros(rho.size), np.zeros(rho.size)
     for step in range(1, setting.steps + 1):
         log_p = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
-        shares = _shares(generator, np.exp(log_p), k.ravel(), setting.prompts)
+        shares = _shares(generator, np.exp(log_p), k, setting.prompts)
         labels[:] = given
         if votes is not None:
             votes.see(shares)
@@ -144,10 +131,10 @@ def simulate(setting: Setting, ratio: Values, coupling: Values, rollouts: Counts
             rises = (_log_ratio(logits) > setting.reference).mean(axis=-1)
     counted = setting.steps - (setting.refinement.warmup if setting.refinement else 0)
     return Outcome(
-        (logits[_NOISY_PROMPTS].argmax(axis=-1) == TRUE).mean(axis=-1).reshape(rho.shape),
-        rises.reshape(rho.shape),
-        _log_ratio(logits).mean(axis=-1).reshape(rho.shape),
-        (replaced / max(counted, 1)).reshape(rho.shape),
+        (logits[_NOISY_PROMPTS].argmax(axis=-1) == TRUE).mean(axis=-1).reshape(shape),
+        rises.reshape(shape),
+        _log_ratio(logits).mean(axis=-1).reshape(shape),
+        (replaced / max(counted, 1)).reshape(shape),
     )
 
 
@@ -156,16 +143,9 @@ def _log_ratio(logits: Numbers) -> Numbers:
     return np.asarray(logits[_NOISY_PROMPTS, ..., TRUE] - logits[_NOISY_PROMPTS, ..., NOISY])
 
 
-def _weights(rho: Numbers, gamma: Numbers) -> Numbers:
-    """How prompts of kind j move those of kind i: shape (i, j, cell)."""
-    return np.array([[1 - rho, gamma * rho], [gamma * (1 - rho), rho]])
-
-
 def _shares(generator: np.random.Generator, p: Numbers, rollouts: NDArray[np.int64], prompts: int) -> Numbers:
     """Each answer's share of K rollouts, shape (kind, cell, run, prompt, answer)."""
-    kinds, cells, runs, answers = p.shape
-    repeated = np.broadcast_to(p[:, :, :, None], (kinds, cells, runs, prompts, answers))
-    k = rollouts[:, None, None]
+    repeated, k = np.repeat(p[:, :, :, None], prompts, axis=3), rollouts[:, None, None]
     return np.asarray(generator.multinomial(k, repeated) / k[..., None])
 
 
@@ -181,11 +161,10 @@ def _push(shares: Numbers, labels: NDArray[np.int64], *, normalised: bool) -> Nu
 
 
 class _Votes:
-    """What OLR remembers of each prompt: sums for the slope, and how often each answer was the majority."""
+    """OLR's memory of each prompt: sums for the slope, and how often each answer was the majority."""
 
-    def __init__(self, setting: Setting, cells: int) -> None:
-        assert setting.refinement is not None
-        self._rule = setting.refinement
+    def __init__(self, setting: Setting, rule: Refinement, cells: int) -> None:
+        self._rule = rule
         shape = (2, cells, setting.runs, setting.prompts)
         self._visits = 0
         self._majority = np.zeros(shape, dtype=np.int64)

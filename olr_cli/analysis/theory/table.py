@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import polars as pl
 
@@ -24,9 +24,6 @@ NOTHING = "No run here has noisy labels and known true answers, which the theory
 
 MOST_EPOCHS = 10
 """Columns of L by epoch; of longer runs some epochs are left out, and all are in the figure's CSV."""
-
-Cells: TypeAlias = Mapping[tuple[str, int | None, str], Summary]
-"""Metric, `at` and line -> values by seed."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +42,21 @@ class Column:
     kind: Literal["share", "count", "number", "interval"] = "share"
     at: int | None = None
 
+    @property
+    def head(self) -> tables.Column:
+        """As it is printed."""
+        return tables.Column(self.title, self.title.replace("\n", " ") + ", %" * (self.kind == "share"))
+
+    def cell(self, values: Summary | None) -> str | tables.Cell:
+        """A cell as it is printed: the mean, with sd where there is room."""
+        if values is None or values.mean is None:
+            return ""
+        ends = values.interval if self.kind == "interval" else None
+        mean = joined(self.text(values.mean), interval(ends, self.text))
+        if values.sd is None or self.kind in ("interval", "count"):
+            return mean
+        return tables.Cell(mean, f"{mean} ± {self.text(values.sd)}")
+
     def text(self, value: float) -> str:
         """A value as it is printed; numbers near 0, as the footnote's chance, keep their exponent."""
         if self.kind == "share":
@@ -60,7 +72,6 @@ class Subject:
 
     Attributes:
         name: in CSV and JSON; the metrics of the columns are ``name/column``, or ``name`` at several places.
-        title: of the block.
         columns: all that runs may have a value for.
         notes: what the reader should know.
     """
@@ -70,10 +81,9 @@ class Subject:
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
 
-    def cell(self, column: Column, line: str, cells: Cells) -> Summary | None:
-        """The values of a line; None if there are none."""
-        metric = f"{self.name}/{column.name}" if column.at is None else self.name
-        return cells.get((metric, column.at, line))
+    def key(self, column: Column) -> tuple[str, int | None]:
+        """Metric and `at` of a column's values."""
+        return f"{self.name}/{column.name}" if column.at is None else self.name, column.at
 
 
 def theory_table(arms: Sequence[Arm]) -> Table:
@@ -89,22 +99,30 @@ def theory_table(arms: Sequence[Arm]) -> Table:
     """
     values = measure(arms)
     values = pl.concat([values, frame(_critical_ratios(arms, values))])
-    cells = {(one.metric, one.at, one.arm): one for one in summarise(values)}
-    lines = values["arm"].unique(maintain_order=True).to_list()
+    lines: dict[str, dict[tuple[str, int | None], Summary]] = {}
+    for one in summarise(values):
+        lines.setdefault(one.arm, {})[one.metric, one.at] = one
     blocks: list[tables.Block] = []
     rows: list[dict[str, Any]] = []
     for subject in _subjects(max(arm.epochs for arm in arms)):
-        shown = [
-            line for line in lines if any(subject.cell(column, line, cells) for column in subject.columns)
-        ]
+        keys = {column: subject.key(column) for column in subject.columns}
+        shown = {line: cells for line, cells in lines.items() if not cells.keys().isdisjoint(keys.values())}
         columns = [
-            column for column in subject.columns if any(subject.cell(column, line, cells) for line in shown)
+            column for column in subject.columns if any(keys[column] in cells for cells in shown.values())
         ]
-        if shown:
-            blocks.append(_block(subject, columns, shown, cells))
-        for line in shown:
-            found = [(column, subject.cell(column, line, cells)) for column in columns]
-            rows += [_plain(subject, line, column, cell) for column, cell in found if cell]
+        printed = [
+            tables.Row([line, *(column.cell(cells.get(keys[column])) for column in columns)])
+            for line, cells in shown.items()
+        ]
+        if printed:
+            heads = [tables.Column(""), *(column.head for column in columns)]
+            blocks.append(tables.Block(heads, printed, subject.title, subject.notes))
+        rows += [
+            {"block": subject.name, "line": line, "column": column.name} | _plain(cells[keys[column]])
+            for line, cells in shown.items()
+            for column in columns
+            if keys[column] in cells
+        ]
     explanation = "Means over seeds, shares in percent. For sd: --format markdown, latex or csv."
     return Table(
         blocks=blocks,
@@ -115,33 +133,9 @@ def theory_table(arms: Sequence[Arm]) -> Table:
     )
 
 
-def _block(subject: Subject, columns: Sequence[Column], lines: Sequence[str], cells: Cells) -> tables.Block:
-    heads = [tables.Column("")]
-    heads += [
-        tables.Column(column.title, column.title.replace("\n", " ") + ", %" * (column.kind == "share"))
-        for column in columns
-    ]
-    rows = [
-        tables.Row([line, *(_printed(column, subject.cell(column, line, cells)) for column in columns)])
-        for line in lines
-    ]
-    return tables.Block(heads, rows, subject.title, subject.notes)
-
-
-def _printed(column: Column, cell: Summary | None) -> str | tables.Cell:
-    if cell is None or cell.mean is None:
-        return ""
-    ends = cell.interval if column.kind == "interval" else None
-    mean = joined(column.text(cell.mean), interval(ends, column.text))
-    if cell.sd is None or column.kind in ("interval", "count"):
-        return mean
-    return tables.Cell(mean, f"{mean} ± {column.text(cell.sd)}")
-
-
-def _plain(subject: Subject, line: str, column: Column, cell: Summary) -> dict[str, Any]:
-    low, high = cell.interval or (None, None)
-    place = {"block": subject.name, "line": line, "column": column.name}
-    return place | {"n": len(cell.values), "mean": cell.mean, "sd": cell.sd, "low": low, "high": high}
+def _plain(values: Summary) -> dict[str, Any]:
+    low, high = values.interval or (None, None)
+    return {"n": len(values.values), "mean": values.mean, "sd": values.sd, "low": low, "high": high}
 
 
 CHANGES = {

@@ -101,4 +101,4 @@ def check_new_folder(out: Path) -> None:
     if out.exists() or out.is_symlink():
         raise taken(out, "--out")
     if not out.absolute().parent.is_dir():
-        raise no_path(out.absolute().parent, "make this folder first")
+        raise no_path(f"{out.absolute().parent}/", "make this folder first")

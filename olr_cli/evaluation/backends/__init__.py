@@ -89,11 +89,9 @@ class Backend(AbstractContextManager["Backend"]):
 
         Args:
             prompts: chat turns.
-            seeds: of each prompt's samples; 0 to 2**64 - 1, of which vLLM takes the lower 63 bits.
-            sampling: how.
-
-        Returns:
-            Prompt by prompt, the samples in the order of their seeds.
+            seeds: of each prompt's samples, which are returned in this order; 0 to 2**64 - 1, of which vLLM takes the
+                lower 63 bits.
+            sampling: how responses are drawn.
 
         Raises:
             UserError: a prompt does not fit the model, or its roles not the chat template; the backend cannot sample
@@ -130,11 +128,7 @@ class Backend(AbstractContextManager["Backend"]):
 
 
 def open_backend(
-    name: BackendName | None,
-    model: str,
-    *,
-    device: Device = "auto",
-    trust_remote_code: bool = False,
+    name: BackendName | None, model: str, *, device: Device = "auto", trust_remote_code: bool = False
 ) -> Backend:
     """Open a model for generation.
 

@@ -107,9 +107,7 @@ class VllmBackend(Backend):
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
         text = self.tokenizer.decode(
-            tokens if truncated else tokens[:-1],
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
+            tokens if truncated else tokens[:-1], skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return Rollout(text, len(tokens), truncated)
 

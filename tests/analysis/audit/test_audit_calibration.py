@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from olr_cli.analysis.audit.calibration import Calibration, built_in, fitted, recalibrated
-from olr_cli.analysis.audit.measures import auroc, brier, quality, reliability
+from olr_cli.analysis.audit.confidence import Calibration, auroc, brier, built_in, fitted, quality
 
 
 def drawn(intercept, slope, size, seed=0):
@@ -27,21 +26,21 @@ def test_the_map_keeps_order_and_what_is_not_a_number():
 
 def test_without_outcomes_a_recalibrated_map_is_the_old_one():
     start = Calibration(0.2, 1.1)
-    found = recalibrated(start, np.array([]), np.array([], dtype=bool))
+    found = fitted(np.array([]), np.array([], dtype=bool), start)
     assert (found.intercept, found.slope) == pytest.approx((0.2, 1.1), abs=1e-4)
 
 
 def test_few_outcomes_move_the_map_a_little_and_many_all_the_way():
     start = built_in().wrong
     log_odds, is_true = drawn(1.5, 0.1, 5000)
-    distance = [abs(recalibrated(start, log_odds[:n], is_true[:n]).slope - 0.1) for n in (0, 5, 50, 5000)]
+    distance = [abs(fitted(log_odds[:n], is_true[:n], start).slope - 0.1) for n in (0, 5, 50, 5000)]
     assert distance[0] > 0.8 > distance[2] > distance[3]
     assert distance[3] < 0.05
 
 
 def test_outcomes_against_the_order_never_turn_it_round():
     log_odds = np.linspace(-5, 5, 40)
-    found = recalibrated(Calibration(), log_odds, log_odds < 0)
+    found = fitted(log_odds, log_odds < 0, Calibration())
     assert 0 < found.slope < 0.1
 
 
@@ -58,18 +57,15 @@ def test_auroc_counts_pairs_and_ties_half():
 
 
 def test_undecided_wrong_labels_lower_the_recall_and_not_the_precision():
-    confidence = np.array([0.9, 0.6, 0.2, np.nan])
-    found = quality(confidence, np.array([True, False, False, True]))
-    assert (found.labels, found.wrong, found.doubted) == (4, 2, 2)
-    assert (found.precision, found.recall, found.auroc) == (0.5, 0.5, 1.0)
+    measured = quality(np.array([0.9, 0.6, 0.2, np.nan]), np.array([True, False, False, True]))
+    shares = {"precision": 0.5, "recall": 0.5, "auroc": 1.0}
+    assert measured == {"labels": 4, "wrong": 2, "doubted": 2} | shares
 
 
 def test_an_empty_group_has_no_value():
-    found = quality(np.array([0.1, 0.2]), np.array([False, False]))
-    assert (found.precision, found.recall, found.auroc) == (None, None, None)
+    measured = quality(np.array([0.1, 0.2]), np.array([False, False]))
+    assert [measured[name] for name in ("precision", "recall", "auroc")] == [None] * 3
 
 
-def test_reliability_leaves_empty_bins_out_and_closes_the_last():
-    rows = reliability(np.array([0.1, 0.2, 1.0]), np.array([False, True, True]), np.array([0, 0.5, 0.9, 1.0]))
-    assert rows == [(pytest.approx(0.15), 0.5, 2), (1.0, 1.0, 1)]
+def test_brier_is_the_mean_squared_error():
     assert brier(np.array([0.5, 1.0]), np.array([True, True])) == 0.125

@@ -1,13 +1,14 @@
 """The mixture model of labels: its formulas against brute force, its estimates against synthetic labels."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
 from olr_cli.analysis.audit import estimator
-from olr_cli.analysis.audit.estimator import IN_TRAINING, UNTRAINED, Noise, Votes
+from olr_cli.analysis.audit.estimator import IN_TRAINING, UNTRAINED, Model, Noise, Votes
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally
 
 
@@ -15,7 +16,7 @@ def votes_of(*counts):
     """Votes of prompts, each a list of counts of its answers."""
     prompts = np.repeat(np.arange(len(counts)), [len(own) for own in counts])
     flat = np.array([n for own in counts for n in own], dtype=float)
-    return Votes(prompts, flat, np.array([float(sum(own)) for own in counts]))
+    return Votes(prompts, flat, len(counts))
 
 
 def brute_force(counts, label, sharpness, draw):
@@ -34,33 +35,29 @@ def brute_force(counts, label, sharpness, draw):
 @pytest.mark.parametrize("label", [0, 1, 2, None])
 def test_likelihoods_are_the_sums_they_are_said_to_be(sharpness, draw, label):
     counts = [5.0, 2.0, 0.7]
-    found = estimator.likelihoods(
-        votes_of([1.0, 1.0], counts), np.array([0, UNSEEN if label is None else 2 + label]), sharpness, draw
-    )
-    assert (found.right[1], found.wrong[1]) == pytest.approx(brute_force(counts, label, sharpness, draw))
+    labels = np.array([0, UNSEEN if label is None else 2 + label])
+    model = Model.of(votes_of([1.0, 1.0], counts), labels, sharpness, Noise(0.5, 0.5, draw))
+    assert (model.right[1], model.wrong[1]) == pytest.approx(brute_force(counts, label, sharpness, draw))
 
 
 def test_the_chances_of_the_answers_and_of_nobodys_answer_add_up_to_one():
     votes, labels, noise = votes_of([5.0, 2.0, 1.0], [4.0, 3.0]), np.array([1, UNSEEN]), Noise(0.4, 0.7, 1.0)
-    found = estimator.likelihoods(votes, labels, 3.0, 1.0)
-    chances = votes.summed(estimator.answer_chances(votes, found, labels, noise))
-    wrong = 1 / (1 + np.exp(-estimator.wrong_log_odds(found, noise)))
-    own = estimator.answer_chances(votes, found, labels, noise)
+    model = Model.of(votes, labels, 3.0, noise)
+    chances = votes.summed(model.answer_chances())
+    wrong = 1 / (1 + np.exp(-model.wrong_log_odds()))
     # The truth may also be an answer that nobody gave: then the first prompt's label is a wrong rollout, and the
     # second's, if it is right.
-    total = 0.4 * np.array([0.7, 0.3]) * found.wrong + 0.6 * found.right
+    total = 0.4 * np.array([0.7, 0.3]) * model.wrong + 0.6 * model.right
     unseen = 1 / (np.array([5.0**3 + 2**3 + 1, 4.0**3 + 3**3]) + 1)
     nobodys = np.array([0.4 * 0.7 * 2 / 8, 0.4 * 0.3 + 0.6]) * unseen / total
     assert chances + nobodys == pytest.approx(np.ones(2))
-    assert own[1] == pytest.approx(1 - wrong[0])
+    assert model.answer_chances()[1] == pytest.approx(1 - wrong[0])
 
 
 def test_without_a_label_an_answers_chance_is_its_prior():
-    votes, labels = votes_of([3.0, 1.0]), np.array([MISSING])
-    found = estimator.likelihoods(votes, labels, 3.0, 1.0)
-    assert np.isnan(found.right[0])
-    chances = estimator.answer_chances(votes, found, labels, Noise(0.5, 0.5, 1.0))
-    assert chances == pytest.approx([27 / 29, 1 / 29])
+    model = estimator.fit(votes_of([3.0, 1.0]), np.array([MISSING]), 3.0)
+    assert not model.is_known.any() and np.isnan(model.wrong_log_odds()).all()
+    assert model.answer_chances() == pytest.approx([27 / 29, 1 / 29])
 
 
 def test_a_visit_weighs_less_the_older_it_is():
@@ -98,34 +95,33 @@ def synthetic(ratio, *, size=2000, seen=0.8, draw=1.0, seed=0):
 @pytest.mark.parametrize("draw", [0.0, 1.0])
 def test_em_finds_the_noise_that_labels_were_drawn_with(ratio, draw):
     votes, labels, wrong = synthetic(ratio, draw=draw)
-    found, noise = estimator.fit(votes, labels, 3.0)
-    assert noise.ratio == pytest.approx(wrong.mean(), abs=0.06)
-    assert noise.seen_share == pytest.approx(0.8, abs=0.12)
-    assert abs(noise.draw - draw) <= 0.5
-    chance = 1 / (1 + np.exp(-estimator.wrong_log_odds(found, noise)))
+    model = estimator.fit(votes, labels, 3.0)
+    assert model.noise.ratio == pytest.approx(wrong.mean(), abs=0.06)
+    assert model.noise.seen_share == pytest.approx(0.8, abs=0.12)
+    assert abs(model.noise.draw - draw) <= 0.5
+    chance = 1 / (1 + np.exp(-model.wrong_log_odds()))
     doubted = chance > 0.5
     assert chance[doubted].mean() == pytest.approx(wrong[doubted].mean(), abs=0.06)
 
 
 def test_no_other_noise_makes_the_labels_likelier():
     votes, labels, _ = synthetic(0.3, size=300)
-    found, noise = estimator.fit(votes, labels, 3.0)
-    best = estimator.log_likelihood(found, noise)
+    best = estimator.fit(votes, labels, 3.0)
     for ratio, seen in ((-0.05, 0), (0.05, 0), (0, -0.1), (0, 0.1)):
-        other = Noise(noise.ratio + ratio, noise.seen_share + seen, noise.draw)
-        assert estimator.log_likelihood(found, other) < best
+        noise = Noise(best.noise.ratio + ratio, best.noise.seen_share + seen, best.noise.draw)
+        assert replace(best, noise=noise).log_likelihood() < best.log_likelihood()
 
 
 def test_clean_labels_are_not_doubted():
     votes, labels, _ = synthetic(0.0)
-    found, noise = estimator.fit(votes, labels, 3.0)
-    assert noise.ratio < 0.02
-    assert (estimator.wrong_log_odds(found, noise) > 0).mean() < 0.01
+    model = estimator.fit(votes, labels, 3.0)
+    assert model.noise.ratio < 0.02
+    assert (model.wrong_log_odds() > 0).mean() < 0.01
 
 
 def test_known_labels_count_as_they_are():
     votes, labels, wrong = synthetic(0.3, size=200)
-    _, noise = estimator.fit(votes, labels, 3.0, known_wrong=wrong.astype(float))
+    noise = estimator.fit(votes, labels, 3.0, known_wrong=wrong.astype(float)).noise
     assert noise.ratio == pytest.approx((wrong.sum() + 0.5) / 201)
 
 
@@ -148,16 +144,9 @@ def test_the_interval_is_the_same_every_time_and_reaches_zero_for_clean_labels()
 
 def test_prompts_of_which_nothing_can_be_said_change_nothing():
     votes, labels, _ = synthetic(0.3, size=200)
-    more = Votes(votes.prompts, votes.counts, np.append(votes.totals, [0.0, 0.0]))
-    assert (
-        estimator.fit(more, np.append(labels, [UNSEEN, MISSING]), 3.0)[1]
-        == estimator.fit(votes, labels, 3.0)[1]
-    )
-
-
-def test_without_any_label_there_is_no_noise_to_fit():
-    with pytest.raises(ValueError, match="no label"):
-        estimator.fit(votes_of([1.0, 2.0]), np.array([MISSING]), 3.0)
+    more = Votes(votes.prompts, votes.counts, votes.size + 2)
+    noise = estimator.fit(more, np.append(labels, [UNSEEN, MISSING]), 3.0).noise
+    assert noise == estimator.fit(votes, labels, 3.0).noise
 
 
 @pytest.mark.parametrize(
@@ -168,6 +157,11 @@ def test_the_guard_compares_right_labels_with_wrong_ones_that_rollouts_gave(rati
 
 
 def test_an_answer_that_everybody_gives_is_not_drawn_as_a_wrong_one():
-    found = estimator.likelihoods(votes_of([8.0]), np.array([0]), 3.0, 1.0)
-    assert math.isclose(found.right[0], 512 / 513)
-    assert math.isclose(found.wrong[0], 1 / 513)  # only if the truth is an answer that nobody gave
+    model = Model.of(votes_of([8.0]), np.array([0]), 3.0, Noise(0.5, 0.5, 1.0))
+    assert math.isclose(model.right[0], 512 / 513)
+    assert math.isclose(model.wrong[0], 1 / 513)  # only if the truth is an answer that nobody gave
+
+
+def test_a_policy_that_stays_as_it_is_is_judged_by_all_visits_alike():
+    assert UNTRAINED.decay == 1
+    assert 1 < UNTRAINED.sharpness < IN_TRAINING.sharpness

@@ -12,8 +12,8 @@ from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 
 
-def counted(file, judge, **options):
-    return tally(read_history(file), judge, **options)
+def counted(file, judge):
+    return tally(read_history(file), judge)
 
 
 def test_answers_that_mean_the_same_are_one(tmp_path, judge):
@@ -49,11 +49,6 @@ def test_the_answers_of_one_prompt_lie_together(tmp_path, judge):
     assert found.answers["spelling"].to_list() == ["5", "6", "5", "7"]
 
 
-def test_later_visits_can_be_left_out(tmp_path, judge):
-    file = write(tmp_path / "log.jsonl", rollouts("a", [["1"], ["2"], ["3"]]))
-    assert counted(file, judge, until=2).visits["visit"].to_list() == [1, 2]
-
-
 def test_only_the_original_wording_counts(tmp_path, judge):
     rows = rollouts("a", [["1", "1"]], view="original") + rollouts("a", [["2", "2", "2"]], view="rephrased")
     assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [(0, 1, 0, 2)]
@@ -68,12 +63,11 @@ def test_a_history_of_nothing_else_is_refused(tmp_path, judge):
 def test_of_a_run_with_active_noise_the_label_of_the_last_visit_is_judged(tmp_path, judge):
     run = write_history(tmp_path / "run", noise="active", prompts=20, epochs=5)
     labels = pl.read_parquet(run / "labels" / "*.parquet")
-    for until in (2, 5):
-        found = counted(run, judge, until=until)
-        last = dict(labels.filter(pl.col("visit") == until).select("prompt_id", "noisy_label").iter_rows())
-        for prompt_id, label in zip(found.prompt_ids, found.labels, strict=True):
-            expected = last[prompt_id] or "10"
-            assert label == (None if expected == SENTINEL else expected)
+    counts = counted(run, judge)
+    last = dict(labels.filter(pl.col("visit") == 5).select("prompt_id", "noisy_label").iter_rows())
+    for prompt_id, label in zip(counts.prompt_ids, counts.labels, strict=True):
+        expected = last[prompt_id] or "10"
+        assert label == (None if expected == SENTINEL else expected)
 
 
 def test_a_runs_counts_are_those_of_its_labels_table(tmp_path, judge):

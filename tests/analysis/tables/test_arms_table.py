@@ -1,11 +1,10 @@
 """Arms compared: paired by seed, with the interval that scipy gives."""
 
-import io
 import json
 
 import pytest
 from histories import write_history
-from rich.console import Console
+from rendered import rendered
 from scipy import stats
 
 from olr_cli import tables
@@ -105,14 +104,6 @@ def test_a_metric_without_any_value_has_no_rows(tmp_path):
     assert metrics == {"eval/avg", "label/effective_noise"}
 
 
-def shown(table):
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(tables.terminal(table))
-    text = console.export_text()
-    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
-    return text
-
-
 def texts(table):
     """Mean, sd, difference and interval of OLR's held-out accuracy, as they are printed."""
     olr = {
@@ -126,7 +117,7 @@ def texts(table):
 
 
 def test_the_terminal_has_a_block_a_metric(table):
-    text = shown(table)
+    text = rendered(table)
     assert [title in text for title in (LOGGED | COUNTED).values()] == [True] * 4
     (line,) = (line for line in text.split("majority accuracy")[0].splitlines() if line.startswith("olr"))
     assert line.split() == " ".join(("olr", "3", *texts(table))).split()
@@ -136,7 +127,7 @@ def test_long_arm_names_wrap_in_80_columns(tmp_path):
     for threshold in (0.02, 0.1):
         method = {"name": "olr", "slope_threshold": threshold, "warmup_epochs": 3}
         write_history(tmp_path / str(threshold), arm="a_long_name_" * 5, method=method, **SMALL)
-    assert "a_long_name" in shown(arms_table(arms_below(tmp_path)))
+    assert "a_long_name" in rendered(arms_table(arms_below(tmp_path)))
 
 
 def test_documents_have_a_row_an_arm(table):

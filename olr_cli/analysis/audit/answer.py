@@ -1,0 +1,332 @@
+"""An audit as an answer: sentences, the ranked prompts as a table, everything for JSON; the table of all prompts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import polars as pl
+from rich.cells import cell_len, set_cell_size
+
+from olr_cli.analysis.audit.audit import Audit
+from olr_cli.answers import EXTRACTORS
+from olr_cli.errors import UserError
+from olr_cli.files import write_whole, writing
+from olr_cli.runs.directory import read_recipe
+from olr_cli.tables import NOTHING, Answer, Block, Cell, Column, Line, Row, Table, one_line
+
+_INDENT, _WIDTH = 12, 80
+_FEW_ROLLOUTS = 4
+_WIDEST = 24
+
+
+def audit_answer(audit: Audit, top: int | None, notes: Sequence[str], *, is_exported: bool) -> Answer:
+    """What an audit says; JSON has the table of the `top` prompts, by default of all, a terminal of 15."""
+    parts: list[Line | Table | str] = [*_summary(audit)]
+    table = ranking(audit, 15 if top is None else top)
+    if table.blocks[0].rows:
+        parts += ["", table, Line(None, _legend(audit), "dim", is_wrapped=True)]
+    parts += [
+        *(Line(None, note, is_wrapped=True) for note in _remarks(audit)),
+        "",
+        *_truth(audit, is_exported),
+    ]
+    return Answer(parts, _plain(audit, top), notes, indent=_INDENT)
+
+
+# The summary ------------------------------------------------------------------------------------------------------
+
+
+def _summary(audit: Audit) -> Iterator[Line]:
+    """What was audited, the noise ratio, how many labels are doubted, where confidence comes from."""
+    visits, rollouts = audit.prompts["visits"], audit.prompts["rollouts"]
+    size = len(audit.prompts)
+    yield _line(
+        "Audited",
+        f"{size:,} prompt{'s' * (size != 1)}, {_counted(visits, 'visit')} of each, {_counted(rollouts, 'rollout')}"
+        " a visit",
+    )
+    if audit.noise is not None:
+        yield _line("Noise ratio", _ratio(audit))
+    meanings = {"undecided": "undecided (nobody solved the prompt)", "missing": "without a label"}
+    counts = audit.statuses
+    shown = [name for name in counts if counts[name] or name != "missing"]
+    yield _line("Labels", ", ".join(f"{counts[name]:,} {meanings.get(name, name)}" for name in shown))
+    yield _line("Confidence", _origin(audit))
+    if (validation := audit.cross_validation) is not None:
+        area = "" if validation.auroc is None else f", AUROC {validation.auroc:.2f}"
+        yield _line(
+            "",
+            f"cross-validated on {validation.labels} trusted labels ({validation.wrong} of them wrong){area}; mean"
+            f" squared error {validation.brier:.3f}, with the built-in calibration alone"
+            f" {validation.brier_built_in:.3f}",
+        )
+    for warning in warnings(audit):
+        yield Line("Warning", warning, "yellow", is_wrapped=True)
+    changed, added = audit.changes["changed"], audit.changes["added"]
+    if audit.noise is not None or added:
+        yield _line(
+            "Changes",
+            f"{changed:,} label{'s' * (changed != 1)} to replace by the proposal"
+            f"{f', {added:,} to fill in' if added else ''}: from confidence {audit.threshold:g} on (--threshold), if"
+            " it is likelier right",
+        )
+
+
+def _line(head: str, text: str) -> Line:
+    return Line(head, text, is_wrapped=True)
+
+
+def _counted(values: pl.Series, name: str) -> str:
+    """``2 to 5 visits``: the least and the most."""
+    least, most = values.to_numpy().min(), values.to_numpy().max()
+    return f"{least}{'' if least == most else f' to {most}'} {name}{'s' * bool(most != 1)}"
+
+
+def _ratio(audit: Audit) -> str:
+    assert audit.noise is not None and audit.interval is not None
+    is_recalibrated = audit.trusted is not None and audit.trusted.labels > 0
+    cause = (
+        "of the trusted labels alone"
+        if is_recalibrated
+        else "other prompts, and votes that count for more or less"
+    )
+    low, high = audit.interval
+    text = f"{audit.ratio:.2f} of the labels are wrong (95 % interval {low:.2f} to {high:.2f}: {cause})"
+    if audit.noise.ratio * len(audit.prompts) < 1:
+        return text  # of less than one label there are no shares
+    return f"{text}; {audit.noise.seen_share:.0%} of the wrong ones are answers that the policy gives"
+
+
+def _origin(audit: Audit) -> str:
+    """Where the confidence comes from."""
+    trusted = audit.trusted
+    if trusted is None:
+        return (
+            "from the built-in calibration, which was fitted on an arithmetic task and need not fit other data; some"
+            " verified labels make it yours: --trusted FILE"
+        )
+    labels, wrong = trusted.labels, trusted.wrong
+    answers = len(trusted.answers) - trusted.answers.count(None) - labels
+    moved = [f"{labels} trusted label{'s' * (labels != 1)} ({wrong} of them wrong)"] if labels else []
+    moved += [f"{answers} true answer{'s' * (answers != 1)} of prompts without a label"] if answers else []
+    strangers = f"; {trusted.strangers:,} more are of other prompts" if trusted.strangers else ""
+    return f"from the built-in calibration, moved by {' and '.join(moved)}{strangers}"
+
+
+def warnings(audit: Audit) -> Iterator[str]:
+    """What makes the numbers doubtful."""
+    visits, rollouts = (audit.prompts.select(pl.col("visits", "rollouts").median())).row(0)
+    if audit.answered < 0.1:
+        yield (
+            f"{1 - audit.answered:.0%} of the responses have no answer; another --set data.extractor"
+            f" ({', '.join(EXTRACTORS)}) may help"
+        )
+    if audit.noise is None:
+        yield "no label can be judged: there are no labels, or no answers"
+        return
+    if visits < 2:
+        yield "after a single visit the noise ratio is unusable, and the confidences are poor; make more visits"
+    if rollouts < _FEW_ROLLOUTS:
+        yield f"fewer than {_FEW_ROLLOUTS} rollouts a visit hardly show a majority; the noise ratio comes out too low"
+    if audit.cross_validation is not None:
+        return
+    if not audit.noise.can_be_told:
+        yield (
+            "labels seem to be wrong with answers of the policy as often as right; then agreement with the rollouts"
+            " does not show which are, and all numbers here can be confidently wrong. Trust none without --trusted FILE"
+        )
+    if audit.was_training is False:
+        yield (
+            "a policy that is not trained keeps its systematic errors, which look like wrong labels, the more so the"
+            " weaker it is: the noise ratio may be far too high, beyond its interval; the order of the prompts suffers"
+            " less"
+        )
+
+
+def _remarks(audit: Audit) -> Iterator[str]:
+    """What to know for reading the table."""
+    if audit.status not in (None, "finished"):
+        yield f"The run is not finished ({audit.status}): what it has not visited yet is not in here."
+    if audit.was_training is False:
+        yield "The policy was not trained in these visits, so a slope means nothing and is left out."
+    elif audit.was_training is None:
+        yield "The slope counts only if the visits are those of a policy in training."
+    if audit.draws_labels:
+        yield "Active noise draws a noisy label at every visit: those of the last visit are audited."
+
+
+def _truth(audit: Audit, is_exported: bool) -> Iterator[Line]:
+    """How good the audit was, which only a history with stored truth shows."""
+    truth = audit.truth
+    if truth is None:
+        return
+    area = _number(truth["auroc"], ".3f")
+    yield _line(
+        "Known truth",
+        f"(stored, and not used above): of {truth['labels']:,} labels {truth['wrong']:,} are wrong; precision"
+        f" {_number(truth['precision'], '.1%')}, recall {_number(truth['recall'], '.1%')}, AUROC {area}",
+    )
+    made = "right after the changes" if is_exported else "right if they were changed as proposed"
+    yield _line("", f"{truth['right_before']:.1%} of the labels are right, {truth['right_after']:.1%} {made}")
+
+
+# The ranked prompts -----------------------------------------------------------------------------------------------
+
+
+def ranking(audit: Audit, size: int) -> Table:
+    """The `size` prompts with an estimated confidence that are surest to be wrong."""
+    is_estimated = pl.col("confidence").is_not_null() & ~pl.col("is_trusted")
+    prompts = audit.prompts.filter(is_estimated).head(size)
+    numbers = {
+        "visits": [str(visits) for visits in prompts["visits"]],
+        "passes": [_number(rate, ".0%") for rate in prompts["pass_rate"]],
+        "slope": [_number(slope, "+.2f") for slope in prompts["slope"]],
+        "consistent": [_number(share, ".0%") for share in prompts["consistency"]],
+        "wrong": [_sure(confidence) for confidence in prompts["confidence"]],
+    }
+    if audit.was_training is False:
+        del numbers["slope"]
+    names = {"prompt": "prompt_id", "given": "given_label", "proposed": "proposed_label"}
+    texts = {head: [one_line(text) for text in prompts[name]] for head, name in names.items()}
+    widths = _text_widths(texts, _WIDTH - sum(len(name) + 1 for name in numbers) - len(texts))
+    cells = [
+        [Cell(_cut(text, widths[head], is_end=head == "prompt"), text) for text in of_column]
+        for head, of_column in texts.items()
+    ]
+    columns = [*(Column(head, is_text=True) for head in texts), *(Column(head) for head in numbers)]
+    rows = [Row(row) for row in zip(*cells, *numbers.values(), strict=True)]
+    return Table([Block(columns, rows)], {"rows": stored(audit).head(size).to_dicts()})
+
+
+def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
+    """As wide as the texts are, up to `_WIDEST`; the widest gives way until all fit and the numbers are in sight."""
+    widths = {
+        head: min(_WIDEST, max(cell_len(text) for text in (head, *column))) for head, column in texts.items()
+    }
+    while sum(widths.values()) > room:
+        widths[max(widths, key=lambda head: widths[head])] -= 1
+    return widths
+
+
+def _cut(text: str, width: int, *, is_end: bool) -> str:
+    """The beginning of a text, or its end, by which ids of prompts differ."""
+    if cell_len(text) <= width:
+        return text
+    dots = "\N{HORIZONTAL ELLIPSIS}"
+    return (
+        dots + set_cell_size(text[::-1], width - 1)[::-1] if is_end else set_cell_size(text, width - 1) + dots
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)
+
+
+def _sure(confidence: float) -> str:
+    """Two digits; what is not certain does not read so."""
+    if confidence in (0, 1):
+        return f"{confidence:.0f}"
+    return ">.99" if confidence > 0.995 else "<.01" if confidence < 0.005 else f"{confidence:.2f}"
+
+
+def _legend(audit: Audit) -> str:
+    slope = "" if audit.was_training is False else "slope: of that share over the visits; "
+    return (
+        "passes: share of the last visit's rollouts that give the proposed answer (the given one where none is"
+        f" proposed); {slope}consistent: share of the visits whose majority it is; wrong: confidence that the given"
+        " label is wrong"
+    )
+
+
+# What is stored, and what comes next ------------------------------------------------------------------------------
+
+
+def stored(audit: Audit) -> pl.DataFrame:
+    """The table of all prompts as it is stored; without slopes where they mean nothing."""
+    left_out = ["log_odds", "proposal_log_odds", *(["slope"] if audit.was_training is False else [])]
+    return audit.prompts.drop(left_out)
+
+
+def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Sequence[str]) -> Path:
+    """Write the table of all prompts as Parquet.
+
+    Args:
+        audit: whose prompts.
+        out: a new file; by default below the run, or beside the table, one name for each set of options.
+        data: what `--data` names.
+        settings: of `--set`.
+
+    Raises:
+        UserError: it can't be written.
+    """
+    trusted = None if audit.trusted is None else audit.trusted.answers
+    options = audit.threshold, trusted, data, sorted(settings)
+    digest, source = hashlib.sha256(repr(options).encode()).hexdigest()[:8], audit.source
+    beside = source.with_name(f"{source.stem}-audit-{digest}.parquet")
+    target = out or (source / "audit" / f"prompts-{digest}.parquet" if source.is_dir() else beside)
+    try:
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, lambda path: stored(audit).write_parquet(path))
+    except UserError as error:
+        raise UserError(f"{error} (--out FILE)") from None
+    return target
+
+
+def export_command(audit: Audit, options: Sequence[str], settings: Sequence[str]) -> str:
+    """The command that repairs the data set as this audit proposes."""
+    words = [str(audit.source), *options, *_sets(settings)]
+    return " ".join(["olr audit", *map(quote, words), "--export repaired.parquet"])
+
+
+def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str:
+    """The command that trains on the repaired data: the run's own recipe, else one for the policy of the rollouts."""
+    data = [f"data.train={export}", *settings]
+    if audit.was_training:
+        again = f"runs/{audit.source.name}-repaired"
+        words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
+        return " ".join(["olr train", *map(quote, words)])
+    policy = "MODEL"
+    if audit.was_training is False:
+        recipe = read_recipe(audit.source)
+        policy = recipe.model.path
+        if recipe.data.extractor is not None and not settings:
+            data.append(f"data.extractor={recipe.data.extractor}")
+    is_built_in = policy.startswith("builtin:")
+    words = _sets([f"model.path={policy}", *(["noise=null"] if is_built_in else []), *data])
+    return " ".join(["olr train", "laptop/quickstart" if is_built_in else "own-data", *map(quote, words)])
+
+
+def _sets(settings: Sequence[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
+    """For JSON."""
+    noise, trusted, prompts = audit.noise, audit.trusted, stored(audit)
+    return {
+        "history": str(audit.source),
+        "prompts": len(prompts),
+        "policy_was_training": audit.was_training,
+        "noise_ratio": audit.ratio,
+        "noise_ratio_interval": audit.interval,
+        "seen_share": None if noise is None else noise.seen_share,
+        "can_be_told": None if noise is None else noise.can_be_told,
+        "labels": audit.statuses,
+        "changes": audit.changes,
+        "threshold": audit.threshold,
+        "calibration": {
+            "source": "built-in" if trusted is None else "trusted",
+            "trusted_labels": 0 if trusted is None else trusted.labels,
+            **asdict(audit.calibrations),
+        },
+        "cross_validation": None if audit.cross_validation is None else vars(audit.cross_validation),
+        "warnings": list(warnings(audit)),
+        "truth": audit.truth,
+        "ranked": (prompts if top is None else prompts.head(top)).to_dicts(),
+    }
