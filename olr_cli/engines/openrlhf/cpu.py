@@ -41,6 +41,9 @@ ENVIRONMENT = {
 }
 """Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
 
+_IDLE = ("set_device", "synchronize", "empty_cache", "current_stream")
+"""Functions of torch.cuda that have nothing to do here."""
+
 
 def require_versions() -> None:
     """Make sure that the versions are here that the bridges are written for.
@@ -62,10 +65,7 @@ def set_up() -> None:
     """Bridge this process. Modules are patched when they are imported, so this alone is quick."""
     os.environ.update(ENVIRONMENT)
     stand_in_if_absent()
-    idle = ("set_device", "synchronize", "empty_cache", "current_stream")
-    _replace_in(
-        "torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(idle, lambda _: _do_nothing)
-    )
+    _replace_in("torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(_IDLE, _idle))
     _replace_in("openrlhf.utils.deepspeed.deepspeed", init_device_mesh=_mesh_of_cpus)
     _replace_in("openrlhf.trainer.ppo_utils.replay_buffer", torch=_TorchOnCpu)
     _replace_in("openrlhf.utils.distributed_util", stateless_init_process_group=lambda _: _join_group)
@@ -82,8 +82,9 @@ def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
     around_import(module, around)
 
 
-def _do_nothing(*_: object, **__: object) -> None:
-    return None
+def _idle(_function: object) -> Callable[..., None]:
+    """A function that does nothing; a new one each time, because torch's compiler takes no function for two."""
+    return lambda *_args, **_kwargs: None
 
 
 def _mesh_of_cpus(init_device_mesh: Any) -> Any:
