@@ -16,6 +16,7 @@ DeepSpeed 0.19.6 and Ray 2.55.0; another OpenRLHF or vLLM is refused.
 | … and the copy that a tied LM head computes with stays the old one    | tied and repacked again                     |
 | vLLM's worker is a process of its own, out of reach of Ray's set-up    | its `worker_extension_cls` is `CpuWeights`  |
 | vLLM and DeepSpeed cannot sleep                                       | left out (flags.py)                         |
+| vLLM compiles a model longer than a rehearsal samples from it         | `--vllm.enforce_eager` (flags.py)           |
 """
 
 from __future__ import annotations
