@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and text files that are read in full."""
 
 from __future__ import annotations
 
@@ -61,6 +61,27 @@ def error_number(error: BaseException) -> int:
             return link.errno
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return next((number for number in _NO_ROOM if os.strerror(number) in str(error)), 0)
+
+
+def read_text(file: Path, at_most: int | None = None) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        UserError: it cannot be read, is not UTF-8 text, or has more than `at_most` bytes.
+    """
+    try:
+        with file.open("rb") as source:
+            content = source.read(-1 if at_most is None else at_most + 1)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if at_most is not None and len(content) > at_most:
+        raise UserError(
+            f"{file} has more than the {at_most // 1024} KiB that a file of settings may have; check what it is"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
 def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
