@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from olr_cli.errors import UserError
 
@@ -82,6 +84,24 @@ def read_text(file: Path, at_most: int | None = None) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def read_record(file: Path, version: int) -> Any:
+    """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value.
+
+    Raises:
+        UserError: it is not JSON, or was written by a newer olr.
+    """
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
+    written = record.get("schema_version") if isinstance(record, dict) else None
+    if isinstance(written, int) and written > version:
+        raise UserError(
+            f"{file} was written by a newer olr (schema {written}, this one reads {version}); upgrade olr"
+        )
+    return record
 
 
 def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
