@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,8 +16,8 @@ from olr_cli.errors import UserError
 HOSTILE = Path(__file__).parents[1] / "fixtures" / "hostile"
 
 
-def cases(name: str) -> list[list[str]]:
-    """The cases of a file of tests/fixtures/hostile: what is refused, and what the sentence says."""
+def cases(name: str) -> list[Any]:
+    """The cases of a file of tests/fixtures/hostile: often what is refused, and what the sentence says."""
     return [json.loads(line) for line in (HOSTILE / f"{name}.jsonl").read_text("ascii").splitlines()]
 
 

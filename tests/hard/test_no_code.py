@@ -19,7 +19,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sentences import olr, options, refusal
+from sentences import cases, olr, options, refusal
 from transformers import dynamic_module_utils
 from typer.testing import CliRunner
 
@@ -336,35 +336,8 @@ def test_a_checkpoint_whose_optimiser_is_a_bomb_does_not_go_off(tmp_path: Path) 
 
 # Chat templates -----------------------------------------------------------------------------------------------------
 
-TEMPLATES = [
-    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "{{ cycler.__init__.__globals__.os.popen('touch MARK').read() }}",
-    "{{ self.__init__.__globals__ }}",
-    "{{ lipsum.__globals__['os'].system('touch MARK') }}",
-    "{{ strftime_now.__globals__['__builtins__']['open']('MARK', 'w') }}",
-    "{{ '{0.__class__.__mro__}'.format(1) }}",
-    "{{ messages.append(1) }}",
-    "{% set _ = messages.pop() %}",
-    "{{ messages[0].update({'content': 'x'}) }}",
-    "{{ raise_exception('no such role') }}",
-    "{% include '/etc/passwd' %}",
-    "{% import 'os' as os %}",
-    "{% extends '/etc/passwd' %}",
-    "{{ range(10 ** 9) | list }}",
-    "{{ 1 / 0 }}",
-    "{{ 1 + 'a' }}",
-    "{{ nowhere.x }}",
-    "{{ messages[7].content }}",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "{% nonsense %}",
-    "{{ '\\ud800' }}",
-    5,
-    ["a"],
-    {"other": "x"},
-]
 
-
-@pytest.mark.parametrize("template", TEMPLATES, ids=str)
+@pytest.mark.parametrize("template", cases("chat_templates"), ids=str)
 def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path: Path, template: Any) -> None:
     tokenizer = build_tokenizer(64)
     mark = tmp_path / "ran"
@@ -383,29 +356,11 @@ def test_templates_run_in_the_sandbox_that_changes_nothing() -> None:
 
 # Answers and settings -----------------------------------------------------------------------------------------------
 
-CALLS = [
-    "__import__('os').system('touch {mark}')",
-    "open('{mark}', 'w')",
-    "().__class__.__bases__[0].__subclasses__()[0]('{mark}')",
-    "exec(\"open('{mark}', 'w')\")",
-    "Symbol('x').func(eval('open(\"{mark}\", \"w\")'))",
-    "\\text{{open('{mark}','w')}}",
-    "\\operatorname{{eval}}(open('{mark}','w'))",
-    "lambda: open('{mark}', 'w')",
-    "\\input{{{mark}}}",
-    "\\write18{{touch {mark}}}",
-    "{{{{ cycler.__init__.__globals__.os.system('touch {mark}') }}}}",
-    "$(touch {mark})",
-    "`touch {mark}`",
-    "1; import os; os.system('touch {mark}')",
-    "!!python/object/apply:os.system ['touch {mark}']",
-]
-
 
 def test_no_answer_is_run(tmp_path: Path) -> None:
     """Through every extractor and the verifier, as an answer and as the label."""
     mark = tmp_path / "ran"
-    texts = [call.format(mark=mark) for call in CALLS]
+    texts = [call.format(mark=mark) for call in cases("calls")]
     responses = [*texts, *(f"so it is \\boxed{{{text}}}" for text in texts), *(f"${text}$" for text in texts)]
     read = {extract(response, name) for response in responses for name in EXTRACTORS}
     answers = sorted({answer for answer in read if answer is not None} | set(texts))
