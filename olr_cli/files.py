@@ -40,10 +40,10 @@ def writing(target: Path) -> Iterator[None]:
         raise UserError(f"{target} could not be written: {remedy}") from error
 
 
-def told_of_output(error: OSError) -> str | None:
-    """A sentence for the user if standard output could not take what was printed; None of any other error.
+def explain_output_error(error: OSError) -> str | None:
+    """A sentence for the user if standard output could not be written, else None.
 
-    It has no name that the error could tell, and what has one is guarded by `writing` where it is written.
+    Its errors name no file; errors that do are handled by `writing`, where the file is written.
     """
     remedy = None if error.filename is not None else _NO_ROOM.get(error.errno or 0)
     return None if remedy is None else f"standard output could not be written: {remedy}"
@@ -52,25 +52,21 @@ def told_of_output(error: OSError) -> str | None:
 def error_number(error: BaseException) -> int:
     """The system's error number behind an exception, 0 if there is none.
 
-    torch.save raises a RuntimeError while it handles the OSError; safetensors, and Ray where another process failed,
-    have its text alone.
+    torch.save raises a RuntimeError while it handles the OSError; errors of safetensors, and of Ray if another process
+    failed, have nothing but its text.
     """
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, OSError) and link.errno:
             return link.errno
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    told = (number for number in _NO_ROOM if os.strerror(number) in str(error))
-    return next(told, 0)
+    return next((number for number in _NO_ROOM if os.strerror(number) in str(error)), 0)
 
 
 def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
-    """Have `write` fill a temporary file beside `target`, then rename it over `target`.
+    """Let `write` fill a temporary file beside `target`, then rename it over `target`.
 
-    Args:
-        target: the file.
-        write: called with the temporary path.
-        durable: wait until the bytes are on the disk, so that the file survives a power cut.
+    If `durable`, it waits until the bytes are on the disk, so that the file survives a power cut.
 
     Raises:
         UserError: no space or no permission; `target` is as it was, and no temporary file is left.
@@ -90,11 +86,11 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
 
 def write_text(target: Path, text: str) -> None:
     """`write_whole` for UTF-8 text."""
-    write_whole(target, lambda path: _write(path, text))
 
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_whole(target, write)
 
 
 def sync(path: Path) -> None:

@@ -208,14 +208,11 @@ def _evaluate(
             scores = run_evaluation(target, tasks, settings, open_model, progress, opening["name"])
             evaluated.append((target, scores))
         except (Interrupted, KeyboardInterrupt) as stop:
-            progress.stop()
             done = (
                 f"What is done is in {target.folder}" if target.folder.exists() else "Nothing is stored yet"
             )
             typer.echo(f"Stopped. {done}; the same command goes on.", err=True)
             raise typer.Exit(exit_status(stop)) from None
-        finally:
-            progress.stop()
     return answer(evaluated, compare, mixture_note(origin(model)))
 
 

@@ -87,7 +87,7 @@ def cp(recipe: RecipeName, target: Annotated[Path, typer.Argument(help="New file
     if target.exists():
         raise taken(target, "name")
     if not target.parent.is_dir():
-        raise no_path(target.parent, "make this folder first")
+        raise no_path(f"{target.parent}/", "make this folder first")
     sweep = " --sweep" if load_recipe(source).sweep else ""
     write_text(target, merged_text(source))
     command = f"olr train {quote(str(target))}{sweep}"

@@ -10,6 +10,7 @@ import typer
 
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import require_known
+from olr_cli.cli.printing import show
 
 
 def rollouts(
@@ -126,5 +127,4 @@ def rollouts(
     progress = choose_progress(as_json=json, layout=ROLLOUTS)
     with shown_until_stopped(progress, run_dir, words, kept_at_once="complete step"):
         launch(recipe, run_dir, make_engine, progress, kind="rollouts", resume=resume)
-    for line in rollouts_summary(run_dir, mixture_note(origin(model))):
-        progress.say(line)
+    show(rollouts_summary(run_dir, mixture_note(origin(model))), "event" if json else "terminal")

@@ -64,11 +64,12 @@ def _column(column: pa.ChunkedArray, name: str, place: Path) -> pl.Series:
 
 def _whole(values: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
     try:
-        return values.cast(kind)
+        whole = values.cast(kind)
     except pl.exceptions.PolarsError:
-        raise UserError(
-            f"{place}: the column {values.name} must hold whole numbers, and it holds others"
-        ) from None
+        whole = None
+    if whole is None or (values.dtype == pl.Float64 and not values.equals(whole.cast(pl.Float64))):
+        raise UserError(f"{place}: the column {values.name} must hold whole numbers, and it holds others")
+    return whole
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_serializer, model_validator
 
-from olr_cli.answers import extract
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.checks import require_plain
@@ -161,10 +160,6 @@ class Benchmark(Section):
             )
         if self.fields is not None and self.fields.shuffle and not has_options:
             raise ValueError("fields.shuffle needs fields.choices")
-        try:
-            extract("", self.extractor)
-        except UserError as error:
-            raise ValueError(str(error)) from None
         return self
 
     @property
@@ -196,7 +191,14 @@ def find_benchmark(name: str) -> Benchmark:
             return benchmark
     path = Path(os.path.expanduser(name))
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
-        return read_benchmark(path)
+        from olr_cli.answers import extract
+
+        benchmark = read_benchmark(path)
+        try:
+            extract("", benchmark.extractor)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        return benchmark
     known = [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     hint = (
         did_you_mean(name, ["all", *known])

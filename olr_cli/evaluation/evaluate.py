@@ -122,7 +122,10 @@ def evaluate(
         to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
         if to_do:
             progress.start(target.name, total, total - to_do)
-            _sample(target, tasks, missing, settings, record, open_model, progress)
+            try:
+                _sample(target, tasks, missing, settings, record, open_model, progress)
+            finally:
+                progress.stop()
         else:
             facts = {} if backend is None else {"name": backend}
             if target.is_local:
@@ -274,7 +277,9 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         drop_leftovers(folder)
         record = read_evaluation(folder)
         definitions = {name: task.definition for name, task in record.benchmarks.items()}
-        chosen = definitions if benchmarks is None else {each.name: each for each in benchmarks}
+        chosen = (
+            definitions if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
+        )
         unknown = ", ".join(name for name in chosen if name not in definitions)
         if unknown:
             raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(definitions)}")

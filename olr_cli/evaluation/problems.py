@@ -25,7 +25,7 @@ from olr_cli.data.interchange import read_rows
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import Benchmark, Fields
+from olr_cli.evaluation.benchmark import PAPER, Benchmark, Fields, registry
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,7 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     import pyarrow as pa
 
     tables, sources = [], set[str]()
-    for file, names in data_sources(data):
+    for file, names in _data_sources(data):
         sources.update(filter(None, names))
         if not benchmark.names.isdisjoint(names):
             tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in names])))
@@ -116,11 +116,31 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     if benchmark.source.hub is None:
         return None
     wanted = " or ".join((benchmark.name, *benchmark.aliases))
-    there = ", ".join(sorted(sources)) or "no data_source at all"
-    raise UserError(f"{data} has no rows whose data_source is {wanted} (it has {there}); name other data")
+    raise UserError(
+        f"{data} has no rows whose data_source is {wanted} (it has {_listed(sources)}); name other data"
+    )
 
 
-def data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
+def benchmarks_in(data: Path) -> list[str]:
+    """Those of the paper's nine of which interchange files have rows.
+
+    Raises:
+        UserError: they have none.
+    """
+    sources = {name for _, names in _data_sources(data) for name in names if name is not None}
+    names = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
+    if not names:
+        raise UserError(
+            f"{data} has problems of none of the paper's benchmarks (it has {_listed(sources)}); name --benchmarks"
+        )
+    return names
+
+
+def _listed(sources: set[str]) -> str:
+    return ", ".join(sorted(sources)) or "no data_source at all"
+
+
+def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
     """The interchange files at a place that have a column `data_source`, each with that column."""
     for file in matching_files(str(data)):
         table = read_table([file], {"data_source"})  # of a large file for something else, no more than this

@@ -91,7 +91,10 @@ def published_rows() -> Mapping[Setting, PublishedRow]:
         tables.setdefault(setting, {})[table] = None
         scores.setdefault(setting, {})[benchmark] = float(score / 100)
     return MappingProxyType(
-        {each: PublishedRow(each, tuple(tables[each]), MappingProxyType(scores[each])) for each in scores}
+        {
+            setting: PublishedRow(setting, tuple(tables[setting]), MappingProxyType(by_benchmark))
+            for setting, by_benchmark in scores.items()
+        }
     )
 
 
@@ -132,7 +135,7 @@ def published_row(setting: Setting) -> PublishedRow:
     rows = published_rows()
     if setting in rows:
         return rows[setting]
-    models = dict.fromkeys(each.model for each in rows)
+    models = dict.fromkeys(row.model for row in rows)
     if setting.model not in models:
         hint = did_you_mean(setting.model, models)
         raise UserError(
@@ -142,7 +145,7 @@ def published_row(setting: Setting) -> PublishedRow:
     def distance(other: Setting) -> int:
         return sum(getattr(setting, field.name) != getattr(other, field.name) for field in fields(Setting))
 
-    nearest = sorted((each for each in rows if each.model == setting.model), key=distance)
+    nearest = sorted((row for row in rows if row.model == setting.model), key=distance)
     raise UserError(
         f"--compare paper: the paper has no row for {setting}; the nearest are {'; '.join(map(str, nearest[:3]))}"
     )

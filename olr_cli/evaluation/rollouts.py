@@ -13,6 +13,7 @@ an interrupted run resumes without a trace.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,7 @@ from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import RolloutGroup
 from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
-from olr_cli.tables import percent
+from olr_cli.tables import Answer, percent
 
 MANY = 0.9
 """If a larger share of the first step's responses has no answer, the template or the extractor is probably wrong."""
@@ -217,19 +218,15 @@ class RolloutSampler:
             run.store.sync()
         metrics = step_metrics(tables, judge.timeouts - timeouts_before)
         differs = pl.DataFrame(pl.from_arrow(tables[0])).select(MAJORITY_DIFFERS.mean()).item()
-        metrics |= clock.metrics() | ({} if differs is None else {"majority/differs_from_label": differs})
+        metrics |= {} if differs is None else {"majority/differs_from_label": differs}
+        metrics |= clock.metrics()
         append_metrics(run.path, step, visit, metrics)
         sync_metrics(run.path)
         return metrics
 
 
-def rollouts_summary(run: Path, note: str | None) -> list[str]:
-    """A few lines about policy and labels after sampling; shares are over all visits.
-
-    Args:
-        run: the run directory.
-        note: a sentence about the policy.
-    """
+def rollouts_summary(run: Path, note: str | None) -> Answer:
+    """What a run of sampling comes to, and a `note` about its policy; shares are over all visits."""
     recipe = read_recipe(run)
     shares = scan_labels(run).select(
         prompts=pl.col("prompt_id").n_unique(),
@@ -261,10 +258,9 @@ def rollouts_summary(run: Path, note: str | None) -> list[str]:
         "responses cut by the length limit": shown["cut"],
     }
     visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
-    return [
-        "",
-        f"Finished {run}: {labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}",
-        *(f"  {name:<34}{value}" for name, value in facts.items()),
-        *(f"Note: {sentence}" for sentence in (kind_note(run, "rollouts"), note) if sentence is not None),
-        f"Next: olr audit {run}",
-    ]
+    size = f"{labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}"
+    lines = ["", f"Finished {run}: {size}", *(f"  {name:<34}{value}" for name, value in facts.items())]
+    notes = [sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None]
+    return Answer(
+        lines, {"run": str(run), "summary": facts}, notes, next={f"olr audit {shlex.quote(str(run))}": ""}
+    )

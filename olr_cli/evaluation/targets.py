@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
 from olr_cli.errors import UserError, did_you_mean, no_path
-from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
-from olr_cli.evaluation.problems import data_sources
+from olr_cli.evaluation.problems import benchmarks_in
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
 from olr_cli.evaluation.scores import Score, is_evaluation
 from olr_cli.evaluation.tables import Evaluation, scores_table
@@ -130,23 +128,12 @@ def default_benchmarks(model: str, data: Path | None) -> str:
         UserError: the data has none of the nine.
     """
     if data is not None:
-        return ",".join(_benchmarks_in(data))
+        return ",".join(benchmarks_in(data))
     start = origin(model)
     if not is_builtin(start):
         return "all"
     task = MIXTURES[policy_name(start)].kind
     return "arithmetic" if task == "addition" else f"arithmetic:{task}"
-
-
-def _benchmarks_in(data: Path) -> list[str]:
-    sources = set(filter(None, chain.from_iterable(names for _, names in data_sources(data))))
-    names = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
-    if not names:
-        there = ", ".join(sorted(sources)) or "no data_source at all"
-        raise UserError(
-            f"{data} has problems of none of the paper's benchmarks (it has {there}); name --benchmarks"
-        )
-    return names
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:

@@ -72,8 +72,8 @@ def test_it_ends_with_what_it_found_what_to_bear_in_mind_and_what_comes_next(sam
     assert max(map(len, table.splitlines())) <= 80
     assert [line.split()[0] for line in table.splitlines()[2:]] == ["1", "2"]
     assert f"Finished {RUN}: 12 prompts x 2 visits x 4 rollouts of {MODEL}" in summary
-    assert "the policy was the same at every visit, so slopes are chance" in summary
-    assert "systematic by construction" in summary
+    assert "the policy was the same at every visit, so slopes are chance" in result.stderr
+    assert "systematic by construction" in result.stderr
     assert summary.splitlines()[-1] == f"Next: olr audit {RUN}"
 
 
@@ -88,7 +88,7 @@ def test_a_run_directory_means_its_last_checkpoint(tmp_path):
     result = done("rollouts", run, "arithmetic", *SMALL)
     recipe = read_recipe(RUN)
     assert recipe.model.path == str(checkpoint_path(run, 4))
-    assert "systematic by construction" in result.stdout  # as the policy that the run started from
+    assert "systematic by construction" in result.stderr  # as the policy that the run started from
     assert recipe.engine.threads == 1
 
 
@@ -115,6 +115,9 @@ def test_json_is_an_object_a_line():
     result = done("rollouts", MODEL, "arithmetic", *SMALL, "--json")
     events = [json.loads(line) for line in result.stdout.splitlines()]
     assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
+    last = events[-1]
+    assert (last["event"], last["run"], last["next"]) == ("finished", str(RUN), [f"olr audit {RUN}"])
+    assert "majority is right" in last["summary"]
 
 
 def test_a_dry_run_shows_a_prompt_and_writes_nothing(somewhere):

@@ -44,19 +44,13 @@ def test_the_papers_nine_are_there_with_its_sizes_samples_and_groups():
     assert tuple(rows) == PAPER
 
 
-def test_every_hub_source_is_pinned_to_a_commit_but_the_one_whose_file_says_why():
-    sources = {name: b.source for name, b in registry().items() if b.source.hub}
-    assert tuple(sources) == PAPER
-    unpinned = [name for name, source in sources.items() if source.revision is None]
-    assert unpinned == ["olympiad"]
-    for name, source in sources.items():
-        assert name in unpinned or re.fullmatch(r"[0-9a-f]{40}", source.revision or "")
-    assert [name for name, source in sources.items() if source.gated] == ["gpqa_diamond"]
-
-
-def test_every_hub_benchmark_says_its_licence_and_its_page():
-    for name in PAPER:
-        benchmark = registry()[name]
+def test_every_hub_source_is_pinned_but_the_one_whose_file_says_why_and_has_licence_and_page():
+    hub = {name: benchmark for name, benchmark in registry().items() if benchmark.source.hub}
+    assert tuple(hub) == PAPER
+    revisions = {name: benchmark.source.revision or "" for name, benchmark in hub.items()}
+    assert [name for name, it in revisions.items() if not re.fullmatch(r"[0-9a-f]{40}", it)] == ["olympiad"]
+    assert [name for name, benchmark in hub.items() if benchmark.source.gated] == ["gpqa_diamond"]
+    for benchmark in hub.values():
         assert benchmark.licence
         assert benchmark.page == f"https://huggingface.co/datasets/{benchmark.source.hub}"
 

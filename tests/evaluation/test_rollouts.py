@@ -219,7 +219,7 @@ def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
     assert drawn.height > 10
     assert (drawn["noisy_label_count"] > 0).all()
     assert (drawn["noisy_label"] != drawn["true_answer"]).all()
-    assert any("noisy" in line for line in rollouts_summary(tmp_path / "run", None))
+    assert any("noisy" in line for line in rollouts_summary(tmp_path / "run", None).parts)
 
 
 def rows(file, count=6, **columns):
@@ -232,7 +232,8 @@ def test_the_summary_says_what_is_unknown(tmp_path):
     data = rows(tmp_path / "mine.jsonl")
     shown = sample(tmp_path / "run", recipe(data, data_keys={"extractor": "reversed_digits"}))
     last_row = shown.splitlines()[-1]
-    lines = "\n".join(rollouts_summary(tmp_path / "run", "a note"))
+    answer = rollouts_summary(tmp_path / "run", "a note")
+    lines = "\n".join(answer.parts)
     assert last_row.split()[:3] == [
         "2",
         "100%",
@@ -241,15 +242,15 @@ def test_the_summary_says_what_is_unknown(tmp_path):
     assert "majority is right                 unknown" in lines
     assert "majority differs from the label   100.0%" in lines
     assert "6 prompts x 2 visits x 4 rollouts of builtin:addition-easier" in lines
-    assert "slopes are chance" in lines
-    assert lines.splitlines()[-2:] == ["Note: a note", f"Next: olr audit {tmp_path / 'run'}"]
+    assert "slopes are chance" in answer.notes[0] and answer.notes[1] == "a note"
+    assert list(answer.next) == [f"olr audit {tmp_path / 'run'}"]
 
 
 def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
     shown = sample(tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl")))  # asks for \boxed{}
     assert "Warning: 100% of the responses have no answer" in shown
     assert "--extractor (boxed" in shown
-    lines = "\n".join(rollouts_summary(tmp_path / "run", None))
+    lines = "\n".join(rollouts_summary(tmp_path / "run", None).parts)
     assert "majority differs from the label   unknown: no visit has a majority" in lines
     assert "no majority                       100.0% of the visits" in lines
 

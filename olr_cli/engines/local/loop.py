@@ -23,7 +23,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message, Prompt, View
-from olr_cli.engines.local.builtin import is_builtin, policy_path
+from olr_cli.engines.local.builtin import model_location
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, sample
@@ -237,11 +237,8 @@ def set_up_torch(recipe: Recipe) -> None:
 
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
-    path = recipe.model.path
-    start = policy_path(path) if is_builtin(path) else path
-    return Policy.load(
-        checkpoint or start, device=section(recipe).device, trust_remote_code=recipe.model.trust_remote_code
-    )
+    model = checkpoint or model_location(recipe.model.path)
+    return Policy.load(model, device=section(recipe).device, trust_remote_code=recipe.model.trust_remote_code)
 
 
 def encode_prompts(
@@ -326,7 +323,7 @@ def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
 
     def fill(folder: Path) -> None:
         policy.save(folder)
-        # Through a file of ours: torch's own hides what the system said of a full disk.
+        # Through a file of ours: torch's own hides the system's error on a full disk.
         with (folder / "optimizer.pt").open("wb") as file:
             torch.save(grpo.optimizer.state_dict(), file)
         state = {"step": step, "recipe_digest": run.recipe.digest(), "rng": torch.get_rng_state().tolist()}

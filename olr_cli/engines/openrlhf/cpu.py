@@ -9,7 +9,7 @@ DeepSpeed 0.19.6 and Ray 2.55.0; another OpenRLHF or vLLM is refused.
 | torch.cuda.current_device, set_device, synchronize, empty_cache, …    | answer "cpu" or do nothing, in every process |
 | `init_device_mesh("cuda", …)` (utils/deepspeed/deepspeed.py)          | a mesh of CPUs                              |
 | `torch.device("cuda:…")` in the replay buffer                         | the CPU                                     |
-| GPU counts in Ray's placement groups                                  | Ray is told of as many logical GPUs         |
+| GPU counts in Ray's placement groups                                  | Ray gets as many logical GPUs               |
 | NCCL from trainer to vLLM (utils/distributed_util.py)                 | vLLM's own process group over TCP           |
 | colocated weights go over CUDA's shared memory                        | `--vllm.sync_backend gloo` (flags.py)       |
 | vLLM's CPU backend repacks weights, so single ones cannot be loaded   | collected, then reloaded all at once        |
@@ -39,7 +39,7 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "OMP_NUM_THREADS": "1",
 }
-"""What every process must find set before it imports DeepSpeed or vLLM; the key-value cache is in GiB."""
+"""Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
 
 
 def require_versions() -> None:
@@ -49,11 +49,11 @@ def require_versions() -> None:
         NotHere: one is missing or other.
     """
     for packages, wanted in ((("openrlhf",), OPENRLHF_VERSION), (("vllm-cpu", "vllm"), VLLM_VERSION)):
-        found = [version for name in packages if (version := installed_version(name)) is not None]
-        if wanted not in found:
-            what = f"found {found[0]}" if found else "it is not installed"
+        versions = [version for name in packages if (version := installed_version(name)) is not None]
+        if wanted not in versions:
+            here = f"found {versions[0]}" if versions else "it is not installed"
             raise NotHere(
-                f"engine.device cpu needs {packages[0]} {wanted} ({what}); requirements/openrlhf-cpu.txt has the set"
+                f"engine.device cpu needs {packages[0]} {wanted} ({here}); requirements/openrlhf-cpu.txt has the set"
                 " that goes together"
             )
 
@@ -115,7 +115,7 @@ def _join_group(
 
 
 class TcpGroup:
-    """What the trainer sends weights with: the part of NCCL's communicator that OpenRLHF uses, over TCP."""
+    """The part of NCCL's communicator that the trainer sends weights with, over TCP."""
 
     def __init__(self, group: Any) -> None:
         self._group = group

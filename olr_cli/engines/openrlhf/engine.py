@@ -15,7 +15,7 @@ import torch
 
 from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.builtin import is_builtin, policy_path
+from olr_cli.engines.local.builtin import model_location
 from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
@@ -136,7 +136,7 @@ class OpenRlhfEngine:
                 has_kernels=flash_attention.has_kernels(),
             )
             check_attention(recipe, self._attention)
-        start = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
+        start = model_location(recipe.model.path)
         self._model = StartingModel(start, None, None, "unknown")
         with noting(lacking):
             self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
