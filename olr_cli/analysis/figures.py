@@ -56,6 +56,7 @@ class Figure:
 
 
 def _resolved(name: str) -> Callable[[Sequence[Arm]], Any]:
+    # no user's text: functions of the package itself, named in the registry of figures
     function: Callable[[Sequence[Arm]], Any] = resolve_name(f"olr_cli.analysis.{name}")
     return function
 
