@@ -1,4 +1,4 @@
-"""What a user can mend."""
+"""Errors that users can fix, and their wording."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LONGEST_VALUE = 60
 
 
 class UserError(Exception):
-    """A mistake in what the user asked for, told in one sentence with place and remedy.
+    """A mistake of the user, in one sentence with place and remedy.
 
-    The command line prints the message without a traceback and exits with status 2. What is in it of files and their
-    content stays on one line, and steers no terminal.
+    The command line prints the message without a traceback and exits with status 2. Text from files stays on one line,
+    and control characters in it are escaped.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -35,10 +35,7 @@ class NotHere(UserError):
 
 @contextmanager
 def noting(lacking: list[str] | None) -> Iterator[None]:
-    """Note what the block finds missing on this machine instead of raising it; with None it is raised.
-
-    A dry run notes it and shows the rest.
-    """
+    """Append what the block finds missing on this machine to a list, as a dry run does; with None it is raised."""
     try:
         yield
     except NotHere as error:
@@ -98,5 +95,5 @@ def shortened(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What another library says went wrong, as part of a sentence: its first line, without the stop."""
+    """The first line of another library's error, without the full stop, as part of a sentence."""
     return str(error).partition("\n")[0].rstrip(".")[:160] or type(error).__name__

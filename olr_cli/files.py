@@ -1,12 +1,14 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and text files that are read in full."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from olr_cli.errors import UserError
 
@@ -40,10 +42,10 @@ def writing(target: Path) -> Iterator[None]:
         raise UserError(f"{target} could not be written: {remedy}") from error
 
 
-def told_of_output(error: OSError) -> str | None:
-    """A sentence for the user if standard output could not take what was printed; None of any other error.
+def explain_output_error(error: OSError) -> str | None:
+    """A sentence for the user if standard output could not be written, else None.
 
-    It has no name that the error could tell, and what has one is guarded by `writing` where it is written.
+    Its errors name no file; errors that do are handled by `writing`, where the file is written.
     """
     remedy = None if error.filename is not None else _NO_ROOM.get(error.errno or 0)
     return None if remedy is None else f"standard output could not be written: {remedy}"
@@ -52,25 +54,60 @@ def told_of_output(error: OSError) -> str | None:
 def error_number(error: BaseException) -> int:
     """The system's error number behind an exception, 0 if there is none.
 
-    torch.save raises a RuntimeError while it handles the OSError; safetensors, and Ray where another process failed,
-    have its text alone.
+    torch.save raises a RuntimeError while it handles the OSError; errors of safetensors, and of Ray if another process
+    failed, have nothing but its text.
     """
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, OSError) and link.errno:
             return link.errno
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    told = (number for number in _NO_ROOM if os.strerror(number) in str(error))
-    return next(told, 0)
+    return next((number for number in _NO_ROOM if os.strerror(number) in str(error)), 0)
+
+
+def read_text(file: Path, at_most: int | None = None) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        UserError: it cannot be read, is not UTF-8 text, or has more than `at_most` bytes.
+    """
+    try:
+        with file.open("rb") as source:
+            content = source.read(-1 if at_most is None else at_most + 1)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if at_most is not None and len(content) > at_most:
+        raise UserError(
+            f"{file} has more than the {at_most // 1024} KiB that a file of settings may have; check what it is"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def read_record(file: Path, version: int) -> Any:
+    """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value.
+
+    Raises:
+        UserError: it is not JSON, or was written by a newer olr.
+    """
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
+    written = record.get("schema_version") if isinstance(record, dict) else None
+    if isinstance(written, int) and written > version:
+        raise UserError(
+            f"{file} was written by a newer olr (schema {written}, this one reads {version}); upgrade olr"
+        )
+    return record
 
 
 def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
-    """Have `write` fill a temporary file beside `target`, then rename it over `target`.
+    """Let `write` fill a temporary file beside `target`, then rename it over `target`.
 
-    Args:
-        target: the file.
-        write: called with the temporary path.
-        durable: wait until the bytes are on the disk, so that the file survives a power cut.
+    If `durable`, it waits until the bytes are on the disk, so that the file survives a power cut.
 
     Raises:
         UserError: no space or no permission; `target` is as it was, and no temporary file is left.
@@ -90,11 +127,11 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
 
 def write_text(target: Path, text: str) -> None:
     """`write_whole` for UTF-8 text."""
-    write_whole(target, lambda path: _write(path, text))
 
+    def write(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_whole(target, write)
 
 
 def sync(path: Path) -> None:

@@ -18,13 +18,7 @@ _NAME = re.compile(r"step-(\d{6,})\.parquet|steps-(\d{6,})-(\d{6,})\.parquet")
 
 @dataclass(frozen=True)
 class Shard:
-    """A file with the rows of consecutive steps.
-
-    Attributes:
-        path: the file.
-        first: its first step.
-        last: its last step, inclusive.
-    """
+    """A file with the rows of the steps `first` to `last`, both inclusive."""
 
     path: Path
     first: int
@@ -37,7 +31,7 @@ class Shard:
 
 
 def shard_path(folder: Path, first: int, last: int) -> Path:
-    """Where the shard of these steps stands, the last one inclusive."""
+    """The file of the shard with the steps `first` to `last`, both inclusive."""
     name = f"step-{first:06d}" if first == last else f"steps-{first:06d}-{last:06d}"
     return folder / f"{name}.parquet"
 
@@ -45,15 +39,15 @@ def shard_path(folder: Path, first: int, last: int) -> Path:
 def all_shards(folder: Path) -> list[Shard]:
     """Every shard in a table's folder, by first step; where two begin with the same step, the longer one first."""
     matches = ((path, _NAME.fullmatch(path.name)) for path in folder.glob("step*.parquet"))
-    found = [Shard(path, int(m[1] or m[2]), int(m[1] or m[3])) for path, m in matches if m]
-    return sorted(found, key=lambda shard: (shard.first, -shard.last))
+    shards = [Shard(path, int(m[1] or m[2]), int(m[1] or m[3])) for path, m in matches if m]
+    return sorted(shards, key=lambda shard: (shard.first, -shard.last))
 
 
 def table_shards(folder: Path) -> list[Shard]:
     """The shards that make up a table, ascending.
 
-    A shard whose steps are all in another one is left out: when shards are put together, or one is cut, both stand
-    there for a moment.
+    A shard whose steps are all in another one is left out: while shards are put together, or one is cut, both exist
+    for a moment.
     """
     kept: list[Shard] = []
     for shard in all_shards(folder):
@@ -63,7 +57,7 @@ def table_shards(folder: Path) -> list[Shard]:
 
 
 def holds(shards: Iterable[Shard], steps: range) -> bool:
-    """Whether shards that share no step have all of some consecutive ones; without a list of steps, however many."""
+    """Whether shards without a common step have all `steps`, which are consecutive; in memory that does not grow."""
     common = (min(shard.last, steps[-1]) - max(shard.first, steps[0]) + 1 for shard in shards)
     return sum(max(0, count) for count in common) == len(steps)
 

@@ -50,32 +50,21 @@ def write_history(
     knows_truth: bool = True,
     knows_noise: bool = True,
     store_rollouts: bool = True,
+    kind: str = "training",
+    data: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a run directory as `olr train` would have left it, without checkpoints.
+    """Write a run directory as `olr train`, or `kind`, would have left it, without checkpoints; returns `run`.
 
-    Args:
-        run: the new directory.
-        noise: type of the recipe's noise; None: clean labels.
-        ratio: share of the prompts that are marked.
-        method: the recipe's method section; OLR with threshold 0.02 after 3 epochs by default.
-        prompts: in the training set.
-        epochs: that the recipe asks for.
-        rollouts: K.
-        prompts_per_step: a step's prompts.
-        seed: of the recipe and of everything drawn.
-        arm: as in the manifest of a sweep's run.
-        steps: the run stopped after so many; by default it is finished.
-        knows_truth: the data has true answers.
-        knows_noise: the data says which labels are noise.
-        store_rollouts: write the rollouts too; without, their shards have no rows.
-
-    Returns:
-        `run`.
+    The recipe has noise of type `noise` (None: clean labels) and method OLR with threshold 0.02 after 3 epochs, unless
+    `method` is its section; `data` has more keys of its data section; `seed` is also that of everything drawn here. The
+    run is finished, or stopped after so many `steps`; `arm` is as in the manifest of a sweep's run. Without
+    `knows_truth` or `knows_noise` the data don't have true answers, or don't say which labels are noise. Without
+    `store_rollouts` the shards of rollouts have no rows. `kind` rollouts: of a policy that was not trained.
     """
     tree: dict[str, Any] = {
         "name": run.name,
         "seed": seed,
-        "data": {"limit": prompts},
+        "data": {"limit": prompts, **(data or {})},
         "method": dict(method or {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}),
         "train": {
             "epochs": epochs,
@@ -106,9 +95,11 @@ def write_history(
         "name": run.name,
         "arm": arm,
         "seed": seed,
+        "kind": kind,
+        "data": {"train": {"prompts": prompts}},
+        "status": "finished" if len(lines) > whole else "interrupted",
+        "attempts": [],
     }
-    manifest["data"] = {"train": {"prompts": prompts}}
-    manifest |= {"status": "finished" if len(lines) > whole else "interrupted", "attempts": []}
     (run / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     return run
 

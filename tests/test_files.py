@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.files import told_of_output, writing
+from olr_cli.files import explain_output_error, writing
 
 
 def fail(number):
@@ -44,8 +44,8 @@ def test_an_error_cut_off_from_the_disks_is_its_own(tmp_path):
 
 
 def test_standard_output_is_named_where_an_error_names_no_file():
-    assert told_of_output(OSError(errno.ENOSPC, "no space left")).startswith(
+    assert explain_output_error(OSError(errno.ENOSPC, "no space left")).startswith(
         "standard output could not be written"
     )
-    assert told_of_output(OSError(errno.ENOSPC, "no space left", "a file")) is None
-    assert told_of_output(OSError(errno.ENOENT, "no such file")) is None
+    assert explain_output_error(OSError(errno.ENOSPC, "no space left", "a file")) is None
+    assert explain_output_error(OSError(errno.ENOENT, "no such file")) is None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import typer
 
 from olr_cli.errors import UserError
-from olr_cli.files import told_of_output
+from olr_cli.files import explain_output_error
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def program() -> Iterator[None]:
             print("Stopped.", file=sys.stderr)
         else:
             _drop_output(1)
-            print(f"Error: {told_of_output(cause)}", file=sys.stderr)
+            print(f"Error: {explain_output_error(cause)}", file=sys.stderr)
             sys.exit(2)
         sys.exit(exit_status(cause))
 
@@ -119,7 +119,7 @@ def _unreported(end: BaseException) -> KeyboardInterrupt | OSError | None:
     while link is not None:
         if isinstance(link, KeyboardInterrupt | BrokenPipeError):
             return link
-        if isinstance(link, OSError) and told_of_output(link) is not None:
+        if isinstance(link, OSError) and explain_output_error(link) is not None:
             return link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return None

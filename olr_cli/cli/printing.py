@@ -26,7 +26,10 @@ def show(answer: Answer, shape: str = "terminal") -> None:
     from olr_cli.tables import Line, Table, print_table
 
     if shape == "json":
-        typer.echo(json.dumps(answer.plain(), indent=2, ensure_ascii=False))
+        try:
+            typer.echo(json.dumps(answer.plain(), indent=2, ensure_ascii=False))
+        except UnicodeEncodeError:  # the name of a file need not be text
+            typer.echo(json.dumps(answer.plain(), indent=2))
         return
     if shape == "event":
         typer.echo(json.dumps({"event": "finished", **answer.plain()}))

@@ -50,7 +50,7 @@ BUILTIN_PREFIX = "builtin:"
 
 
 def mixture_note(model_path: str) -> str | None:
-    """What must be said beside the results of a built-in policy; None for any other model."""
+    """A note for the results of a built-in policy; None for any other model."""
     if not model_path.startswith(BUILTIN_PREFIX):
         return None
     return (
@@ -79,7 +79,7 @@ KINDS: dict[KindName, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Two 3-digit operands and what is to be done with them."""
+    """Two 3-digit operands and their operator."""
 
     kind: KindName
     left: int
@@ -92,7 +92,7 @@ class Expression:
 
     @property
     def index(self) -> int:
-        """A number of its own among the expressions of its kind."""
+        """A number that no other expression of its kind has."""
         return self.left * 1000 + self.right
 
     @property
@@ -155,8 +155,8 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
     members = split_members(kind, split)
     if size > len(members):
         raise UserError(
-            f"the {split} split of {SOURCE}:{kind} has {len(members)} prompts, {size} were asked for; "
-            f"ask for at most {len(members)}"
+            f"the {split} split of {SOURCE}:{kind} has {len(members)} prompts, not {size}; ask for "
+            f"at most {len(members)}"
         )
     order = _draws(members, "arithmetic order", kind, seed, split).argsort(kind="stable")
     return [Expression(kind, *divmod(int(index), 1000)) for index in members[order[:size]]]

@@ -42,7 +42,7 @@ def parse_hub_id(text: str) -> HubId | None:
 def hub_answers() -> bool:
     """Whether the hub can be reached; if not, only its local cache is used from now on.
 
-    Without this, every file that is asked for on a machine without a network is tried for half a minute.
+    Without this, each request for a file takes half a minute on a machine without a network.
     """
     from huggingface_hub import constants, get_session
 
@@ -59,9 +59,7 @@ def hub_answers() -> bool:
 def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
     """All rows of one split, from the network or the local cache, and the commit they are from.
 
-    Args:
-        hub_id: what to load; its revision defaults to the newest commit.
-        split: taken where `hub_id` names none.
+    The revision of `hub_id` defaults to the newest commit; `split` counts where `hub_id` names none.
 
     Raises:
         UserError: `datasets` is missing, the hub can't be reached, or has no such data set, split or revision.
@@ -94,5 +92,5 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
 def _commit(cache_files: Sequence[Mapping[str, str]]) -> str | None:
     """The commit `datasets` loaded: it names the folder of its cache, so it is known without a network too."""
     paths = "\n".join(file["filename"] for file in cache_files)
-    found = re.search(r"[/\\]([0-9a-f]{40})[/\\]", paths)
-    return found.group(1) if found else None
+    match = re.search(r"[/\\]([0-9a-f]{40})[/\\]", paths)
+    return match.group(1) if match else None

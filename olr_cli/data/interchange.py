@@ -1,4 +1,4 @@
-"""From rows as they are found to prompts and to the interchange format of verl, LUFFY and the authors.
+"""From the rows of any file to prompts and to the interchange format of verl, LUFFY and the authors.
 
     data_source   prompt: list of {role, content}   ability   reward_model: {ground_truth, style}
     extra_info: {index, split, original_ground_truth, noise_type}   rephrased_prompt: like prompt, and may be missing
@@ -127,7 +127,7 @@ def _message_column(turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Arr
         None if turns is None else [{"role": m.role, "content": m.content} for m in turns]
         for turns in turns_of_rows
     ]
-    # named, as a column that is null in every row would have no type of its own
+    # With its type, for a column that is null in every row would have none.
     return pa.array(rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])))
 
 
@@ -206,7 +206,7 @@ def _texts(raw: pa.Table, dotted: str, place: str) -> list[str | None]:
 
 
 def _labels(raw: pa.Table, column: str | None, place: str) -> list[str | None]:
-    """What the file says the answers are; of a worked solution in the style of GSM8K, what follows ``####``."""
+    """The labels in the file; those of worked solutions in the style of GSM8K follow ``####``."""
     if column is None:
         return [None] * raw.num_rows
     labels = _texts(raw, column, place)
@@ -290,7 +290,7 @@ def _is_turn(turn: object) -> bool:
 
 
 def _prompt_ids(raw: pa.Table, messages: Sequence[tuple[Message, ...]], place: str) -> list[str]:
-    """Every row's own number or name where these are unique, else row number and digest."""
+    """Each row's index or prompt_id where these are unique, else row number and digest."""
     for column in ("extra_info.index", "prompt_id"):
         present = [name for name in _texts(raw, column, place) if name is not None]
         if len(set(present)) == len(messages):
@@ -315,7 +315,7 @@ def _index(prompt_ids: Sequence[str]) -> pa.Array:
 def _marks(
     raw: pa.Table, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType, place: str
 ) -> list[tuple[NoiseType | None, str | None]]:
-    """Noise type and true answer of every row (R1): what the row says, else what the marks of the file imply."""
+    """Noise type and true answer of every row (R1), as the row has them or as the marks of the file imply them."""
     originals = _texts(raw, "extra_info.original_ground_truth", place)
     named = _texts(raw, "extra_info.noise_type", place)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)

@@ -59,7 +59,7 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
 def _parquet(prompts: PromptSet) -> bytes:
     import pyarrow.parquet as pq
 
-    # What pandas or datasets said about the columns of the source no longer holds, and datasets would believe it.
+    # Metadata of pandas or datasets about the columns of the source no longer hold, and datasets would believe them.
     table = labelled_table(prompts.table, prompts.prompts).replace_schema_metadata(_metadata(prompts))
     buffer = io.BytesIO()
     pq.write_table(table, buffer)

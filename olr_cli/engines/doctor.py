@@ -1,4 +1,4 @@
-"""`olr doctor`: what is here, and what will fail of a recipe, before anything starts."""
+"""`olr doctor`: the packages and hardware here, and the parts of a recipe that will fail, before anything starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from olr_cli.engines.computer import GB, Check, Computer, Use, existing, gigabytes, look_at_computer
 from olr_cli.engines.launch import load_data
-from olr_cli.engines.local.builtin import is_builtin, policy_path
+from olr_cli.engines.local.builtin import is_builtin, model_location, policy_path
 from olr_cli.engines.model_files import model_shape, require_safetensors
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
 from olr_cli.engines.openrlhf.checks import (
@@ -63,10 +63,14 @@ class Diagnosis:
 
     def plain(self) -> dict[str, Any]:
         """For JSON; sizes in bytes."""
-        checks = [asdict(check) | {"status": self.status(check)} for check in self.checks]
+        checks = []
+        for check in self.checks:
+            fields = asdict(check) | {"status": self.status(check)}
+            fields.pop("breaks")
+            checks.append(fields)
         memory = None if self.memory is None else asdict(self.memory)
-        for fields, left_out in (*((check, "breaks") for check in checks), (memory or {}, "cache")):
-            fields.pop(left_out, None)
+        if memory is not None:
+            memory.pop("cache")
         return {"can_run": self.can_run, "use": self.use, "checks": checks, "memory": memory}
 
 
@@ -207,7 +211,7 @@ def _has_flash_attention(computer: Computer) -> bool:
 
 def _model_shape(recipe: Recipe) -> ModelShape | Check:
     """The shape of a recipe's model, or a check that says why the memory is not known."""
-    path = str(policy_path(recipe.model.path)) if is_builtin(recipe.model.path) else recipe.model.path
+    path = model_location(recipe.model.path)
     try:
         return model_shape(path, trust_remote_code=recipe.model.trust_remote_code)
     except Exception as error:

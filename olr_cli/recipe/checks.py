@@ -1,4 +1,4 @@
-"""From keys to a recipe, or to a sentence that says what is wrong; and what in a recipe is likely a mistake."""
+"""From keys to a recipe, or to an error in one sentence; and warnings of likely mistakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_PROBLEMS = 6
 
 
 def validate(tree: Mapping[str, Any], source: str, called: Mapping[str, str] | None = None) -> Recipe:
-    """The recipe in `tree`, nested keys from `source`; `called` has the user's names of keys, if not their own.
+    """The recipe in `tree`, nested keys from `source`; `called` maps dotted keys to other names for the user.
 
     Raises:
         UserError: one sentence that names the source, the key, what is wrong and what would be right.

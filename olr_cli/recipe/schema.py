@@ -93,6 +93,11 @@ ScoreReduction = Annotated[
 ]
 
 
+def _key(default: Any, description: str, **bounds: Any) -> Any:
+    """A key of a section; the description is its line in `olr recipes keys`."""
+    return Field(default=default, description=description, **bounds)
+
+
 class Section(BaseModel):
     """A part of a recipe: immutable, and closed to keys it does not know."""
 
@@ -114,33 +119,26 @@ class Section(BaseModel):
 class DataSection(Section):
     """Which prompts train, and which are only measured."""
 
-    train: Text = Field(
-        default="arithmetic",
-        description="A Parquet or JSONL file, a Hugging Face hub id, or a built-in set (`arithmetic`,"
+    train: Text = _key(
+        "arithmetic",
+        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set (`arithmetic`,"
         " `arithmetic:subtraction`).",
     )
-    validation: Text | None = Field(
-        default=None, description="The only prompts that may choose a checkpoint (R22)."
+    validation: Text | None = _key(None, "The only prompts that may choose a checkpoint (R22).")
+    test: Text | None = _key(None, "Held-out prompts; they never train.")
+    limit: Count | None = _key(
+        None, "The most training prompts to take; a generated set has exactly this many."
     )
-    test: Text | None = Field(default=None, description="Held-out prompts; they never train.")
-    limit: Count | None = Field(
-        default=None, description="The most training prompts to take; a generated set has exactly this many."
-    )
-    extractor: Text | None = Field(
-        default=None,
-        description="How answers are read from responses; null: as each prompt's data source requires (R6).",
+    extractor: Text | None = _key(
+        None, "How answers are read from responses; null: as each prompt's data source requires (R6)."
     )
 
 
 class NoiseSection(Section):
     """Noise put on the training labels when the run starts; for files with marks, give only its type (R1)."""
 
-    ratio: Ratio | None = Field(
-        default=None, description="Share of the prompts that are marked, exactly as written."
-    )
-    seed: Whole | None = Field(
-        default=None, description="Seed of which prompts are marked; null: the recipe's seed."
-    )
+    ratio: Ratio | None = _key(None, "Share of the prompts that are marked, exactly as written.")
+    seed: Whole | None = _key(None, "Seed of which prompts are marked; null: the recipe's seed.")
 
 
 class InactiveNoiseSection(NoiseSection):
@@ -153,10 +151,9 @@ class ActiveNoiseSection(NoiseSection):
     """The label is drawn from the wrong answers of the same visit (R3)."""
 
     type: Literal["active"] = "active"
-    draw: NoiseDraw = Field(
-        default="uniform",
-        description="How a wrong answer is drawn: all alike, in proportion to their frequency, or the most frequent"
-        " one.",
+    draw: NoiseDraw = _key(
+        "uniform",
+        "How a wrong answer is drawn: all alike, in proportion to their frequency, or the most frequent one.",
     )
 
 
@@ -164,24 +161,17 @@ class MixedNoiseSection(NoiseSection):
     """Both kinds of noise in one data set."""
 
     type: Literal["mixed"] = "mixed"
-    draw: NoiseDraw = Field(
-        default="uniform", description="How an active label is drawn, as for active noise."
-    )
-    active_share: Ratio = Field(
-        default=Decimal("0.5"), description="Share of the marked prompts whose noise is active."
-    )
+    draw: NoiseDraw = _key("uniform", "How an active label is drawn, as for active noise.")
+    active_share: Ratio = _key(Decimal("0.5"), "Share of the marked prompts whose noise is active.")
 
 
 class ModelSection(Section):
     """The policy at the start."""
 
-    path: Text = Field(
-        default="builtin:addition-easier",
-        description="A Hugging Face model folder or hub id, or a built-in policy.",
+    path: Text = _key(
+        "builtin:addition-easier", "A Hugging Face model folder or hub id, or a built-in policy."
     )
-    trust_remote_code: bool = Field(
-        default=False, description="Run code that comes with the model; only if you trust its author."
-    )
+    trust_remote_code: bool = _key(False, "Run code that comes with the model; only if you trust its author.")
 
 
 # Methods ----------------------------------------------------------------------------------------------------------
@@ -198,25 +188,18 @@ class MethodSection(Section):
     """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
 
     name: str
-    prompts: PromptRule = Field(
-        default="all",
-        description="Which of a step's prompts train: all, those with the smallest loss, or a random choice.",
+    prompts: PromptRule = _key(
+        "all", "Which of a step's prompts train: all, those with the smallest loss, or a random choice."
     )
-    keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = Field(
-        default=None,
-        description="Share of a step's prompts that train, if `prompts` is not all; null: 1 - the share of marked"
-        " prompts.",
+    keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = _key(
+        None,
+        "Share of a step's prompts that train, if `prompts` is not all; null: 1 - the share of marked prompts.",
     )
-    penalty_weight: Number = Field(
-        default=0.0,
-        ge=0,
-        description="Weight of the mean token entropy (nats) subtracted from the loss; 0: no penalty.",
+    penalty_weight: Number = _key(
+        0.0, "Weight of the mean token entropy (nats) subtracted from the loss; 0: no penalty.", ge=0
     )
-    smoothing: Number = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="Share of the uniform distribution in each token's target; 0: none.",
+    smoothing: Number = _key(
+        0.0, "Share of the uniform distribution in each token's target; 0: none.", ge=0, lt=1
     )
 
     @model_validator(mode="after")
@@ -239,16 +222,16 @@ class OlrMethod(MethodSection):
     """Online Label Refinement (Eq. effective_label, R14)."""
 
     name: Literal["olr"] = "olr"
-    criteria: tuple[Criterion, ...] = Field(
-        default=("slope", "consistency"),
-        description="The criteria that a majority must meet to replace the label; empty: every majority does.",
+    criteria: tuple[Criterion, ...] = _key(
+        ("slope", "consistency"),
+        "The criteria that a majority must meet to replace the label; empty: every majority does.",
     )
-    slope_threshold: Exact = Field(
-        default=Decimal("0.05"),
-        description="delta, in pass rate per visit: the slope must be above it, compared exactly (R12, R14).",
+    slope_threshold: Exact = _key(
+        Decimal("0.05"),
+        "delta, in pass rate per visit: the slope must be above it, compared exactly (R12, R14).",
     )
-    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] = Field(
-        default=5, description="T, in visits of a prompt: the first T keep the label."
+    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] = _key(
+        5, "T, in visits of a prompt: the first T keep the label."
     )
 
     @field_validator("criteria")
@@ -303,8 +286,8 @@ class ConfidencePenaltyMethod(MethodSection):
     """GRPO with a confidence penalty on each token (Pereyra et al. 2017, arXiv:1701.06548)."""
 
     name: Literal["confidence_penalty"] = "confidence_penalty"
-    penalty_weight: Number = Field(
-        default=1e-3, gt=0, description="Weight of the mean token entropy (nats); the paper does not give it."
+    penalty_weight: Number = _key(
+        1e-3, "Weight of the mean token entropy (nats); the paper does not give it.", gt=0
     )
 
 
@@ -312,8 +295,8 @@ class LabelSmoothingMethod(MethodSection):
     """GRPO with smoothed token targets (Lukasik et al. 2020, arXiv:2003.02819)."""
 
     name: Literal["label_smoothing"] = "label_smoothing"
-    smoothing: Number = Field(
-        default=0.1, gt=0, lt=1, description="Share of the uniform distribution; the paper does not give it."
+    smoothing: Number = _key(
+        0.1, "Share of the uniform distribution; the paper does not give it.", gt=0, lt=1
     )
 
 
@@ -321,16 +304,14 @@ class SmallLossSelectionMethod(MethodSection):
     """GRPO on the prompts of a step with the smallest loss (Gui et al. 2021, arXiv:2106.09291)."""
 
     name: Literal["small_loss_selection"] = "small_loss_selection"
-    prompts: Literal["small_loss"] = Field(
-        default="small_loss", description="The prompts with the smallest loss."
-    )
+    prompts: Literal["small_loss"] = _key("small_loss", "The prompts with the smallest loss.")
 
 
 class RandomSelectionMethod(MethodSection):
     """GRPO on a random choice of a step's prompts: the control of small-loss selection."""
 
     name: Literal["random_selection"] = "random_selection"
-    prompts: Literal["random"] = Field(default="random", description="A random choice of prompts.")
+    prompts: Literal["random"] = _key("random", "A random choice of prompts.")
 
 
 # Training ---------------------------------------------------------------------------------------------------------
@@ -339,56 +320,41 @@ class RandomSelectionMethod(MethodSection):
 class TrainSection(Section):
     """GRPO's settings; the defaults are the paper's (R17)."""
 
-    epochs: Count = Field(default=10, description="Passes over the prompts; each visits every prompt once.")
-    prompts_per_step: Count = Field(default=160, description="Prompts rolled out before each update.")
-    mini_batch_prompts: Count | None = Field(
-        default=32, description="Prompts per optimiser step; null: all of the step's prompts."
+    epochs: Count = _key(10, "Passes over the prompts; each visits every prompt once.")
+    prompts_per_step: Count = _key(160, "Prompts rolled out before each update.")
+    mini_batch_prompts: Count | None = _key(
+        32, "Prompts per optimiser step; null: all of the step's prompts."
     )
-    rollouts_per_prompt: Count = Field(
-        default=8, description="K, rollouts of each prompt in a step; at least 2."
+    rollouts_per_prompt: Count = _key(8, "K, rollouts of each prompt in a step; at least 2.")
+    learning_rate: Number = _key(1e-6, "Adam's learning rate; constant, no warm-up.", gt=0, le=1)
+    kl_weight: Number = _key(
+        1e-3, "Weight in the loss of the k3 estimate of KL(policy || starting policy), in nats.", ge=0
     )
-    learning_rate: Number = Field(
-        default=1e-6, gt=0, le=1, description="Adam's learning rate; constant, no warm-up."
+    clip: Number = _key(0.2, "epsilon of the clipped surrogate: ratios 1 ± epsilon.", gt=0, lt=1)
+    loss_average: LossAverage = _key(
+        "token",
+        "What has equal weight in a mini-batch: every token, or every sequence, so that long responses weigh no"
+        " more than short ones.",
     )
-    kl_weight: Number = Field(
-        default=1e-3,
-        ge=0,
-        description="Weight in the loss of the k3 estimate of KL(policy || starting policy), in nats.",
+    max_new_tokens: Count = _key(4096, "Tokens of a response; a longer one is truncated.")
+    max_prompt_tokens: Count = _key(
+        2048, "Tokens of a prompt; a longer one is an error before training starts."
     )
-    clip: Number = Field(
-        default=0.2, gt=0, lt=1, description="epsilon of the clipped surrogate: ratios 1 ± epsilon."
+    temperature: Annotated[Temperature, Field(gt=0)] = _key(
+        1.0, "Sampling temperature of training rollouts; at least 0.001."
     )
-    loss_average: LossAverage = Field(
-        default="token",
-        description="What has equal weight in a mini-batch: every token, or every sequence, so that long responses"
-        " weigh no more than short ones.",
+    evaluation_temperature: Temperature = _key(
+        0.6, "Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001."
     )
-    max_new_tokens: Count = Field(
-        default=4096, description="Tokens of a response; a longer one is truncated."
+    evaluation_samples: Count | None = _key(
+        None, "Rollouts of each held-out prompt; null: as many as in training."
     )
-    max_prompt_tokens: Count = Field(
-        default=2048, description="Tokens of a prompt; a longer one is an error before training starts."
+    checkpoint_every: Count = _key(10, "Steps between checkpoints; one is always written at the end.")
+    keep_checkpoints: Count = _key(
+        2, "Number of newest checkpoints to keep; with `data.validation`, the best one stays too (R22)."
     )
-    temperature: Annotated[Temperature, Field(gt=0)] = Field(
-        default=1.0, description="Sampling temperature of training rollouts; at least 0.001."
-    )
-    evaluation_temperature: Temperature = Field(
-        default=0.6,
-        description="Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001.",
-    )
-    evaluation_samples: Count | None = Field(
-        default=None, description="Rollouts of each held-out prompt; null: as many as in training."
-    )
-    checkpoint_every: Count = Field(
-        default=10, description="Steps between checkpoints; one is always written at the end."
-    )
-    keep_checkpoints: Count = Field(
-        default=2,
-        description="Number of newest checkpoints to keep; with `data.validation`, the best one stays too (R22).",
-    )
-    evaluate_every: Count | None = Field(
-        default=None,
-        description="Steps between held-out evaluations; there is always one at the start and at the end.",
+    evaluate_every: Count | None = _key(
+        None, "Steps between held-out evaluations; there is always one at the start and at the end."
     )
 
     @property
@@ -401,61 +367,45 @@ class LocalEngine(Section):
     """One process, torch and transformers."""
 
     name: Literal["local"] = "local"
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="`auto` takes a GPU if there is one."
+    device: Literal["auto", "cpu", "cuda"] = _key("auto", "`auto` takes a GPU if there is one.")
+    threads: Annotated[Whole, Field(gt=0, le=1024)] | None = _key(
+        None, "CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice."
     )
-    threads: Annotated[Whole, Field(gt=0, le=1024)] | None = Field(
-        default=None,
-        description="CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice.",
-    )
-    max_batch_tokens: Count = Field(
-        default=65536, description="Prompt and response tokens that are in memory at a time."
-    )
+    max_batch_tokens: Count = _key(65536, "Prompt and response tokens that are in memory at a time.")
 
 
 class OpenRlhfEngine(Section):
     """OpenRLHF on Ray, vLLM and DeepSpeed, from one GPU to many nodes."""
 
     name: Literal["openrlhf"] = "openrlhf"
-    device: Literal["cuda", "cpu"] = Field(
-        default="cuda", description="`cpu` rehearses the whole stack without a GPU, with a tiny model."
+    device: Literal["cuda", "cpu"] = _key(
+        "cuda", "`cpu` rehearses the whole stack without a GPU, with a tiny model."
     )
-    nodes: Count = Field(default=1, description="Machines that hold the policy.")
-    gpus_per_node: Count = Field(
-        default=1,
-        description="GPUs of each machine that hold the policy; without `colocate` as many more hold the reference.",
+    nodes: Count = _key(1, "Machines that hold the policy.")
+    gpus_per_node: Count = _key(
+        1, "GPUs of each machine that hold the policy; without `colocate` as many more hold the reference."
     )
-    colocate: bool = Field(
-        default=True,
-        description="Policy, reference and vLLM share the same GPUs and take turns (hybrid engine).",
+    colocate: bool = _key(
+        True, "Policy, reference and vLLM share the same GPUs and take turns (hybrid engine)."
     )
-    sleep: bool = Field(
-        default=True, description="With `colocate`: a model that is not computing gives its GPU memory back."
+    sleep: bool = _key(True, "With `colocate`: a model that is not computing gives its GPU memory back.")
+    vllm_engines: Count | None = _key(
+        None, "vLLM engines; null: as many as fit the policy's GPUs with `colocate`, else 1."
     )
-    vllm_engines: Count | None = Field(
-        default=None,
-        description="vLLM engines; null: as many as fit the policy's GPUs with `colocate`, else 1.",
+    tensor_parallel: Count = _key(1, "GPUs of each vLLM engine.")
+    vllm_memory: Number = _key(0.5, "Share of a GPU's memory that vLLM may take.", gt=0, lt=1)
+    zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(_require_number)] = _key(
+        2, "DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights."
     )
-    tensor_parallel: Count = Field(default=1, description="GPUs of each vLLM engine.")
-    vllm_memory: Number = Field(
-        default=0.5, gt=0, lt=1, description="Share of a GPU's memory that vLLM may take."
+    gradient_checkpointing: bool = _key(True, "Compute activations twice to keep fewer.")
+    micro_batch_samples: Count = _key(2, "Samples of one forward and backward pass on one GPU.")
+    attention: Literal["auto", "flash_attention_2", "kernels", "sdpa"] = _key(
+        "auto",
+        "`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa; `kernels` is flash attention"
+        " that the package kernels downloads compiled from the Hugging Face hub.",
     )
-    zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(_require_number)] = Field(
-        default=2,
-        description="DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights.",
-    )
-    gradient_checkpointing: bool = Field(default=True, description="Compute activations twice to keep fewer.")
-    micro_batch_samples: Count = Field(
-        default=2, description="Samples of one forward and backward pass on one GPU."
-    )
-    attention: Literal["auto", "flash_attention_2", "kernels", "sdpa"] = Field(
-        default="auto",
-        description="`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa; `kernels` is flash"
-        " attention that the package kernels downloads compiled from the Hugging Face hub.",
-    )
-    ray_address: Text | None = Field(
-        default=None,
-        description="A running cluster: `auto`, host:port, or http://… to submit a Ray job; null: a new cluster.",
+    ray_address: Text | None = _key(
+        None, "A running cluster: `auto`, host:port, or http://… to submit a Ray job; null: a new cluster."
     )
     flags: dict[str, Any] = Field(
         default_factory=dict, description="Any other flags of OpenRLHF, without their dashes."
@@ -491,10 +441,8 @@ class OpenRlhfEngine(Section):
 class LoggingSection(Section):
     """Where metrics go besides metrics.jsonl, which is always written."""
 
-    tensorboard: bool = Field(
-        default=False, description="Write TensorBoard event files into the run directory."
-    )
-    wandb: Text | None = Field(default=None, description="Weights & Biases project to log to.")
+    tensorboard: bool = _key(False, "Write TensorBoard event files into the run directory.")
+    wandb: Text | None = _key(None, "Weights & Biases project to log to.")
 
 
 class SweepSection(Section):
@@ -549,23 +497,19 @@ METHODS: tuple[type[MethodSection], ...] = get_args(get_args(Method)[0])
 class Recipe(Section):
     """A run as a whole: everything of ours that decides its result is in here (R18)."""
 
-    name: str = Field(
-        default="run",
+    name: str = _key(
+        "run",
+        "Names the run directory: letters, digits and `.`, `_`, `+`, `-`; at most 100 characters.",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$",
         max_length=100,
-        description="Names the run directory: letters, digits and `.`, `_`, `+`, `-`; at most 100 characters.",
     )
-    seed: Whole = Field(default=0, description="Seed of every draw that has no seed of its own.")
+    seed: Whole = _key(0, "Seed of every draw that has no seed of its own.")
     data: DataSection = DataSection()
-    noise: Noise | None = Field(
-        default=None, description="Noise put on the training labels when the run starts; null: none."
-    )
+    noise: Noise | None = _key(None, "Noise put on the training labels when the run starts; null: none.")
     model: ModelSection = ModelSection()
-    method: Method = Field(
-        default=GrpoMethod(), description="Which label counts, what is rewarded and which prompts train."
-    )
+    method: Method = _key(GrpoMethod(), "Which label counts, what is rewarded and which prompts train.")
     train: TrainSection = TrainSection()
-    engine: Engine = Field(default=LocalEngine(), description="The software that generates and optimises.")
+    engine: Engine = _key(LocalEngine(), "The software that generates and optimises.")
     logging: LoggingSection = LoggingSection()
     sweep: SweepSection | None = None
 

@@ -1,8 +1,7 @@
 """Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to go on.
 
-A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder
-named step-… is always whole. What happens to it later, when it is copied to a disk that is full, say, its list of files
-and their sizes tells.
+A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder named step-…
+is always whole. Damage done later, such as by a copy to a full disk, shows in its list of files and their sizes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
-    """Where the checkpoint after `step` steps stands."""
+    """The folder of the checkpoint after `step` steps."""
     return run / "checkpoints" / f"step-{step:06d}"
 
 
@@ -40,11 +39,7 @@ def checkpoint_steps(run: Path) -> list[int]:
 def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep: int) -> None:
     """Write the checkpoint after `step` steps and remove all but the newest `keep` and the best one (`best_step`).
 
-    Args:
-        run: the run directory.
-        step: steps done.
-        fill: puts the files into the folder it is given.
-        keep: how many checkpoints stay.
+    `fill` puts the files into the folder that it gets.
 
     Raises:
         UserError: no space or no permission; the earlier checkpoints stand.
@@ -95,7 +90,7 @@ def _remove(checkpoint: Path) -> None:
 
 
 def set_aside(checkpoint: Path) -> Path:
-    """Take a damaged checkpoint out of the way of one that is written anew; returns where it is now."""
+    """Rename a damaged checkpoint, so that it can be written again; returns where it is now."""
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):
         if aside.exists():
@@ -105,7 +100,7 @@ def set_aside(checkpoint: Path) -> Path:
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """What a checkpoint lacks of what was written into it, in a few words; None if nothing, or if it has no list."""
+    """What a checkpoint has lost since it was written, in a few words; None if nothing, or if it has no list."""
     try:
         listed = json.loads((checkpoint / _SIZES).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Signs that the policy collapses, seen in the lines of metrics.jsonl while it happens.
+"""Signs that the policy collapses, read from the lines of metrics.jsonl while the run goes on.
 
 | sign | seen in | needs the truth |
 |---|---|---|
@@ -168,7 +168,7 @@ class CollapseWatch:
         return f"{now[-1]:.0%} of the responses {what} ({start:.0%} at the start)"
 
     def _unless_better(self, sign: str | None) -> str | None:
-        """What looks like collapse, unless accuracy rose, with what is known of that."""
+        """A sign of collapse with what is known about accuracy, unless that rose."""
         if sign is None:
             return None
         before, right = self._then_and_now("majority/accuracy")

@@ -67,7 +67,7 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 
 
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
-    """The lines, nulls among their values, but for a last one that is cut off; some of those without `having`."""
+    """The whole lines, with their nulls; most of those without `having` are left out."""
     key = json.dumps(having).encode() if having else b""
     if not file.exists():
         return

@@ -100,9 +100,9 @@ class RunStore:
             folder = self._run / table
             for leftover in set(all_shards(folder)) - set(shards):  # of a kill after a block was written
                 leftover.path.unlink()
-            for first, own in itertools.groupby(shards, lambda shard: _first_of_block(shard.first)):
-                block, parts = range(first, first + STEPS_TOGETHER), list(own)
-                if len(parts) > 1 and all(holds(each, block) for each in tables.values()):
+            for first, group in itertools.groupby(shards, lambda shard: _first_of_block(shard.first)):
+                block, parts = range(first, first + STEPS_TOGETHER), list(group)
+                if len(parts) > 1 and all(holds(shards_, block) for shards_ in tables.values()):
                     _rewrite(folder, table, block, parts)
                     for part in parts:
                         part.path.unlink()

@@ -40,27 +40,24 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
     import polars as pl
 
     labels = scan_labels(run).collect()
-    told = _held_out(read_metrics(run))
+    facts = _held_out(read_metrics(run))
     selected = labels["is_selected"].sum()
     if selected:
         right = label_metrics(labels).get("label/selected_accuracy")
         shown = "" if right is None else f", right in {right:.1%}"
-        told.append(("labels replaced by the majority", f"{selected:,} times{shown}"))
+        facts.append(("labels replaced by the majority", f"{selected:,} times{shown}"))
     last = label_metrics(labels.filter(pl.col("visit") == labels["visit"].max()))
     if "label/effective_noise" in last:
         marked = last.get("label/initial_noise")
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"
-        told.append(("wrong labels, last epoch", f"{last['label/effective_noise']:.1%}{initially}"))
-    return told
+        facts.append(("wrong labels, last epoch", f"{last['label/effective_noise']:.1%}{initially}"))
+    return facts
 
 
 def throughput_lines(run: Path) -> list[tuple[str, str]]:
     """Throughput, model FLOP utilisation and memory of a step, medians over the steps; only what is known."""
-    told = []
-    for name, value in medians(read_metrics(run)).items():
-        quantity = QUANTITIES[name]
-        told.append((quantity.label, f"{quantity.text(value)} {quantity.unit}".rstrip()))
-    return told
+    known = ((QUANTITIES[name], value) for name, value in medians(read_metrics(run)).items())
+    return [(quantity.label, f"{quantity.text(value)} {quantity.unit}".rstrip()) for quantity, value in known]
 
 
 def signs_of_collapse(run: Path) -> list[tuple[int, str]]:
@@ -88,4 +85,6 @@ def _interval(line: Metrics) -> str:
     """The 95 % interval over prompts of the last accuracy."""
     if "eval/avg_stderr" not in line:
         return ""
-    return f" (± {1.96 * line['eval/avg_stderr']:.1%}, 95 % over prompts)"
+    reach = 1.96 * line["eval/avg_stderr"]
+    low, high = max(line["eval/avg"] - reach, 0.0), min(line["eval/avg"] + reach, 1.0)
+    return f" (95 % over prompts: [{low:.1%}, {high:.1%}])"

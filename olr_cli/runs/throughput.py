@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from olr_cli.tables.numbers import three_digits
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -30,7 +32,7 @@ class Quantity:
         """Three digits; a share in percent."""
         if not self.unit:
             return f"{value:.1%}"
-        return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
+        return three_digits(value)
 
 
 GENERATED, TRAINED, SAMPLES = "speed/generated_tokens", "speed/trained_tokens", "speed/samples"
@@ -56,7 +58,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of each of `QUANTITIES` over the lines of metrics.jsonl that have it; without those that none has."""
+    """The median of each of `QUANTITIES` over the lines of metrics.jsonl that have it."""
     values = {name: [line[name] for line in lines if name in line] for name in QUANTITIES}
     return {name: median(known) for name, known in values.items() if known}
 
@@ -88,7 +90,7 @@ A data sheet that gives the figure with sparsity counts half. A card of a name t
 def peak_flops(card: str | None) -> float | None:
     """Peak operations a second of a card by the name that torch gives it; None if it is not known.
 
-    A MIG slice has a part of its card's peak, which its name does not tell.
+    A MIG slice has a part of its card's peak, which its name does not say.
     """
     if card is None or "MIG" in card:
         return None
@@ -122,7 +124,7 @@ class ModelShape:
 
     @classmethod
     def of(cls, model: Any) -> ModelShape | None:
-        """The shape of a Hugging Face model, on whichever device; None if its configuration does not tell."""
+        """The shape of a Hugging Face model, on whichever device; None if its configuration does not say."""
         config = model.config.get_text_config()
         layers, heads = (getattr(config, name, None) for name in ("num_hidden_layers", "num_attention_heads"))
         if not layers or not heads:

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 from audit_tables import many, rollouts, write
 from histories import write_history
-from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
@@ -57,28 +56,21 @@ def test_a_table_of_rollouts_is_enough(here, log):
     assert said.endswith("--export repaired.parquet")
     rows = pl.read_parquet(table)
     assert rows["prompt_id"].head(2).sort().to_list() == ["p3", "p8"]
-    assert {
-        "given_label",
-        "proposed_label",
-        "confidence",
-        "visits",
-        "pass_rate",
-        "slope",
-        "consistency",
-    } < set(rows.columns)
+    assert {"given_label", "proposed_label", "confidence", "slope", "consistency"} < set(rows.columns)
 
 
-def test_the_next_command_asks_the_same(here, log):
+def test_the_next_command_and_the_name_of_the_table_are_those_of_the_options(here, log):
     options = ["--threshold", "0.7", "--set", "data.extractor=text"]
     assert told(log, *options).endswith(f"olr audit {log} {' '.join(options)} --export repaired.parquet")
     said = told(log, *options, "--export", "repaired.parquet")
     assert said.endswith("--set data.train=repaired.parquet --set data.extractor=text")
-
-
-def test_every_way_of_asking_has_its_own_table_of_prompts(here, log):
-    for options in ([], ["--threshold", "0.7"], ["--set", "data.extractor=text"], []):
-        told(log, *options)
-    assert len(list(here.glob("log-audit-*.parquet"))) == 3
+    for others in ([], options[:2], options[2:], []):
+        told(log, *others)
+    names = {file.name for file in here.glob("log-audit-*.parquet")}
+    assert len(names) == 4
+    (here / "elsewhere").mkdir()
+    told(log.rename(here / "elsewhere" / "log.jsonl"))
+    assert {file.name for file in (here / "elsewhere").glob("*.parquet")} < names
 
 
 def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
@@ -164,17 +156,9 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
 @pytest.fixture
 def run(here):
     """A run with active noise whose data set is a file, as its recipe says."""
-    run = write_history(here / "run", noise="active", prompts=40, epochs=6, method={"name": "grpo"})
-    write(
-        here / "clean.jsonl",
-        [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(40)],
-    )
-    yaml = YAML()
-    recipe = yaml.load((run / "recipe.yaml").read_text())
-    recipe["data"]["train"] = str(here / "clean.jsonl")
-    with (run / "recipe.yaml").open("w") as file:
-        yaml.dump(recipe, file)
-    return run
+    rows = [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(40)]
+    data = {"train": str(write(here / "clean.jsonl", rows))}
+    return write_history(here / "run", prompts=40, epochs=6, method={"name": "grpo"}, data=data)
 
 
 def test_a_runs_export_holds_the_labels_that_were_audited_and_can_be_trained_on(here, run):
@@ -204,28 +188,17 @@ def test_a_changed_data_set_is_not_taken_for_the_runs(here, run):
     assert "--data" in refused(run, "--export", "repaired.parquet")
 
 
-def test_a_run_of_rollouts_alone_has_no_slopes(run):
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps({**manifest, "kind": "rollouts"}))
+def test_rollouts_without_training_have_no_slopes_and_training_after_them_reads_answers_as_they_did(here):
+    data = {"extractor": "text"}
+    run = write_history(here / "run", noise=None, prompts=20, epochs=2, kind="rollouts", data=data)
     said = told(run)
     assert "a slope means nothing and is left out" in said
     assert "keeps its systematic errors" in said
     assert "from confidence 0.9 on" in said
     assert "slope" not in json.loads(audit(run, "--json").output)["ranked"][0]
-
-
-def test_training_after_rollouts_reads_answers_as_they_did(here):
-    run = write_history(here / "run", noise=None, prompts=20, epochs=2)
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps({**manifest, "kind": "rollouts"}))
-    yaml = YAML()
-    recipe = yaml.load((run / "recipe.yaml").read_text())
-    recipe["data"]["extractor"] = "text"
-    with (run / "recipe.yaml").open("w") as file:
-        yaml.dump(recipe, file)
     rows = [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(20)]
-    data = write(here / "data.jsonl", rows)
-    said = told(run, "--data", data, "--export", "repaired.parquet")
+    data_set = write(here / "data.jsonl", rows)
+    said = told(run, "--data", data_set, "--export", "repaired.parquet")
     assert said.endswith("--set data.train=repaired.parquet --set data.extractor=text")
 
 
@@ -301,6 +274,8 @@ def test_labels_are_data(here):
         (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
         (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
         (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("log.jsonl", "--trusted", "nowhere.jsonl"), "nowhere.jsonl is no file"),
+        (("log.jsonl", "--set", "data.extractor"), "as in --set data.extractor=boxed"),
         (("log.jsonl", "--threshold", "2"), "--threshold"),
     ],
 )

@@ -117,7 +117,7 @@ def test_seeds_draw_different_sets():
 def test_a_whole_split_can_be_had_but_no_more():
     size = len(split_members("subtraction", "test"))
     assert len(expressions("subtraction", size, 1, "test")) == size
-    with pytest.raises(UserError, match=rf"has {size} prompts, {size + 1} were asked for"):
+    with pytest.raises(UserError, match=rf"has {size} prompts, not {size + 1}"):
         arithmetic_prompts("subtraction", size + 1, 1, "test")
 
 

@@ -106,24 +106,6 @@ def test_a_resume_of_a_run_of_the_first_rules_says_that_classes_changed(stopped)
     assert "was started by an olr that classified answers by other rules (R7)" in sentence
 
 
-@pytest.mark.parametrize("gone", [("checkpoints",), ("checkpoints", "labels")])
-def test_a_resume_without_the_checkpoints_removes_nothing(stopped, gone):
-    for folder in gone:
-        shutil.rmtree(stopped / folder)
-    before = files(stopped)
-    with pytest.raises(UserError, match="holds step 8, but it has no checkpoint: checkpoints have gone"):
-        go(stopped, resume=True)
-    assert files(stopped) == before
-
-
-def test_a_resume_without_the_newest_checkpoint_removes_nothing(stopped):
-    shutil.rmtree(stopped / "checkpoints" / "step-000006")
-    before = files(stopped)
-    with pytest.raises(UserError, match="its newest checkpoint is after step 4"):
-        go(stopped, resume=True)
-    assert files(stopped) == before
-
-
 def test_a_resume_goes_on_from_the_newest_checkpoint_that_is_whole(stopped):
     (stopped / "checkpoints" / "step-000006" / "w").write_text("")
     warning, continuing = go(stopped, resume=True)
@@ -145,30 +127,48 @@ def test_a_resume_killed_before_the_damaged_checkpoint_went_goes_on_too(stopped,
     assert stored_steps(stopped) == list(range(1, 13))
 
 
-def test_a_resume_without_a_whole_checkpoint_removes_nothing(stopped):
+def no_checkpoints(run):
+    shutil.rmtree(run / "checkpoints")
+
+
+def neither_checkpoints_nor_labels(run):
+    no_checkpoints(run)
+    shutil.rmtree(run / "labels")
+
+
+def no_newest_checkpoint(run):
+    shutil.rmtree(run / "checkpoints" / "step-000006")
+
+
+def no_whole_checkpoint(run):
     for step in (4, 6):
-        (stopped / "checkpoints" / f"step-00000{step}" / "w").unlink()
-    before = files(stopped)
-    with pytest.raises(
-        UserError, match=r"no checkpoint .* is whole \(.*step-000006: w has gone\); restore one"
-    ):
-        go(stopped, resume=True)
-    assert files(stopped) == before
+        (run / "checkpoints" / f"step-00000{step}" / "w").unlink()
 
 
-def test_a_resume_without_the_shards_before_the_checkpoint_removes_nothing(stopped):
-    (stopped / "labels" / "step-000003.parquet").unlink()
-    before = files(stopped)
-    with pytest.raises(UserError, match="a checkpoint after step 6 but no shards of step 3"):
-        go(stopped, resume=True)
-    assert files(stopped) == before
+def no_shard_of_step_3(run):
+    (run / "labels" / "step-000003.parquet").unlink()
 
 
-def test_a_resume_without_the_metrics_before_the_checkpoint_removes_nothing(stopped):
-    file = stopped / "metrics.jsonl"
+def metrics_of_4_steps(run):
+    file = run / "metrics.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:4]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (no_checkpoints, "holds step 8, but it has no checkpoint: checkpoints have gone"),
+        (neither_checkpoints_nor_labels, "holds step 8, but it has no checkpoint: checkpoints have gone"),
+        (no_newest_checkpoint, "its newest checkpoint is after step 4"),
+        (no_whole_checkpoint, r"no checkpoint .* is whole \(.*step-000006: w has gone\); restore one"),
+        (no_shard_of_step_3, "a checkpoint after step 6 but no shards of step 3"),
+        (metrics_of_4_steps, r"after step 6, but its metrics.jsonl has no line of step 5"),
+    ],
+)
+def test_a_resume_of_a_run_of_which_something_is_missing_removes_nothing(stopped, damage, message):
+    damage(stopped)
     before = files(stopped)
-    with pytest.raises(UserError, match=r"after step 6, but its metrics.jsonl has no line of step 5"):
+    with pytest.raises(UserError, match=message):
         go(stopped, resume=True)
     assert files(stopped) == before
 

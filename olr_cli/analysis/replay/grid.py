@@ -49,6 +49,14 @@ _EVIDENCE = (
 )
 """Columns of the labels table that a cell is counted from."""
 
+TITLES = {
+    "accuracy": "Accuracy of selected",
+    "agreement": "Agreement with the label",
+    "coverage": "Share of visits selected",
+    "repair": "Wrong labels repaired",
+}
+"""Shares that are shown of a cell, and what they are called."""
+
 # From options to settings -----------------------------------------------------------------------------------------
 
 Axes: TypeAlias = Mapping[str, tuple[Any, ...] | None]
@@ -83,12 +91,8 @@ class Grid:
 def parse(options: Iterable[str], overrides: Iterable[str] = ()) -> Axes:
     """What `--grid` options ask for: ``KEY=VALUE,VALUE``, ``KEY`` or ``default``.
 
-    Args:
-        options: of `--grid`.
-        overrides: of `--set`, which must leave the grid's keys alone.
-
     Raises:
-        UserError: a key is unknown or comes twice, or a value is none of its key.
+        UserError: a key is unknown, comes twice or is one of `overrides` (`--set`), or a value is none of its key.
     """
     axes: dict[str, tuple[Any, ...] | None] = {}
     for option in options:
@@ -196,15 +200,15 @@ class GridResult:
     """What each setting of a grid would have selected.
 
     Attributes:
-        cells: a row a setting, criteria by criteria, threshold by threshold: criteria (as ``--grid`` takes them),
-            slope_threshold (as written; null where the slope does not count), warmup_epochs; counts of prompt visits,
-            those of warm-up included: visits, marked (of prompts known to be mislabelled, with a known true answer),
-            selected, known (of these, with a known true answer), right (of these, with a right majority), labelled (of
-            the selected, with a given label), agreeing (of these, with a majority that is the given label), repaired
-            (selected, of mislabelled prompts, with a right majority); is_own: the run was trained under this setting;
-            on_front: on the Pareto front of coverage and accuracy; shares: coverage (selected of all visits), accuracy
-            (right of known), agreement (agreeing of labelled), repair (repaired of marked), null of nothing.
-        shares: the shares that are known of the history: accuracy, or else agreement, if anything is; coverage; repair.
+        cells: a row a setting: criteria (as ``--grid`` takes them), slope_threshold (as written; null where the slope
+            does not count), warmup_epochs; counts of prompt visits, those of warm-up included: visits, marked (of
+            prompts known to be mislabelled, with a known true answer), selected, known (of these, with a known true
+            answer), right (of these, with a right majority), labelled (of the selected, with a given label), agreeing
+            (of these, with a majority that is the given label), repaired (selected, marked, with a right majority);
+            is_own (the run was trained under this setting), on_front (`front`); and shares, null of nothing: coverage
+            (selected of all visits), accuracy (right of known), agreement (agreeing of labelled), repair (repaired of
+            marked).
+        shares: what is shown: accuracy, or else agreement, if anything is known; coverage; repair where it is known.
     """
 
     cells: pl.DataFrame
@@ -288,17 +292,3 @@ def front(selected: pl.Series, accuracy: pl.Series) -> pl.Series:
     more, better = s[None, :] > s[:, None], a[None, :] > a[:, None]
     is_beaten = (more & (a[None, :] >= a[:, None])) | (better & (s[None, :] >= s[:, None]))
     return pl.Series(~np.isnan(a) & ~is_beaten.any(axis=1), dtype=pl.Boolean)
-
-
-def require_olr(history: RolloutHistory) -> OlrMethod:
-    """The settings at which keys outside the grid stay.
-
-    Raises:
-        UserError: the replay is to be of another method.
-    """
-    method = history.recipe.method
-    if not isinstance(method, OlrMethod):
-        raise UserError(
-            f"--grid is of the settings of olr, and method.name is {method.name}; leave one of them out"
-        )
-    return method

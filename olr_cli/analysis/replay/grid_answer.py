@@ -13,29 +13,23 @@ import polars as pl
 from olr_cli.analysis.histories import RolloutHistory, read_history
 from olr_cli.analysis.replay.grid import (
     THRESHOLD,
+    TITLES,
     WARMUP,
     Grid,
     GridResult,
     count,
     evidence,
     parse,
-    require_olr,
     resolve,
     trained_setting,
 )
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.tables import Answer, Block, Column, File, Row, Table, percent
 
 _WIDTH = 80
 _MOST_NAMED = 6
-
-_SHARES = {
-    "accuracy": "accuracy of the selected labels",
-    "agreement": "agreement of the selected labels with the given ones",
-    "coverage": "share of all visits selected",
-    "repair": "share of the visits of mislabelled prompts that get a right label",
-}
 
 
 def grid_answer(
@@ -45,7 +39,7 @@ def grid_answer(
 
     Args:
         source: a run directory, or a table of rollouts.
-        options: of `--grid` (`olr_cli.analysis.replay.grid.parse`).
+        options: of `--grid`.
         overrides: of `--set`, which say where keys outside the grid stay.
         out: the folder of the heat map; by default below the run, or beside the table.
 
@@ -59,7 +53,11 @@ def grid_answer(
             f"--out {folder} is a file, and the heat map of a grid goes into a folder; name another"
         )
     history = read_history(source, overrides)
-    base, trained = require_olr(history), trained_setting(history)
+    base, trained = history.recipe.method, trained_setting(history)
+    if not isinstance(base, OlrMethod):
+        raise UserError(
+            f"--grid is of the settings of olr, and method.name is {base.name}; leave one of them out"
+        )
     with Judge(ledger=history.given_up, keep=False) as judge:
         rows = evidence(history, judge)
     settings = resolve(axes, rows, base, trained)
@@ -108,8 +106,7 @@ def table(result: GridResult) -> Table:
         warmups = cells["warmup_epochs"].unique(maintain_order=True)
         rows = []
         for share in result.shares:
-            title = _SHARES[share]
-            rows.append(Row([title[0].upper() + title[1:]], "title"))
+            rows.append(Row([TITLES[share]], "title"))
             for (threshold,), of_threshold in cells.group_by("slope_threshold", maintain_order=True):
                 texts = [_cell(cell, share) for cell in of_threshold.iter_rows(named=True)]
                 rows.append(Row([str(threshold or "any"), *texts]))

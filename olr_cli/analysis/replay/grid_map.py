@@ -20,20 +20,13 @@ from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.replay.grid import GridResult
+from olr_cli.analysis.replay.grid import TITLES, GridResult
 from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart
 
 _CELL_WIDTH, _CELL_HEIGHT = 0.24, 0.19
 _COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0.02, 0.8, 256)), "blues")
 """Without the darkest ones, on which marks would not be seen."""
 _DELTA = "\N{GREEK SMALL LETTER DELTA}"
-
-_TITLES = {
-    "accuracy": "Accuracy of selected",
-    "agreement": "Agreement with the label",
-    "coverage": "Share of visits selected",
-    "repair": "Wrong labels repaired",
-}
 
 
 def chart(result: GridResult, name: str) -> Chart:
@@ -58,7 +51,7 @@ def _draw(result: GridResult) -> Figure:
         for row, cells in enumerate(blocks):
             axes: Axes = panels[row, column]
             image = _panel(axes, cells, share, limits)
-            title, criteria = _TITLES[share] if row == 0 else "", cells["criteria"][0]
+            title, criteria = TITLES[share] if row == 0 else "", cells["criteria"][0]
             named = "every majority" if criteria == "none" else criteria.replace("+", " + ")
             axes.set_title(f"{title}\n{'' if column else named}", pad=3)
             if column:

@@ -92,18 +92,18 @@ def prompt_list(
 def _run_data(prefix: str, run: Run, histories: PromptHistories, budget: int) -> list[Element]:
     questions, why_none = texts.questions(run)
     responses = texts.read_responses(run.path, histories.ends)
-    by_prompt, longest = texts.by_prompt(responses, histories.ids, budget)
-    header = histories.header() | {
-        "questions": texts.cut_questions(questions, histories.ids, budget) if questions else None,
+    ids = histories.header["ids"]
+    by_prompt, longest = texts.by_prompt(responses, ids, budget)
+    header = histories.header | {
+        "questions": texts.cut_questions(questions, ids, budget) if questions else None,
         "questionsNote": why_none,
         "samples": texts.SAMPLES,
         "longest": longest,
         "promptsABlock": PROMPTS_A_BLOCK,
     }
-    arrays = histories.prompts | histories.by_visit
     return [
         json_data(f"{prefix}-header", header),
-        *(array_data(f"{prefix}-{name}", values) for name, values in arrays.items()),
+        *(array_data(f"{prefix}-{name}", values) for name, values in histories.arrays.items()),
         *(
             json_data(
                 f"{prefix}-responses-{start // PROMPTS_A_BLOCK}", by_prompt[start : start + PROMPTS_A_BLOCK]
@@ -135,44 +135,20 @@ class PromptHistories:
     """The prompts of a run.
 
     Attributes:
-        ids: prompt ids in natural order, shape (P,).
-        left_out: number of prompts beyond the limit.
-        visits: V, the largest number of visits of any prompt.
-        rollouts: K.
-        strings: every answer and label once; the first stands for none.
-        prompts: name -> a value a prompt, shape (P,): noise (index into `noise_types`), given, true (into `strings`),
-            last (visits made), label_right (of the last label: 0 unknown, 1 wrong, 2 right).
-        by_visit: name -> a value a visit, prompt by prompt, shape (P V,): kind, votes, majority, label, source.
-        noise_types: the empty one stands for unknown.
+        header: JSON values: ids (P of them, in natural order), visits (V, the largest number of visits of any prompt),
+            rollouts (K), strings (every answer and label once, long ones cut; the first stands for none), sentinel (its
+            place among the strings, or -1), noiseTypes (the empty one stands for unknown) and sources.
+        arrays: a value a prompt, shape (P,): noise (index into noiseTypes), given, true (into strings), last (visits
+            made), label_right (of the last label: 0 unknown, 1 wrong, 2 right); a value a visit, prompt by prompt,
+            shape (P V,): kind, votes, majority, label (into strings), source (into sources).
         ends: columns prompt_id, visit, step: first and last visit of every prompt.
+        left_out: number of prompts beyond the limit.
     """
 
-    ids: Sequence[str]
-    left_out: int
-    visits: int
-    rollouts: int
-    strings: Sequence[str]
-    prompts: dict[str, Array]
-    by_visit: dict[str, Array]
-    noise_types: Sequence[str]
+    header: dict[str, Any]
+    arrays: dict[str, Array]
     ends: pl.DataFrame
-
-    def header(self) -> dict[str, Any]:
-        """Everything but the arrays, as JSON values; long answers are cut."""
-        return {
-            "ids": list(self.ids),
-            "visits": self.visits,
-            "rollouts": self.rollouts,
-            "strings": [
-                text
-                if len(text) <= _LONGEST_ANSWER
-                else f"{text[: _LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
-                for text in self.strings
-            ],
-            "sentinel": self.strings.index(SENTINEL) if SENTINEL in self.strings else -1,
-            "noiseTypes": list(self.noise_types),
-            "sources": ["", *SOURCES],
-        }
+    left_out: int
 
 
 def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
@@ -207,29 +183,35 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
         filled[prompt * visits + visit - 1] = values.to_numpy()
         return filled
 
-    right = (rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)
     return PromptHistories(
-        ids=kept,
-        left_out=len(ids) - len(kept),
-        visits=visits,
-        rollouts=int(rows["rollouts"].max()),  # type: ignore[arg-type]
-        strings=strings,
-        prompts={
+        header={
+            "ids": kept,
+            "visits": visits,
+            "rollouts": rows["rollouts"].max(),
+            "strings": [
+                text
+                if len(text) <= _LONGEST_ANSWER
+                else f"{text[: _LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
+                for text in strings
+            ],
+            "sentinel": strings.index(SENTINEL) if SENTINEL in strings else -1,
+            "noiseTypes": noise_types,
+            "sources": ["", *SOURCES],
+        },
+        arrays={
             "noise": of_prompts(_codes(rows["noise_type"].fill_null(""), noise_types)),
             "given": of_prompts(_codes(rows["given_label"], strings)),
             "true": of_prompts(_codes(rows["true_answer"], strings)),
             "last": last,
-            "label_right": of_prompts(right),
-        },
-        by_visit={
+            "label_right": of_prompts((rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)),
             "kind": of_visits(rows["kind"]),
             "votes": of_visits(rows["majority_count"]),
             "majority": of_visits(_codes(rows["majority_answer"], strings)),
             "label": of_visits(_codes(rows["effective_label"], strings)),
             "source": of_visits(_codes(rows["label_source"], SOURCES) + 1),
         },
-        noise_types=noise_types,
         ends=rows.filter(pl.Series(final) | (pl.col("visit") == 1)).select("prompt_id", "visit", "step"),
+        left_out=len(ids) - len(kept),
     )
 
 

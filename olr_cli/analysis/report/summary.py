@@ -118,22 +118,23 @@ def _first_number(value: str) -> tuple[str, str]:
 
 
 def _settings(arm: Arm) -> Iterator[tuple[str, str]]:
-    """Of an arm of one run."""
+    """The settings of an arm of one run, with their names."""
     (run,) = arm.runs
     recipe, manifest = run.recipe, read_manifest(run.path)
-    prompts = {
-        name: f", {data['prompts']:,} prompts" if data.get("prompts") else ""
-        for name, data in manifest.get("data", {}).items()
-    }
+
+    def size(name: str) -> str:
+        prompts = manifest.get("data", {}).get(name, {}).get("prompts")
+        return f", {prompts:,} prompts" if prompts else ""
+
     yield "status", status(run)
     trains = kind_of(manifest) == "training"
     if trains:
         yield "method", _method(arm)
     yield "noise", run.noise or "no label is marked"
     yield "model", recipe.model.path
-    yield "data", recipe.data.train + prompts.get("train", "")
+    yield "data", recipe.data.train + size("train")
     if recipe.data.test is not None:
-        yield "held-out data", recipe.data.test + prompts.get("test", "")
+        yield "held-out data", recipe.data.test + size("test")
     train = recipe.train
     a_step = f"{train.prompts_per_step} prompts a step, {train.rollouts_per_prompt} rollouts a prompt"
     if trains:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, grpo_beside
-from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Cost, Spread, costs, spreads, unit_of
+from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Cost, Spread, Unit, costs, spreads, unit_of
 from olr_cli.analysis.frame import Difference, difference
+from olr_cli.analysis.tables.arms import difference_cell
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.runs.throughput import QUANTITIES
@@ -83,17 +84,16 @@ def _step_block(rows: _Rows) -> Block:
     shown = []
     for cost, changes in rows:
         share = percent(cost.share("labels")) if "labels" in cost.parts else ""
-        relative = changes.get(RELATIVE)
+        relative = difference_cell(changes.get(RELATIVE))
         cells: list[str | Cell] = [
-            *(cost.arm.name, str(len(cost.all_steps))),
+            cost.arm.name,
+            str(len(cost.all_steps)),
             *(cost.spread(part).cell(unit.text) if part in cost.parts else "" for part in parts),
-            *(cost.spread(*REST).cell(unit.text), cost.spread(STEP).cell(unit.text)),
-            *(
-                Cell(share and f"{share} %", share),
-                _change(changes.get("labels"), 1 / unit.seconds, unit.digits),
-            ),
-            _change(changes.get(STEP), 1 / unit.seconds, unit.digits),
-            Cell(f"{100 * relative.mean:+.1f} %" if relative else "", _change(relative, 100, 1)),
+            cost.spread(*REST).cell(unit.text),
+            cost.spread(STEP).cell(unit.text),
+            Cell(share and f"{share} %", share),
+            *(_change(changes.get(part), unit) for part in ("labels", STEP)),
+            Cell(relative.brief and f"{relative.brief} %", relative.full),
         ]
         shown.append(Row(cells[: len(columns)]))
     return Block(columns, shown, f"A step, {unit.name}")
@@ -217,8 +217,8 @@ def compared_with_grpo(cost: Cost, others: Sequence[Cost]) -> dict[str, Differen
     return {part: change for part, change in differences.items() if change}
 
 
-def _change(change: Difference | None, times: float, digits: int) -> str:
-    def text(value: float) -> str:
-        return f"{times * value:+.{digits}f}"
+def _change(change: Difference | None, unit: Unit) -> str:
+    def text(seconds: float) -> str:
+        return f"{1 / unit.seconds * seconds:+.{unit.digits}f}"
 
     return "" if change is None else joined(text(change.mean), interval(change.ends, text))

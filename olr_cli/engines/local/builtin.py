@@ -20,7 +20,7 @@ MIXTURES = {
     "addition-harder": Mixture("addition", 0.02, 0.58),
     "subtraction": Mixture("subtraction", 0.03, 0.72),
 }
-"""What each policy imitates. Subtraction lies between the two difficulties of addition."""
+"""The mixture that each policy imitates. Subtraction lies between the two difficulties of addition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,11 @@ def policy_path(name: str) -> Path:
     return Path(str(resources.files("olr_cli.engines.local"))) / "weights" / policy_name(name)
 
 
+def model_location(path: str) -> str:
+    """The folder of a built-in policy; any other model path stays."""
+    return str(policy_path(path)) if is_builtin(path) else path
+
+
 def check_new_folder(out: Path) -> None:
     """Refuse a folder that exists, or one inside a folder that does not.
 
@@ -96,4 +101,4 @@ def check_new_folder(out: Path) -> None:
     if out.exists() or out.is_symlink():
         raise taken(out, "--out")
     if not out.absolute().parent.is_dir():
-        raise no_path(out.absolute().parent, "make this folder first")
+        raise no_path(f"{out.absolute().parent}/", "make this folder first")

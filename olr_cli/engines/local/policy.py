@@ -41,7 +41,7 @@ disable_progress_bar()  # type: ignore[no-untyped-call]
 
 @dataclass
 class Context:
-    """What the policy has read so far, a row a sequence (B rows, S positions, V words).
+    """The sequences that the policy has read so far, a row each (B rows, S positions, V words).
 
     Attributes:
         logits_BV: scores of the token that follows.

@@ -44,15 +44,15 @@ def deal(
             f"{len(lengths)} samples don't divide into mini-batches of {mini_batch} on {ranks} ranks, {micro_batch} at"
             " a time"
         )
-    of_rank: list[list[list[int]]] = [[] for _ in range(ranks)]
+    batches_of_ranks: list[list[list[int]]] = [[] for _ in range(ranks)]
     tokens = [0] * ranks  # with padding
     for samples in _mini_batches(lengths, len(lengths) // mini_batch, tuple(draw)):
         # The longest first: then the shorter ones make up for what is left of a difference.
         for side_by_side in _cut(_cut(samples, micro_batch), ranks):
             for rank, batch in zip(sorted(range(ranks), key=tokens.__getitem__), side_by_side, strict=True):
-                of_rank[rank].append(batch)
+                batches_of_ranks[rank].append(batch)
                 tokens[rank] += lengths[batch[0]]
-    return [batch for own in of_rank for batch in own]
+    return [batch for batches in batches_of_ranks for batch in batches]
 
 
 def _mini_batches(lengths: Sequence[int], count: int, draw: tuple[seeding.Part, ...]) -> list[list[int]]:

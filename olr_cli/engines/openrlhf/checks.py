@@ -1,4 +1,4 @@
-"""What cannot work on OpenRLHF, refused before Ray starts."""
+"""Recipes that cannot work on OpenRLHF are refused before Ray starts."""
 
 from __future__ import annotations
 

@@ -9,13 +9,14 @@ DeepSpeed 0.19.6 and Ray 2.55.0; another OpenRLHF or vLLM is refused.
 | torch.cuda.current_device, set_device, synchronize, empty_cache, …    | answer "cpu" or do nothing, in every process |
 | `init_device_mesh("cuda", …)` (utils/deepspeed/deepspeed.py)          | a mesh of CPUs                              |
 | `torch.device("cuda:…")` in the replay buffer                         | the CPU                                     |
-| GPU counts in Ray's placement groups                                  | Ray is told of as many logical GPUs         |
+| GPU counts in Ray's placement groups                                  | Ray gets as many logical GPUs               |
 | NCCL from trainer to vLLM (utils/distributed_util.py)                 | vLLM's own process group over TCP           |
 | colocated weights go over CUDA's shared memory                        | `--vllm.sync_backend gloo` (flags.py)       |
 | vLLM's CPU backend repacks weights, so single ones cannot be loaded   | collected, then reloaded all at once        |
 | … and the copy that a tied LM head computes with stays the old one    | tied and repacked again                     |
 | vLLM's worker is a process of its own, out of reach of Ray's set-up    | its `worker_extension_cls` is `CpuWeights`  |
 | vLLM and DeepSpeed cannot sleep                                       | left out (flags.py)                         |
+| vLLM compiles a model longer than a rehearsal samples from it         | `--vllm.enforce_eager` (flags.py)           |
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "OMP_NUM_THREADS": "1",
 }
-"""What every process must find set before it imports DeepSpeed or vLLM; the key-value cache is in GiB."""
+"""Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
+
+_IDLE = ("set_device", "synchronize", "empty_cache", "current_stream")
+"""Functions of torch.cuda that have nothing to do here."""
 
 
 def require_versions() -> None:
@@ -49,11 +53,11 @@ def require_versions() -> None:
         NotHere: one is missing or other.
     """
     for packages, wanted in ((("openrlhf",), OPENRLHF_VERSION), (("vllm-cpu", "vllm"), VLLM_VERSION)):
-        found = [version for name in packages if (version := installed_version(name)) is not None]
-        if wanted not in found:
-            what = f"found {found[0]}" if found else "it is not installed"
+        versions = [version for name in packages if (version := installed_version(name)) is not None]
+        if wanted not in versions:
+            here = f"found {versions[0]}" if versions else "it is not installed"
             raise NotHere(
-                f"engine.device cpu needs {packages[0]} {wanted} ({what}); requirements/openrlhf-cpu.txt has the set"
+                f"engine.device cpu needs {packages[0]} {wanted} ({here}); requirements/openrlhf-cpu.txt has the set"
                 " that goes together"
             )
 
@@ -62,10 +66,7 @@ def set_up() -> None:
     """Bridge this process. Modules are patched when they are imported, so this alone is quick."""
     os.environ.update(ENVIRONMENT)
     stand_in_if_absent()
-    idle = ("set_device", "synchronize", "empty_cache", "current_stream")
-    _replace_in(
-        "torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(idle, lambda _: _do_nothing)
-    )
+    _replace_in("torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(_IDLE, _idle))
     _replace_in("openrlhf.utils.deepspeed.deepspeed", init_device_mesh=_mesh_of_cpus)
     _replace_in("openrlhf.trainer.ppo_utils.replay_buffer", torch=_TorchOnCpu)
     _replace_in("openrlhf.utils.distributed_util", stateless_init_process_group=lambda _: _join_group)
@@ -82,8 +83,9 @@ def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
     around_import(module, around)
 
 
-def _do_nothing(*_: object, **__: object) -> None:
-    return None
+def _idle(_function: object) -> Callable[..., None]:
+    """A function that does nothing; a new one each time, because torch's compiler takes no function for two."""
+    return lambda *_args, **_kwargs: None
 
 
 def _mesh_of_cpus(init_device_mesh: Any) -> Any:
@@ -115,7 +117,7 @@ def _join_group(
 
 
 class TcpGroup:
-    """What the trainer sends weights with: the part of NCCL's communicator that OpenRLHF uses, over TCP."""
+    """The part of NCCL's communicator that the trainer sends weights with, over TCP."""
 
     def __init__(self, group: Any) -> None:
         self._group = group

@@ -1,9 +1,9 @@
 """OpenRLHF on a machine without flash-attn.
 
 OpenRLHF 0.11.2 imports flash-attn at the top of `openrlhf/models/ring_attn_utils.py`, also when attention is torch's
-sdpa and nothing is packed. What packs samples needs no kernel: the functions below have the names, arguments and
-results of flash-attn 2.8.3, and gradients go through torch's indexing. So samples can be packed with attention from
-the package `kernels`. What gathers the parts of a ring is never called, because ring attention is refused.
+sdpa and nothing is packed. Packing samples needs no kernel: the functions below have the names, arguments and results
+of flash-attn 2.8.3, and gradients go through torch's indexing. So samples can be packed with attention from the package
+`kernels`. The function that gathers the parts of a ring is never called, because ring attention is refused.
 """
 
 from __future__ import annotations

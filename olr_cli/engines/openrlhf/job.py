@@ -57,7 +57,7 @@ def run(run_path: Path, flags: list[str]) -> Outcome:
     shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
         JobFiles(run_path).write_outcome(outcome)
-    except UserError as error:  # the disk is full: at least the log tells
+    except UserError as error:  # the disk is full: at least the log has it
         print(f"{outcome.reason}; {error}", flush=True)
     return outcome
 
@@ -94,6 +94,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
     keep_ranks_of_a_node_together(recipe)
     sys.argv = ["train_ppo_ray", *flags]
+    # no user's text: OpenRLHF's own command line
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
 
@@ -182,7 +183,7 @@ def keep_ranks_of_a_node_together(recipe: Recipe) -> None:
 
 
 def _outcome_of(error: BaseException) -> Outcome:
-    """What ended the job, looking through what Ray wraps around it."""
+    """The end of a job by the error that ended it, which Ray may have wrapped."""
     from ray.exceptions import OutOfMemoryError, RayTaskError
 
     cause: BaseException = error
@@ -221,9 +222,9 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def _who_died(error: BaseException) -> str:
-    """The class and number of the process, where Ray tells them."""
-    found = re.search(r"class_name: (\w+).*?pid: (\d+)", str(error), re.DOTALL)
-    return f"{found[1]} (process {found[2]})" if found else first_line(error)
+    """The class and number of the process, where Ray names them."""
+    process = re.search(r"class_name: (\w+).*?pid: (\d+)", str(error), re.DOTALL)
+    return f"{process[1]} (process {process[2]})" if process else first_line(error)
 
 
 def descendants(process: int) -> list[int]:
@@ -234,24 +235,23 @@ def descendants(process: int) -> list[int]:
             # The name in parentheses may hold anything; the state and the parent follow it.
             parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(entry.name))
-    found = children.get(process, [])
-    for child in found:  # grows on the way
-        found.extend(children.get(child, []))
-    return found
+    below = children.get(process, [])
+    for child in below:  # grows on the way
+        below.extend(children.get(child, []))
+    return below
 
 
 def leashed(parent: int) -> list[int]:
     """Living processes of the jobs that a process has started on this machine, the jobs among them.
 
-    Told by their environment, which a process that gives itself a title may have written over.
+    Their environment names the parent; a process that gives itself a title may have written over that.
     """
-    mark = f"{LEASH}={parent}".encode()
-    found = []
+    mark, processes = f"{LEASH}={parent}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone meanwhile, or somebody else's
             if (entry / "cmdline").read_bytes() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes
 
 
 def _end_with(parent: int) -> None:

@@ -1,6 +1,6 @@
 """Memory that a recipe takes on each GPU, in host memory and on disk: the formulas of recipes/paper/README.md.
 
-Worked out from the model's configuration and the sources of OpenRLHF, DeepSpeed and vLLM; what is assumed is a constant
+Worked out from the model's configuration and the sources of OpenRLHF, DeepSpeed and vLLM; assumptions are constants
 here. P is the number of parameters, n the GPUs of the policy, b `engine.micro_batch_samples`, T tokens of a sample.
 """
 
@@ -96,7 +96,7 @@ def _states(engine: OpenRlhfEngine, shape: ModelShape) -> dict[str, float]:
 
 
 def _activations(recipe: Recipe, shape: ModelShape, *, flash_attention: bool) -> dict[str, float]:
-    """What the forward and backward pass of one micro-batch adds."""
+    """Memory of the forward and backward pass of one micro-batch."""
     engine = section(recipe)
     tokens = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
     tokens = engine.micro_batch_samples * min(tokens, shape.context or tokens)

@@ -261,7 +261,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
 
 @contextmanager
 def _without_offload_buffers(engine: Any) -> Iterator[None]:
-    """Leave the host buffers of sleeping states out of what is saved meanwhile.
+    """Leave the host buffers of sleeping states out of a checkpoint that is saved meanwhile.
 
     With ZeRO 3 DeepSpeed keeps them among the optimizer's states (`exp_avg_offload_buffer`, …), and reads them when it
     wakes up (runtime/zero/offload_states.py). In a checkpoint they would double Adam's moments, and a resume would load

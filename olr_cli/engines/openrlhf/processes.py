@@ -1,4 +1,4 @@
-"""A job as the command that started it sees it: a process on this machine, or a job of a Ray cluster."""
+"""A job as its command sees it: a process on this machine, or a job of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 from olr_cli.engines.openrlhf.files import JobFiles
 from olr_cli.engines.openrlhf.flags import submits
@@ -30,26 +29,15 @@ _PATIENCE_SECONDS = 20
 """For a job to end after it was asked to; then it is killed."""
 
 
-class Job(Protocol):
-    """A job that has been started."""
-
-    def has_ended(self) -> bool:
-        """Whether it has, however."""
-
-    def end(self) -> None:
-        """End it now, if it has not ended."""
-
-    def how(self) -> str:
-        """How it ended, if it could not tell."""
-
-
 def command(run: Path, flags: Sequence[str], python: str = sys.executable) -> list[str]:
     """The command line of the job."""
     return [python, "-m", "olr_cli.engines.openrlhf.job", str(run), *flags]
 
 
 @contextmanager
-def started(words: Sequence[str], files: JobFiles, ray_address: str | None) -> Iterator[Job]:
+def started(
+    words: Sequence[str], files: JobFiles, ray_address: str | None
+) -> Iterator[LocalJob | SubmittedJob]:
     """The job of this command line, whose output is appended to the run's log; it does not outlive the block.
 
     It is a process here, or, where the address is that of a cluster's job server, submitted to that.
@@ -57,11 +45,8 @@ def started(words: Sequence[str], files: JobFiles, ray_address: str | None) -> I
     Raises:
         UserError: the cluster cannot be reached.
     """
-    job: Job
-    if ray_address is not None and submits(ray_address):
-        job = SubmittedJob(ray_address, words, files)
-    else:
-        job = LocalJob(words, files.log)
+    is_submitted = ray_address is not None and submits(ray_address)
+    job = SubmittedJob(str(ray_address), words, files) if is_submitted else LocalJob(words, files.log)
     try:
         yield job
     finally:
@@ -69,7 +54,10 @@ def started(words: Sequence[str], files: JobFiles, ray_address: str | None) -> I
 
 
 class LocalJob:
-    """A process of this machine, with a session of its own: Ctrl-C does not reach it."""
+    """A process of this machine, with a session of its own: Ctrl-C does not reach it.
+
+    `has_ended` says whether it has, however; `end` ends it now; `how` says how it ended, if it left no outcome.
+    """
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
         environment = os.environ | {LEASH: str(os.getpid()), "PYTHONUNBUFFERED": "1"}

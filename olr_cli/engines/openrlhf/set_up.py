@@ -1,8 +1,8 @@
-"""What every process of the job does before it imports anything: keep code of models out, bridge what is missing.
+"""Prepares every process of the job before it imports anything: code of models stays out, missing modules are bridged.
 
-OpenRLHF 0.11.2 loads configurations, tokenizers and models with `trust_remote_code=True` wherever it does so. What a
-recipe does not trust is refused before the job starts (model.py); here it is also kept from running, whatever file of a
-model it may come with.
+OpenRLHF 0.11.2 loads configurations, tokenizers and models with `trust_remote_code=True` wherever it does so. Code that
+a recipe does not trust is refused before the job starts (model.py); here it is also kept from running, whatever file
+of a model it comes with.
 
 Ray runs this in every worker it starts, used or not. To patch modules at once would import all of torch, vLLM and
 DeepSpeed into each of them, so they are patched when they are imported.
@@ -96,6 +96,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             def run_within(module: ModuleType) -> None:
                 with contextmanager(self._around)(module):
+                    # no user's text: an installed module
                     exec_module(module)
 
             vars(spec.loader)["exec_module"] = run_within

@@ -109,7 +109,7 @@ class PromptOrder:
         self._epoch, self._position = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the number of complete steps tells the place."""
+        """Nothing: the place follows from the number of complete steps."""
         return {}
 
 

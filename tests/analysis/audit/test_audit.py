@@ -1,14 +1,11 @@
 """An audit from a history to a ranked table of prompts."""
 
-import json
-
 import numpy as np
 import polars as pl
 import pytest
 from audit_tables import many, rollouts, write
 from histories import write_history
 
-from olr_cli.analysis.audit import estimator
 from olr_cli.analysis.audit.audit import audit
 from olr_cli.analysis.histories import read_history
 from olr_cli.data.prompts import SENTINEL
@@ -79,18 +76,18 @@ def test_a_prompt_without_label_gets_a_proposal_and_no_confidence_that_it_is_wro
 
 
 def test_a_history_without_any_label_still_has_proposals(tmp_path, judge):
-    found = examined(write(tmp_path / "log.jsonl", rollouts("a", [["2", "2", "3"]] * 2)), judge)
-    assert (found.noise, found.ratio, found.interval) == (None, None, None)
-    assert row(found, "a")["proposed_label"] == "2"
+    result = examined(write(tmp_path / "log.jsonl", rollouts("a", [["2", "2", "3"]] * 2)), judge)
+    assert (result.noise, result.ratio, result.interval) == (None, None, None)
+    assert row(result, "a")["proposed_label"] == "2"
 
 
 @pytest.mark.parametrize("label", ["7", None])
 def test_without_any_answer_every_prompt_is_undecided(tmp_path, judge, label):
     rows = [row for n in range(3) for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label=label)]
-    found = examined(write(tmp_path / "log.jsonl", rows), judge)
-    assert (found.noise, found.ratio, found.answered) == (None, None, 0)
-    assert set(found.prompts["status"]) == set(found.prompts["change"]) == {"undecided"}
-    assert found.prompts.select("proposed_label", "confidence", "pass_rate").null_count().row(0) == (3, 3, 3)
+    result = examined(write(tmp_path / "log.jsonl", rows), judge)
+    assert (result.noise, result.ratio, result.answered) == (None, None, 0)
+    assert set(result.prompts["status"]) == set(result.prompts["change"]) == {"undecided"}
+    assert result.prompts.select("proposed_label", "confidence", "pass_rate").null_count().row(0) == (3, 3, 3)
 
 
 def test_evidence_is_that_of_the_proposal(tmp_path, judge):
@@ -148,12 +145,10 @@ def test_a_doubtful_confidence_changes_only_what_is_nearly_sure(tmp_path, judge)
     assert examined(beyond, judge, trusted=trusted).threshold == 0.5
 
 
-def test_a_run_of_rollouts_alone_was_not_training(tmp_path, judge):
-    run = write_history(tmp_path / "run", noise=None, prompts=20, epochs=2)
-    assert examined(run, judge).was_training is True
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps({**manifest, "kind": "rollouts"}))
-    assert examined(run, judge).was_training is False
+def test_whether_a_policy_was_training_is_known_of_runs(tmp_path, judge):
+    for kind in ("training", "rollouts"):
+        run = write_history(tmp_path / kind, noise=None, prompts=20, epochs=2, kind=kind)
+        assert examined(run, judge).was_training is (kind == "training")
     assert examined(write(tmp_path / "log.jsonl", many(5)), judge).was_training is None
 
 
@@ -259,13 +254,3 @@ def test_trusted_labels_that_do_not_fit_are_refused(tmp_path, judge, rows, compl
     log = write(tmp_path / "log.jsonl", many(3))
     with pytest.raises(UserError, match=complaint):
         examined(log, judge, trusted=write(tmp_path / "t.jsonl", rows))
-
-
-def test_a_missing_file_of_trusted_labels_is_named(tmp_path, judge):
-    with pytest.raises(UserError, match="nowhere"):
-        examined(write(tmp_path / "log.jsonl", many(3)), judge, trusted=tmp_path / "nowhere.jsonl")
-
-
-def test_a_policy_that_stays_as_it_is_is_judged_by_all_visits_alike():
-    assert estimator.UNTRAINED.decay == 1
-    assert 1 < estimator.UNTRAINED.sharpness < estimator.IN_TRAINING.sharpness

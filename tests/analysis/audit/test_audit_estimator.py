@@ -160,3 +160,8 @@ def test_an_answer_that_everybody_gives_is_not_drawn_as_a_wrong_one():
     model = Model.of(votes_of([8.0]), np.array([0]), 3.0, Noise(0.5, 0.5, 1.0))
     assert math.isclose(model.right[0], 512 / 513)
     assert math.isclose(model.wrong[0], 1 / 513)  # only if the truth is an answer that nobody gave
+
+
+def test_a_policy_that_stays_as_it_is_is_judged_by_all_visits_alike():
+    assert UNTRAINED.decay == 1
+    assert 1 < UNTRAINED.sharpness < IN_TRAINING.sharpness

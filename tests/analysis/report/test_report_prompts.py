@@ -40,27 +40,29 @@ def step(*labels):
 def test_histories_are_the_labels_table_prompt_by_prompt(tmp_path):
     path = write_history(tmp_path / "run", prompts=12, prompts_per_step=5, epochs=4)
     found = prompt_histories(run_of(path), PLENTY)
-    assert list(found.ids) == [str(number) for number in range(12)]
-    assert (found.visits, found.rollouts, found.left_out) == (4, 8, 0)
+    assert found.header["ids"] == [str(number) for number in range(12)]
+    assert (found.header["visits"], found.header["rollouts"], found.left_out) == (4, 8, 0)
     table = scan_labels(path).collect().with_columns(pl.col("prompt_id").cast(int)).sort("prompt_id", "visit")
 
     def told(name):
-        return [found.strings[code] or None for code in found.by_visit[name]]
+        return [found.header["strings"][code] or None for code in found.arrays[name]]
 
     assert told("majority") == table["majority_answer"].to_list()
     assert told("label") == table["effective_label"].to_list()
-    assert found.by_visit["votes"].tolist() == table["majority_count"].to_list()
-    assert [SOURCES[code - 1] for code in found.by_visit["source"]] == table["label_source"].to_list()
+    assert found.arrays["votes"].tolist() == table["majority_count"].to_list()
+    assert [SOURCES[code - 1] for code in found.arrays["source"]] == table["label_source"].to_list()
     last = table.filter(visit=4)
-    assert [found.noise_types[code] for code in found.prompts["noise"]] == last["noise_type"].to_list()
-    assert [found.strings[code] for code in found.prompts["given"]] == last["given_label"].to_list()
-    assert (found.prompts["label_right"] == 2).tolist() == last["effective_label_is_correct"].to_list()
-    right = found.by_visit["kind"] == RIGHT
+    assert [found.header["noiseTypes"][code] for code in found.arrays["noise"]] == last[
+        "noise_type"
+    ].to_list()
+    assert [found.header["strings"][code] for code in found.arrays["given"]] == last["given_label"].to_list()
+    assert (found.arrays["label_right"] == 2).tolist() == last["effective_label_is_correct"].to_list()
+    right = found.arrays["kind"] == RIGHT
     assert right.tolist() == table["majority_is_correct"].to_list()
-    assert (found.by_visit["kind"] == WRONG_LABEL).tolist() == table["majority_is_noisy_label"].fill_null(
+    assert (found.arrays["kind"] == WRONG_LABEL).tolist() == table["majority_is_noisy_label"].fill_null(
         False
     ).to_list()
-    assert (found.by_visit["kind"] == NO_MAJORITY).tolist() == (table["majority_count"] == 0).to_list()
+    assert (found.arrays["kind"] == NO_MAJORITY).tolist() == (table["majority_count"] == 0).to_list()
 
 
 UNKNOWN = {"true_answer": None, "true_answer_count": None, "majority_is_correct": None, "noise_type": None}
@@ -84,7 +86,7 @@ UNKNOWN = {"true_answer": None, "true_answer_count": None, "majority_is_correct"
 )
 def test_a_majority_is_told_apart_by_what_is_known(tmp_path, changes, kind):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1, **changes))])
-    assert prompt_histories(run_of(path), PLENTY).by_visit["kind"].tolist() == [kind]
+    assert prompt_histories(run_of(path), PLENTY).arrays["kind"].tolist() == [kind]
 
 
 def test_a_visit_that_is_not_made_yet_is_none_and_now_is_each_prompts_own_last(tmp_path):
@@ -92,17 +94,17 @@ def test_a_visit_that_is_not_made_yet_is_none_and_now_is_each_prompts_own_last(t
     second = label("b", 2, 2, effective_label="8", effective_label_is_correct=False)
     path = write_run(tmp_path / "run", [step(*first), step(second)])
     found = prompt_histories(run_of(path), PLENTY)
-    assert found.by_visit["kind"].tolist() == [RIGHT, NO_VISIT, RIGHT, RIGHT]
-    assert found.prompts["last"].tolist() == [1, 2]
-    assert found.prompts["label_right"].tolist() == [2, 1]
+    assert found.arrays["kind"].tolist() == [RIGHT, NO_VISIT, RIGHT, RIGHT]
+    assert found.arrays["last"].tolist() == [1, 2]
+    assert found.arrays["label_right"].tolist() == [2, 1]
     assert set(found.ends.rows()) == {("a", 1, 1), ("b", 1, 1), ("b", 2, 2)}
 
 
 def test_prompts_beyond_the_limit_are_left_out_and_counted(tmp_path):
     path = write_history(tmp_path / "run", prompts=12, prompts_per_step=6, epochs=3, store_rollouts=False)
     found = prompt_histories(run_of(path), most_visits=10)
-    assert list(found.ids) == ["0", "1", "2"] and found.left_out == 9
-    assert len(found.by_visit["kind"]) == 9
+    assert found.header["ids"] == ["0", "1", "2"] and found.left_out == 9
+    assert len(found.arrays["kind"]) == 9
 
 
 def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_view(tmp_path):

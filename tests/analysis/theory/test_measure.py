@@ -1,6 +1,7 @@
 """The theory's quantities, counted from handmade rollouts where the right values can be counted by hand."""
 
 from dataclasses import fields
+from itertools import chain
 from math import exp, log
 
 import polars as pl
@@ -24,89 +25,72 @@ from olr_cli.supervision.records import LabelRecord, RolloutRecord
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 1}
 
 
-def visit(prompt, number, answers, label, *, kind="active", selected=False, source=None):
+def visit(prompt, number, answers, label, *, kind="active", selected=False):
     """A visit's records; the true answer is "1", and `answers` are one letter a rollout, "-" for none."""
     counts = {answer: answers.count(answer) for answer in set(answers) - {"-"}}
-    top = max(counts.values(), default=0)
-    majority = [answer for answer, count in counts.items() if count == top]
-    right = majority == ["1"]
-    effective = majority[0] if selected else label if label is not None else "1"
-    known = {
-        "prompt_id": prompt,
-        "visit": number,
-        "step": number,
+    top = max(counts.values())
+    tops = [answer for answer, count in counts.items() if count == top]
+    majority = tops[0] if len(tops) == 1 else None
+    effective = majority if selected else label if label is not None else "1"
+    place = {"prompt_id": prompt, "visit": number, "step": number}
+    label_of_visit = {
         "noise_type": kind,
         "true_answer": "1",
         "noisy_label": label,
         "noisy_label_count": None if label is None else counts.get(label, 0),
         "true_answer_count": counts.get("1", 0),
-        "majority_answer": majority[0] if len(majority) == 1 else None,
-        "majority_count": top if len(majority) == 1 else 0,
+        "majority_answer": majority,
+        "majority_count": top if majority else 0,
         "rollouts": len(answers),
         "answered": len(answers) - answers.count("-"),
         "is_selected": selected,
         "effective_label": effective,
         "label_source": "majority" if selected else "noisy",
-        "majority_is_correct": right,
+        "majority_is_correct": majority == "1",
         "effective_label_is_correct": effective == "1",
+        **dict.fromkeys(("pass_rate", "slope", "reward_mean"), 0.0),
+        **dict.fromkeys(("is_consistent", "has_zero_variance", "trains"), False),
     }
-    blank = {"pass_rate": 0.0, "slope": 0.0, "reward_mean": 0.0}
-    blank |= dict.fromkeys(("is_consistent", "has_zero_variance", "trains"), False)
-    record = LabelRecord(**{field.name: (blank | known).get(field.name) for field in fields(LabelRecord)})
-    return record, [_rollout(prompt, number, sample, text) for sample, text in enumerate(answers)]
+    rollouts = [
+        {"sample": sample, "response": text, "answer": None if text == "-" else text, "reward": 0.0}
+        for sample, text in enumerate(answers)
+    ]
+    for rollout in rollouts:
+        answer = rollout["answer"]
+        rollout |= {"view": "original", "answer_class": answer, "is_correct": answer == "1"}
+    of_rollouts = [record(RolloutRecord, place | rollout) for rollout in rollouts]
+    return record(LabelRecord, place | label_of_visit), of_rollouts
 
 
-def _rollout(prompt, number, sample, text):
-    answer = None if text == "-" else text
-    known = {
-        "prompt_id": prompt,
-        "visit": number,
-        "step": number,
-        "sample": sample,
-        "view": "original",
-        "response": text,
-        "answer": answer,
-        "answer_class": answer,
-        "reward": 0.0,
-        "is_correct": answer == "1",
-    }
-    return RolloutRecord(**{field.name: known.get(field.name) for field in fields(RolloutRecord)})
+def record(kind, known):
+    return kind(**{field.name: known.get(field.name) for field in fields(kind)})
 
 
-def handmade(folder, visits, **settings):
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
     """A run of these visits alone."""
-    run = write_history(folder, **{"prompts": 4, "epochs": 3, "method": OLR, "rollouts": 4, **settings})
-    for shard in run.glob("*/*.parquet"):
+    visits = [
+        visit("a", 1, "1122", "2"),
+        visit("a", 2, "1112", "2", selected=True),
+        visit("a", 3, "1111", SENTINEL, selected=True),
+        visit("b", 1, "133-", "3"),
+        visit("b", 2, "2221", "2", selected=True),
+        visit("b", 3, "3311", "3"),
+        visit("c", 1, "1111", SENTINEL),
+        visit("c", 2, "1144", "4"),
+        visit("c", 3, "4444", "4"),
+        visit("d", 1, "1111", None, kind="clean"),
+        visit("d", 2, "1222", None, kind="clean", selected=True),
+        visit("d", 3, "1112", None, kind="clean"),
+    ]
+    place = tmp_path_factory.mktemp("theory") / "run"
+    write_history(place, prompts=4, epochs=3, method=OLR, rollouts=4)
+    for shard in place.glob("*/*.parquet"):
         shard.unlink()
-    store = RunStore(run)
-    for number in sorted({record.visit for record, _ in visits}):
-        own = [(record, rollouts) for record, rollouts in visits if record.visit == number]
-        store.append(
-            number, [record for record, _ in own], [each for _, rollouts in own for each in rollouts]
-        )
-    (found,) = find_runs([run])
-    return found
-
-
-@pytest.fixture
-def run(tmp_path):
-    return handmade(
-        tmp_path / "run",
-        [
-            visit("a", 1, "1122", "2"),
-            visit("a", 2, "1112", "2", selected=True),
-            visit("a", 3, "1111", SENTINEL, selected=True),
-            visit("b", 1, "133-", "3"),
-            visit("b", 2, "2221", "2", selected=True),
-            visit("b", 3, "3311", "3"),
-            visit("c", 1, "1111", SENTINEL),
-            visit("c", 2, "1144", "4"),
-            visit("c", 3, "4444", "4"),
-            visit("d", 1, "1111", None, kind="clean"),
-            visit("d", 2, "1222", None, kind="clean", selected=True),
-            visit("d", 3, "1112", None, kind="clean"),
-        ],
-    )
+    for number in (1, 2, 3):
+        labels, rollouts = zip(*(pair for pair in visits if pair[0].visit == number), strict=True)
+        RunStore(place).append(number, list(labels), list(chain(*rollouts)))
+    return find_runs([place])[0]
 
 
 def measured(run, epochs=None):

@@ -5,7 +5,7 @@ import pytest
 
 from olr_cli.analysis import style
 from olr_cli.analysis.theory import phase
-from olr_cli.analysis.theory.simulation import Setting
+from olr_cli.analysis.theory.simulation import Simulation
 
 
 @pytest.fixture(scope="module")
@@ -16,16 +16,9 @@ def chart():
 
 
 def test_six_panels_show_three_cases_in_two_planes(chart):
-    titles = [axes.get_title("left") for axes in chart.figure.axes]
-    assert titles == [
-        "(a) labels as given, K = 16",
-        "(b) labels as given, γ = 0.5",
-        "(c) KL, β = 0.2, K = 16",
-        "(d) KL, β = 0.2, γ = 0.5",
-        "(e) OLR, K = 16",
-        "(f) OLR, γ = 0.5",
-    ]
-    assert {axes.get_ylim() for axes in chart.figure.axes} == {(0.0, 1.0)}
+    cases, planes = ("labels as given", "KL, β = 0.2", "OLR"), ("K = 16", "γ = 0.5")
+    titles = [axes.get_title("left").partition(") ")[2] for axes in chart.figure.axes]
+    assert titles == [f"{case}, {plane}" for case in cases for plane in planes]
 
 
 def test_every_cell_is_a_row_with_its_outcome_and_boundaries(chart):
@@ -46,29 +39,18 @@ def test_lines_are_named_with_the_share_of_cells_on_their_wrong_side(chart):
 
 
 def test_wrong_sides_are_counted_by_hand():
-    rows = pl.DataFrame(
-        {
-            "case": ["kl"] * 4,
-            "plane": ["coupling"] * 4,
-            "rho": [0.1, 0.3, 0.5, 0.7],
-            "coherent": [1.0, 0.5, 0.25, 0.0],
-            "rises": [1.0, 1.0, 1.0, 0.0],
-            "printed": [0.2] * 4,
-            "corrected": [0.4] * 4,
-        }
+    cells = {"rho": [0.1, 0.3, 0.5, 0.7], "coherent": [1.0, 0.5, 0.25, 0.0], "rises": [1.0, 1.0, 1.0, 0.0]}
+    rows = pl.DataFrame(cells).with_columns(
+        case=pl.lit("kl"), plane=pl.lit("coupling"), printed=0.2, corrected=0.4
     )
-    (counted,) = phase.wrong_sides(rows).rows()
-    assert counted == ("kl", "coupling", 0.25, 0.0, 0.5)
+    assert phase.wrong_sides(rows).rows() == [("kl", "coupling", 0.25, 0.0, 0.5)]
 
 
-def test_theory_and_simulation_agree_early_but_not_at_the_end(chart):
-    plain = phase.wrong_sides(chart.data).filter(case="plain")
+def test_simulation_agrees_with_theory_early_and_with_the_corrected_boundary_under_kl(chart):
+    wrong = phase.wrong_sides(chart.data)
+    plain, kl = wrong.filter(case="plain"), wrong.filter(case="kl")
     assert plain["printed_early"].max() <= 0.05
     assert plain["printed"].min() >= 0.1
-
-
-def test_under_kl_the_corrected_boundary_is_nearer_to_the_simulation_than_the_printed_one(chart):
-    kl = phase.wrong_sides(chart.data).filter(case="kl")
     assert kl["corrected"].max() <= 0.1
     assert (kl["corrected"] < kl["printed"] - 0.03).all()
 
@@ -86,15 +68,9 @@ def test_what_lemma_2_promises_without_enough_rollouts_is_not_drawn(chart):
     assert max(printed.get_ydata()) < max(corrected.get_ydata()) < 0.35
 
 
-def test_it_needs_no_run_and_is_saved_as_png_pdf_and_csv(chart, tmp_path):
-    files = style.save(chart, tmp_path)
-    assert sorted(file.name for file in files) == ["phase.csv", "phase.pdf", "phase.png"]
-    assert pl.read_csv(tmp_path / "phase.csv").height == chart.data.height
-
-
 def test_the_same_seed_draws_the_same_cells():
     case, plane = phase.CASES[0], phase.PLANES[0]
-    assert case.setting == Setting()
+    assert case.setting == Simulation()
     one, same, other = (phase.simulated(case, plane, 6, seed) for seed in (1, 1, 2))
     assert one.equals(same)
     assert not one.equals(other)

@@ -184,19 +184,17 @@ def test_logprobs_of_one_token_responses_need_no_second_pass():
         torch.testing.assert_close(logprobs[p, 0], plain_logprobs(policy, prompt, [7])[0])
 
 
-def test_the_gradient_is_that_of_a_plain_implementation():
-    policy, reference, rollouts = off_policy_case()
+@pytest.mark.parametrize(
+    ("with_reference", "distance"), [(True, 0.01), (False, 0.02)], ids=["KL", "far off-policy"]
+)
+def test_the_gradient_is_that_of_a_plain_implementation(with_reference, distance):
+    policy, reference, rollouts = off_policy_case(distance)
+    reference = reference if with_reference else None
     gradient = gradient_of(policy, reference, rollouts)
     assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))
 
 
-def test_so_it_is_without_kl_and_far_off_policy():
-    policy, _, rollouts = off_policy_case(distance=0.02)
-    gradient = gradient_of(policy, None, rollouts)
-    assert_same_gradient(gradient, plain_gradient(policy, None, rollouts))
-
-
-def test_in_the_case_above_clip_and_dual_clip_hold_for_some_tokens():
+def test_far_off_policy_clip_and_dual_clip_hold_for_some_tokens():
     policy, _, rollouts = off_policy_case(distance=0.02)
     new = response_statistics(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE).logprobs
     advantages_PGT = advantages(REWARDS)[..., None].expand(new.shape)
@@ -320,14 +318,6 @@ def test_a_penalised_policy_gets_less_sure():
     assert entropy_after(1.0) > entropy_after(0.0) + 0.1
 
 
-def test_in_bfloat16_smoothed_ratios_start_at_one_too():
-    policy = tiny_policy(dtype=torch.bfloat16)
-    metrics = grpo(policy, clip=1e-6, smoothing=0.3).update(
-        sampled_by(policy), advantages(REWARDS), ALL_TRAIN
-    )
-    assert metrics["policy/clip_fraction"] == 0
-
-
 def test_padding_after_a_response_has_no_influence():
     policy, reference, rollouts = off_policy_case()
     after = torch.arange(rollouts.tokens_PGT.shape[2]) >= rollouts.lengths_PG[..., None]
@@ -433,20 +423,18 @@ def test_the_first_mini_batch_is_on_policy():
     metrics = grpo(policy, policy.frozen_copy()).update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
     assert metrics["policy/kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["policy/clip_fraction"] == 0
+    assert "policy/kl" not in grpo(policy).update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
 
 
-def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded():
+@pytest.mark.parametrize("smoothing", [0, 0.3])
+def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded(smoothing):
     policy = tiny_policy(dtype=torch.bfloat16)
     rollouts = sampled_by(policy)
     rounded = replace(rollouts, logprobs_PGT=rollouts.logprobs_PGT - 1)
-    metrics = grpo(policy, policy.frozen_copy(), clip=1e-6).update(rounded, advantages(REWARDS), ALL_TRAIN)
+    update = grpo(policy, policy.frozen_copy(), clip=1e-6, smoothing=smoothing)
+    metrics = update.update(rounded, advantages(REWARDS), ALL_TRAIN)
     assert (metrics["policy/clip_fraction"], metrics["policy/kl"]) == (0, 0)
     assert metrics["policy/grad_norm"] > 0
-
-
-def test_without_reference_there_is_no_kl_to_report():
-    policy = tiny_policy()
-    assert "policy/kl" not in grpo(policy).update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
 
 
 def train(policy, steps, update=None, first=0):

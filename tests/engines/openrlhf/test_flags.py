@@ -101,20 +101,6 @@ def test_openrlhf_divides_by_the_standard_deviation_unless_another_estimator_is_
             assert divides_by_std(recipe(flags=form)) == (estimator == "group_norm")
 
 
-def test_learning_is_the_papers():
-    """R17; OpenRLHF's defaults are others: a cosine with warm-up, betas .9 and .95, no weight decay, no dual clip."""
-    found = flags_of(recipe())
-    assert found["actor.lr_scheduler"] == "constant" and found["actor.lr_warmup_ratio"] == 0
-    assert found["actor.adam.betas"] == (0.9, 0.999) and found["actor.adam.weight_decay"] == 0.01
-    assert (found["actor.max_norm"], found["actor.eps_clip"], found["actor.dual_clip"]) == (1, 0.2, 3)
-    assert (found["algo.kl.estimator"], found["algo.kl.use_loss"], found["algo.kl.init_coef"]) == (
-        "k3",
-        True,
-        1e-3,
-    )
-    assert found["train.max_epochs"] == 1
-
-
 def test_without_a_kl_weight_there_is_no_kl_loss():
     assert not flags_of(recipe({"kl_weight": 0}))["algo.kl.use_loss"]
 

@@ -1,0 +1,255 @@
+"""A stored run of any method, replayed under its own recipe, gives the stored decisions; under another, a sentence."""
+
+import json
+from dataclasses import asdict
+from io import StringIO
+
+import polars as pl
+import pytest
+from histories import write_history
+
+from olr_cli import seeding
+from olr_cli.analysis.histories import read_history
+from olr_cli.analysis.replay.replay import replay, replay_answer, replay_file, write_json_lines
+from olr_cli.data.prompts import SENTINEL, Message, Prompt
+from olr_cli.errors import UserError
+from olr_cli.recipe.checks import validate
+from olr_cli.recipe.schema import METHODS
+from olr_cli.runs.directory import create_run
+from olr_cli.runs.store import RunStore, arrow_table, scan_labels
+from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision.selection import keep_fraction
+
+NAMES = [section.model_fields["name"].default for section in METHODS]
+OLR = {"name": "olr", "slope_threshold": 0, "warmup_epochs": 1}
+MIXES = [
+    OLR,
+    {"name": "sequence_entropy", "score_reduction": "sum"},
+    {**OLR, "penalty_weight": 0.01, "prompts": "small_loss"},
+    {"name": "ttrl", "prompts": "random", "keep_fraction": 0.25},
+    {"name": "co_reward", "prompts": "small_loss", "smoothing": 0.1},
+]
+NOW = ["method.warmup_epochs=0", "method.slope_threshold=-1", "method.criteria=[]"]
+RESPONSES = (
+    "\\boxed{1/2}",
+    "so \\boxed{0.5}",
+    "\\boxed{7}",
+    "or \\boxed{7}",
+    "\\boxed{8}",
+    "I give up",
+    f"\\boxed{{{SENTINEL}}}",
+)
+PROMPTS = [
+    Prompt(f"{kind}-{i}", (), label, "0.5", kind, rephrased=(Message("user", "again"),))
+    for kind, label in {"clean": "1/2", "inactive": SENTINEL, "active": SENTINEL}.items()
+    for i in range(6)
+]
+
+
+def write_run(path, judge, method=OLR, *, without=(), **sections):
+    """A run of three visits, two steps each, as a supervisor decided it; statistics named in `without` are unknown."""
+    tree = {"seed": 5, "method": method, "noise": {"type": "mixed", "draw": "frequency"}, **sections}
+    recipe = validate(tree, "test")
+    path.mkdir()
+    create_run(path, recipe)
+    composed, draw = compose(recipe.method), getattr(recipe.noise, "draw", "uniform")
+    share = keep_fraction(recipe.method, PROMPTS)
+    supervisor = Supervisor(composed, judge, seed=5, draw=draw, extractor="boxed", keep_fraction=share)
+    for step in range(1, 7):
+        visit, half = (step + 1) // 2, PROMPTS[step % 2 :: 2]
+        decided = supervisor.supervise([group(p, visit, step, composed.views, without) for p in half])
+        rollouts = [record for supervised in decided for record in supervised.rollouts]
+        RunStore(path).append(step, [supervised.label for supervised in decided], rollouts)
+    return path
+
+
+def group(prompt, visit, step, views, without):
+    """K rollouts a view, one more each visit, mostly of the first responses.
+
+    Of the first prompt of a kind all give one answer, of the second in the same words too.
+    """
+    rollouts = []
+    for view in views:
+        for sample in range(4 + visit):
+            u, v = (seeding.uniform("test", prompt.prompt_id, visit, view, sample, name) for name in "uv")
+            # Statistics of equal responses differ by rounding.
+            drawn = int(len(RESPONSES) * u**1.5)
+            response = RESPONSES[{"0": sample % 2, "1": 0}.get(prompt.prompt_id[-1], drawn)]
+            known = {
+                "tokens": 4 + len(response) // 6,
+                "mean_logprob": -len(response) / 10 + 1e-9 * v,
+                "entropy": len(response) / 7 + 1e-9 * v,
+                "self_certainty": len(response) / 3 + 1e-9 * v,
+            }
+            rollouts.append(Rollout(response, view=view, **known | dict.fromkeys(without)))
+    return RolloutGroup(prompt, visit, step, tuple(rollouts))
+
+
+def decide(judge, source, *settings):
+    return [label for step in replay(read_history(source, settings), judge) for label in step]
+
+
+def refused(judge, source, *settings):
+    with pytest.raises(UserError) as error:
+        decide(judge, source, *settings)
+    return str(error.value)
+
+
+def stored(run):
+    return scan_labels(run).collect()
+
+
+@pytest.mark.parametrize("method", [*({"name": name} for name in NAMES), *MIXES], ids=str)
+def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(tmp_path, judge, method):
+    run = write_run(tmp_path / "run", judge, method)
+    again = pl.from_arrow(arrow_table("labels", decide(judge, run, f"method.name={method['name']}")))
+    assert again.equals(stored(run))
+    assert again["has_zero_variance"].n_unique() == 2
+    assert set(again["rollouts"]) == {5, 6, 7}
+    if method is OLR:
+        assert 0 < again["is_selected"].sum() < len(again)
+        assert again["noisy_label"].n_unique() > 2
+
+
+def test_a_synthetic_run_is_replayed_as_written(tmp_path, judge):
+    run = write_history(tmp_path / "run", noise="inactive", rollouts=5, prompts=10, prompts_per_step=10)
+    again = pl.from_arrow(arrow_table("labels", decide(judge, run)))
+    assert again.sort("visit", "prompt_id").equals(stored(run).sort("visit", "prompt_id"))
+
+
+def test_a_run_that_refines_nothing_is_replayed_under_olr_or_the_method_that_is_set(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge, {"name": "grpo"})
+    assert sum(label.is_selected for label in decide(judge, run, *NOW)) > 10
+    assert not any(label.is_selected for label in decide(judge, run, "method.name=grpo"))
+    assert not any(label.is_selected for label in decide(judge, run, "method={name: grpo}"))
+
+
+def test_a_setting_that_only_the_runs_own_method_has_replays_that_method(tmp_path, judge):
+    run = write_run(tmp_path / "chosen", judge, {"name": "random_selection", "keep_fraction": 0.5})
+    assert read_history(run, ["method.keep_fraction=0.25"]).recipe.method.name == "random_selection"
+    assert read_history(run, ["method.slope_threshold=0.1"]).recipe.method.name == "olr"
+    run = write_run(tmp_path / "scored", judge, {"name": "sequence_entropy"})
+    assert read_history(run, ["method.score_reduction=sum"]).recipe.method.score_reduction == "sum"
+
+
+def test_another_method_comes_with_its_own_defaults(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge, {"name": "random_selection", "keep_fraction": 0.5})
+    assert all(label.trains for label in decide(judge, run)), "a replay under OLR keeps no choice of prompts"
+    recipe = read_history(run, ["method.name=small_loss_selection"]).recipe
+    assert compose(recipe.method).name == "small_loss_selection"
+    assert recipe.method.keep_fraction is None
+
+
+def test_the_draw_of_noisy_labels_can_be_another(tmp_path, judge):
+    run, marked_file = write_run(tmp_path / "run", judge), write_run(tmp_path / "other", judge, noise=None)
+    settings = ["noise.draw=most_frequent", "method.warmup_epochs=9"]
+    drawn = decide(judge, run, *settings)
+    assert [x.noisy_label for x in drawn] != [x.noisy_label for x in decide(judge, run)]
+    assert decide(judge, marked_file, *settings) == drawn
+
+
+def test_steps_that_a_live_run_adds_meanwhile_are_left_out(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge)
+    shards = [
+        run / table / f"step-00000{step}.parquet" for table in ("labels", "rollouts") for step in (5, 6)
+    ]
+    for shard in shards:
+        shard.rename(shard.with_suffix(".later"))
+    history = read_history(run)
+    for shard in shards:
+        shard.with_suffix(".later").rename(shard)
+    assert [label.visit for step in replay(history, judge) for label in step] == [1] * 18 + [2] * 18
+    assert len(decide(judge, run)) == 54
+
+
+@pytest.mark.parametrize("tables", [["labels"], ["rollouts"], ["labels", "rollouts"]])
+def test_a_step_that_is_missing_before_others_is_named(tmp_path, judge, tables):
+    run = write_run(tmp_path / "run", judge)
+    for table in tables:
+        (run / table / "step-000002.parquet").unlink()
+    with pytest.raises(UserError, match=f"has no {' and no '.join(tables)} of step 2, though it has step 6"):
+        read_history(run)
+
+
+def test_a_runs_answers_are_read_anew_under_another_extractor(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge, data={"extractor": "text"})
+    # As they were stored, whatever that extractor would find.
+    assert sum(label.answered for label in decide(judge, run)) < sum(stored(run)["rollouts"])
+    whole = decide(judge, run, "data.extractor=reversed_digits")
+    assert {label.answered for label in whole} == {0}
+
+
+def test_the_default_extractor_is_that_of_the_prompts_data_source(tmp_path, judge):
+    def write_data(data_source):
+        rows = [{"question": "?", "answer": "975", "extra_info": {"index": f"clean-{i}"}} for i in range(6)]
+        data = tmp_path / "data.jsonl"
+        data.write_text("".join(json.dumps({**row, "data_source": data_source}) + "\n" for row in rows))
+        return {"train": str(data), "extractor": "reversed_digits"}
+
+    run = write_run(tmp_path / "run", judge, data=write_data("other"), noise=None)
+    assert any(label.majority_answer for label in decide(judge, run, "data.extractor=null"))
+    write_data("arithmetic-addition")
+    of_clean = [x for x in decide(judge, run, "data.extractor=null") if x.prompt_id.startswith("clean")]
+    assert {label.answered for label in of_clean} == {0}
+
+
+def test_only_responses_in_the_same_words_share_an_intrinsic_reward(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge, {"name": "token_entropy"})
+    expected = {"grpo": {"0": True, "1": True}, "token_entropy": {"0": False, "1": True}}
+    for name, shared in expected.items():
+        seen = {(x.prompt_id[-1], x.has_zero_variance) for x in decide(judge, run, f"method.name={name}")}
+        assert {pair for pair in seen if pair[0] in shared} == set(shared.items())
+
+
+def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge, {"name": "co_reward"})
+    votes = [(label.majority_answer, label.rollouts) for label in decide(judge, run, "method.name=grpo")]
+    assert votes == list(stored(run).select("majority_answer", "rollouts").iter_rows())
+
+
+def test_what_the_rollouts_lack_is_one_sentence(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge, {"name": "grpo"}, without=("self_certainty", "tokens"))
+    for name, message in {
+        "co_reward": "no responses of the view rephrased at visit 1, which method co_reward needs",
+        "self_certainty": "method self_certainty needs self_certainty of every rollout",
+        "small_loss_selection": "method small_loss_selection needs tokens",
+    }.items():
+        assert message in refused(judge, run, f"method.name={name}")
+    assert len(decide(judge, run, "method.name=token_entropy")) == 54
+
+
+def test_settings_of_the_loss_decide_nothing_in_a_replay(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge, {"name": "grpo"})
+    for key in ("penalty_weight", "smoothing"):
+        assert f"--set method.{key}: that is a weight in the loss" in refused(judge, run, f"method.{key}=0.1")
+
+
+def test_json_lines_are_the_labels_tables_columns(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge)
+    stream = StringIO()
+    write_json_lines(replay(read_history(run), judge), stream)
+    rows = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert rows == [asdict(label) for label in decide(judge, run)]
+    assert list(rows[0]) == stored(run).columns
+
+
+def test_the_answer_says_what_was_decided_and_where_the_table_is(tmp_path, judge):
+    run = write_run(tmp_path / "run", judge)
+    history = read_history(run)
+    answer = replay_answer(history, judge, replay_file(history))
+    assert answer.parts[0].startswith("Replayed 54 visits of 18 prompts under olr (")
+    assert "The effective label is the run's own in 54 of 54 visits." in answer.parts
+    (file,) = answer.files
+    assert file.path.parent == run / "replay"
+    assert pl.read_parquet(file.path).equals(stored(run))
+    assert replay_file(read_history(run, ["seed=1"])) != file.path
+
+
+@pytest.mark.parametrize("name", ["small_loss_selection", "random_selection"])
+def test_prompts_that_did_not_train_do_not_train_in_the_replay(tmp_path, judge, name):
+    run = write_run(tmp_path / "run", judge, {"name": name})
+    assert stored(run)["trains"].sum() == 18, "two thirds of the labels are wrong"
+    for method, same in ((name, 54), ("grpo", 18)):
+        history = read_history(run, [f"method.name={method}"])
+        lines = replay_answer(history, judge, replay_file(history)).parts
+        assert f"The prompt trains or not as in the run in {same} of 54 visits." in lines

@@ -1,0 +1,206 @@
+"""Rollouts of any trainer's, in a table, give the decisions that they would have given in training."""
+
+import json
+
+import polars as pl
+import pytest
+from histories import write_history
+
+from olr_cli.analysis.histories import read_history
+from olr_cli.analysis.replay.replay import replay
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.errors import UserError
+
+
+def write_table(file, rows, **everywhere):
+    file.write_text("".join(json.dumps({**everywhere, **row}) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture
+def decide(tmp_path, judge):
+    """The decisions on rows, or on a file of them, under some settings."""
+
+    def decisions(rows, *settings, **everywhere):
+        file = rows if hasattr(rows, "suffix") else write_table(tmp_path / "log.jsonl", rows, **everywhere)
+        return [label for step in replay(read_history(file, settings), judge) for label in step]
+
+    return decisions
+
+
+def answers_of(*visits):
+    """A row for each character, which is an answer to prompt a."""
+    return [
+        {"prompt_id": "a", "visit": visit, "answer": answer}
+        for visit, answers in enumerate(visits, 1)
+        for answer in answers
+    ]
+
+
+def test_visits_are_renumbered_within_each_prompt(decide):
+    decided = decide(
+        {"prompt_id": prompt, "visit": visit, "response": f"\\boxed{{{visit}}}"}
+        for prompt, visits in (("a", (30, 10, 20)), ("b", (20, 7)))
+        for visit in visits
+    )
+    seen = [(x.prompt_id, x.visit, x.step, x.majority_answer) for x in decided]
+    assert seen == [
+        ("a", 1, 1, "10"), ("b", 1, 1, "7"), ("a", 2, 2, "20"), ("b", 2, 2, "20"), ("a", 3, 3, "30"),
+    ]  # fmt: skip
+
+
+def test_answers_alone_serve_too(decide):
+    (label,) = decide(answers_of([" 7 ", "7", " "]))
+    assert (label.majority_answer, label.majority_count, label.answered, label.rollouts) == ("7", 2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "is_shared"),
+    [("answer", "7", False), ("response", "\\boxed{7}", True), ("response", None, True)],
+)
+def test_only_responses_that_are_known_to_be_equal_share_a_reward(decide, column, value, is_shared):
+    rows = [{column: value, "entropy": entropy} for entropy in (1, 1.000001)]
+    (label,) = decide(rows, "method.name=token_entropy", prompt_id="a", visit=1)
+    assert label.has_zero_variance is is_shared
+
+
+def test_k_may_vary_between_visits(decide):
+    decided = decide(answers_of("1122", "112", "1"), "method.slope_threshold=0.4", "method.warmup_epochs=0")
+    votes = [(x.rollouts, x.pass_rate, x.majority_answer, x.is_selected) for x in decided]
+    assert votes == [(4, 0.0, None, False), (3, 2 / 3, "1", True), (1, 1.0, "1", True)]
+    assert decided[-1].slope == 0.5
+
+
+def test_a_negative_threshold_selects_falling_majorities(decide):
+    for threshold, selected in (("0", False), ("-0.25", False), ("-0.26", True)):
+        settings = [f"method.slope_threshold={threshold}", "method.warmup_epochs=0"]
+        last = decide(answers_of("1111", "1112"), *settings)[-1]
+        assert (last.slope, last.is_selected) == (-0.25, selected)
+
+
+def test_a_table_is_parquet_or_json_and_reads_alike(tmp_path, decide):
+    rows = [
+        {"prompt_id": 3, "visit": visit, "response": f"\\boxed{{{n}}}", "given_label": 12, "other": [n]}
+        for visit in (1.0, 2.0)
+        for n in (12, 12, 7)
+    ]
+    array, parquet = tmp_path / "log.json", tmp_path / "log.parquet"
+    array.write_text("\ufeff" + json.dumps(rows))
+    pl.DataFrame(rows).write_parquet(parquet)
+    decided = decide(rows)
+    assert [(x.prompt_id, x.visit, x.given_label_count) for x in decided] == [("3", 1, 2), ("3", 2, 2)]
+    assert decide(array) == decide(parquet) == decided
+
+
+def test_sentinels_take_their_type_from_the_settings(decide):
+    rows = [{"response": f"\\boxed{{{n}}}"} for n in (12, 7, 7)]
+    labels = {"prompt_id": "a", "visit": 1, "given_label": SENTINEL, "true_answer": "12"}
+    assert [x.noise_type for x in decide(rows, **labels)] == ["inactive"]
+    (active,) = decide(rows, "noise.type=active", **labels)
+    assert (active.noise_type, active.noisy_label) == ("active", "7")
+
+
+def test_a_table_may_have_views_and_statistics(decide):
+    rows = [
+        {"response": "\\boxed{1}", "entropy": 0.25, "view": "rephrased"},
+        {"response": "\\boxed{2}", "entropy": 0.5, "view": "original"},
+        {"response": "\\boxed{2}", "entropy": 0.5},
+        {"response": "well, \\boxed{2}", "entropy": 1},
+    ]
+    (certain,) = decide(rows, "method.name=token_entropy", prompt_id="a", visit=1)
+    assert (certain.reward_mean, certain.rollouts) == (pytest.approx(-2 / 3), 3)
+    (crossed,) = decide(rows, "method.name=co_reward", prompt_id="a", visit=1)
+    assert (crossed.effective_label, crossed.majority_answer, crossed.reward_mean) == ("1", "2", 0)
+    with pytest.raises(UserError, match="needs self_certainty"):
+        decide(rows, "method.name=self_certainty", prompt_id="a", visit=1)
+
+
+ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prompt_id": "a", "visit": 1}], "has no column response"),
+        ([{"id": "a"}], "has no column prompt_id and no column visit and no column response"),
+        ([], "has no rows"),
+        ([ROW, ROW | {"visit": None}], "rows without prompt_id or visit"),
+        ([ROW | {"visit": 1.5}, ROW | {"visit": 1.2}], "visit must hold whole numbers"),
+        ([ROW | {"visit": "first"}], "visit must hold whole numbers"),
+        ([ROW | {"tokens": 1.5}], "tokens must hold whole numbers"),
+        ([ROW | {"visit": True}], "'visit' of row 0 (the first is 0) is a bool"),
+        ([ROW | {"visit": [1]}], "'visit' of row 0 (the first is 0) is a list of 1 value,"),
+        (
+            [ROW | {"prompt_id": ["a"]}],
+            "'prompt_id' of row 0 (the first is 0) is a list of 1 value, and it should be text",
+        ),
+        ([ROW | {"response": {"text": "1"}}], "'response' of row 0 (the first is 0) is a dict"),
+        (
+            [ROW | {"given_label": "1"}, ROW | {"given_label": "2"}],
+            "prompt a has several values of given_label",
+        ),
+        ([ROW | {"true_answer": "1"}, ROW | {"visit": 2}], "prompt a has several values of true_answer"),
+        ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
+        ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
+        ([ROW | {"entropy": "low"}], "'entropy' of row 0 (the first is 0) is not a finite number"),
+        ([ROW | {"response": "\ud800"}], "half of a surrogate pair"),
+        ([[ROW]], "a row must be a JSON object"),
+    ],
+)
+def test_a_table_that_is_no_history_is_refused(tmp_path, rows, message):
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps(rows))
+    with pytest.raises(UserError) as error:
+        read_history(file)
+    assert message in str(error.value)
+    assert str(file) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("torn.parquet", "PAR1", "is not a whole Parquet file"),
+        ("deep.jsonl", "[" * 100_000, "nested too deeply"),
+        ("nowhere.parquet", None, "does not exist"),
+        ("", None, "is not a run directory"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_history(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            "train.epochs=3",
+            "train.epochs: the stored rollouts are as they are; a replay can set method.*, seed,",
+        ),
+        ("noise.ratio=0.5", "noise.ratio: the stored"),
+        ("noise=null", "noise: the stored"),
+        ("data.limit=3", "data.limit: the stored"),
+        ("name=other", "name: the stored"),
+        ("methd.name=olr", "methd.name: the stored"),
+        ("seed", "expected key=value, as in --set method.slope_threshold=0.1"),
+        ("method.slope_treshold=0", "did you mean 'method.slope_threshold'"),
+        ("noise.draw=often", "noise.draw is 'often'"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(tmp_path, setting, message):
+    table = write_table(tmp_path / "log.jsonl", [ROW])
+    for source in (table, write_history(tmp_path / "run", prompts=2, epochs=1)):
+        with pytest.raises(UserError) as error:
+            read_history(source, [setting])
+        assert message in str(error.value)
+
+
+def test_settings_that_one_kind_of_history_ignores_are_refused_for_it(tmp_path):
+    run = write_history(tmp_path / "run", prompts=2, epochs=1)
+    with pytest.raises(UserError, match=r"noise\.type: the stored rollouts"):
+        read_history(run, ["noise.type=inactive"])
+    answers = write_table(tmp_path / "log.jsonl", [{"prompt_id": "a", "visit": 1, "answer": "1"}])
+    with pytest.raises(UserError, match=r"data\.extractor has nothing to read"):
+        read_history(answers, ["data.extractor=boxed"])
