@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -25,7 +25,7 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
 
     Clean and noisy prompts rise together at first; what happens then is the effect of the noise.
     """
-    histories = [_History(arm) for arm in arms]
+    histories = [_History(arm, [PANELS["a"]]) for arm in arms]
     rows = pl.concat([history.rows(PANELS["a"]) for history in histories])
     columns = min(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
@@ -216,7 +216,7 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     charts = []
     for arm in arms:
         suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
-        history, data = _History(arm), []
+        history, data = _History(arm, PANELS.values()), []
         sheet = style.Sheet(len(PANELS), 3, width=style.TEXT_WIDTH, panel_height=1.6)
         for axes, (letter, panel) in zip(sheet.panels, PANELS.items(), strict=True):
             axes.set_title(f"({letter}) {panel.title}")
@@ -251,9 +251,9 @@ def _finish_axes(axes: Axes, history: _History, panel: Panel, rows: pl.DataFrame
 
 
 class _History:
-    """The metrics of an arm's epochs, and what panels show of them."""
+    """The metrics of an arm's epochs that some panels need, and what each panel shows of them."""
 
-    def __init__(self, arm: Arm) -> None:
+    def __init__(self, arm: Arm, panels: Iterable[Panel]) -> None:
         self.arm = arm
         self.settings = arm.olr or OlrMethod()
         threshold, warmup = self.settings.slope_threshold, self.settings.warmup_epochs
@@ -261,7 +261,9 @@ class _History:
             name: accuracy_among(selected_under(criteria, threshold, warmup))
             for name, criteria in _ABLATION.items()
         }
-        self.metrics = spreads(arm.frame({**LABEL_METRICS, **ablation}))
+        needed = {line.metric for panel in panels for line in (*panel.lines, *panel.otherwise)}
+        metrics = {**LABEL_METRICS, **ablation}
+        self.metrics = spreads(arm.frame({name: metrics[name] for name in metrics if name in needed}))
         self._known = set(self.metrics["metric"])
 
     def lines(self, panel: Panel) -> tuple[Line, ...]:

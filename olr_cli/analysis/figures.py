@@ -53,6 +53,7 @@ class Figure:
 
 
 def _resolved(name: str) -> Callable[[Sequence[Arm]], Any]:
+    # no user's text: functions of the package itself, named in the registry of figures
     function: Callable[[Sequence[Arm]], Any] = resolve_name(f"olr_cli.analysis.{name}")
     return function
 
@@ -124,13 +125,13 @@ def known_figures(names: Sequence[str]) -> list[str]:
     return list(FIGURES) if "all" in names else named
 
 
-def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
-    """The figures that are asked for; ``all`` stands for those that these arms have the runs for.
+def drawable(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
+    """The figures of these names; ``all`` stands for every figure that these arms have the runs for.
 
     Raises:
         UserError: there is no such figure, or one that is named needs other runs.
     """
-    wanted = []
+    figures = []
     for name in known_figures(names):
         figure, is_named = FIGURES[name], name in names
         if not figure.needs_runs and not is_named:
@@ -139,8 +140,8 @@ def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
         if lacking is not None and is_named:
             raise UserError(f"--figure {name} needs {lacking}")
         if lacking is None:
-            wanted.append(name)
-    return wanted
+            figures.append(name)
+    return figures
 
 
 def draw(names: Sequence[str], arms: Sequence[Arm], folder: Path) -> list[Path]:

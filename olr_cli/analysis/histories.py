@@ -121,8 +121,7 @@ def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
     run_recipe = read_recipe(run)
     recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor"))
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
-    steps = stored_steps(run)
-    _require_gapless(run, steps)
+    steps = _complete_steps(run)
     labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_LABELS).collect()
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
@@ -135,15 +134,17 @@ def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
     return RolloutHistory(run, rollouts, prompts, recipe, is_run=True)
 
 
-def _require_gapless(run: Path, steps: Sequence[int]) -> None:
-    """Make sure that the complete steps are 1, 2, …
+def _complete_steps(run: Path) -> list[int]:
+    """1, 2, …
 
     Raises:
         UserError: a shard is missing before the last complete step.
     """
-    missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
-    if missing is None:
-        return
+    for _ in range(2):  # shards that are being put together may escape one look
+        steps = stored_steps(run)
+        missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
+        if missing is None:
+            return steps
     tables = ("labels", "rollouts")
     lacking = [
         table for table in tables if not any(missing in shard.steps for shard in table_shards(run / table))

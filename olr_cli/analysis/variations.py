@@ -76,7 +76,7 @@ def _summaries(
 
 
 @dataclass(frozen=True)
-class Setting:
+class OlrSetting:
     """A setting of OLR that the score is drawn against; `applies`: whether it decides anything in a method."""
 
     label: str
@@ -85,13 +85,13 @@ class Setting:
     applies: Callable[[OlrMethod], bool] = lambda _: True
 
 
-SETTINGS: Mapping[str, Setting] = {
-    "slope_threshold": Setting(
+SETTINGS: Mapping[str, OlrSetting] = {
+    "slope_threshold": OlrSetting(
         "slope threshold \N{GREEK SMALL LETTER DELTA}",
         "slope thresholds",
         applies=lambda method: "slope" in method.criteria,
     ),
-    "warmup_epochs": Setting("warm-up epochs T", "warm-up lengths", is_whole=True),
+    "warmup_epochs": OlrSetting("warm-up epochs T", "warm-up lengths", is_whole=True),
 }
 
 _COLOURS = {"active": VERMILION, "inactive": BLUE}

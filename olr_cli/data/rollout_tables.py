@@ -28,11 +28,6 @@ def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) 
     `visit` and `tokens` are whole numbers, the other `STATISTICS` numbers, `is_correct` true or false; all else is
     text, null where it is blank (but for a response, which may well be empty).
 
-    Args:
-        files: of one table.
-        columns: to read.
-        place: for errors.
-
     Raises:
         UserError: a file can't be read, there is no row, or a column has other values.
     """
@@ -128,15 +123,10 @@ def _files(source: Path) -> list[Path]:
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
 ) -> dict[str, list[str]]:
-    """Stored answers that may become frozen noise (R4): those that could be drawn during training (R3).
+    """Stored answers, by prompt_id, that may become frozen noise (R4): those that could be drawn during training (R3).
 
-    Args:
-        answers: by prompt_id.
-        prompts: labelled ones; their labels count as true.
-        judge: decides which answers mean the same, and which match a label.
-
-    Returns:
-        By prompt_id, the lexicographically first spelling of each class that is parsed and proved to be wrong.
+    That is the lexicographically first spelling of each class that is parsed and proved to be wrong; the labels of
+    `prompts` count as true.
     """
     labels = {
         prompt.prompt_id: prompt.given_label

@@ -253,13 +253,9 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 
 def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Sequence[str]) -> Path:
-    """Write the table of all prompts as Parquet.
+    """Write the table of all prompts as Parquet: `out`, or a file below the run or beside the table.
 
-    Args:
-        audit: whose prompts.
-        out: a new file; by default below the run, or beside the table, one name for each set of options.
-        data: what `--data` names.
-        settings: of `--set`.
+    Its name is that of the options `--data`, `--set`, `--threshold` and of what is trusted.
 
     Raises:
         UserError: it can't be written.

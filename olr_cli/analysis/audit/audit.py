@@ -49,23 +49,17 @@ SETTABLE = "data.extractor"
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdicts on the labels of a history.
+    """The verdicts on the labels of a history; noise, ratio and interval are None where no label can be judged.
 
     Attributes:
-        source: the history.
         prompts: a row a prompt (`olr_cli.analysis.audit.verdicts`), the surest to be wrong first.
         status: of the run; None for a table.
         was_training: whether the rollouts are those of a policy in training, so that slopes mean something; None where
             nobody knows.
         draws_labels: whether noisy labels were drawn at every visit (R3), so that those of the last visit are judged.
-        noise: rho and alpha; None where no label can be judged.
-        ratio: share of wrong labels: rho, or with trusted labels what the recalibrated confidences add up to; None
-            where no label can be judged.
+        ratio: share of wrong labels: rho, or with trusted labels what the recalibrated confidences add up to.
         interval: of the ratio, 95 %: of rho (`ratio_interval`), or of the share of wrong ones among trusted labels.
-        calibrations: in force.
-        trusted: of P prompts in the order of the first visit, if there are any.
-        cross_validation: of the trusted labels; None without, or with too few.
-        threshold: from which confidence a label is changed.
+        cross_validation: None with too few trusted labels.
         answered: share of the rollouts that have an answer.
         truth: None where no truth is stored, else `quality` and the shares of right labels as given (``right_before``)
             and with the changes made (``right_after``).
@@ -123,10 +117,10 @@ def audit(
     trusted: Path | None = None,
     threshold: float | None = None,
 ) -> Audit:
-    """Judge every given label of a history.
+    """Judge every given label of a history; its rollouts are read, once.
 
     Args:
-        history: its rollouts are read, once.
+        history: the rollouts.
         judge: decides which answers mean the same.
         data: the data set of the history's prompts, which says what the history does not of their labels.
         trusted: a file of verified labels (`read_trusted`).

@@ -100,16 +100,10 @@ def _of_table(history: RolloutHistory) -> PromptSet:
 
 
 def export(audit: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
-    """Write the repaired data set in the interchange format.
+    """Write the repaired data set, a .parquet or .jsonl file in the interchange format.
 
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
-
-    Args:
-        audit: of these data.
-        data: what to repair.
-        target: a .parquet or .jsonl file.
-        judge: decides whether a new label means the true answer, where that is stored.
 
     Returns:
         False if the file was there already with the same bytes.

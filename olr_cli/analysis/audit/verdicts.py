@@ -90,11 +90,7 @@ def leading_answers(votes: Votes) -> NDArray[np.int64]:
 
 
 def answer_over_visits(tally: Tally, answers: NDArray[np.int64]) -> pl.DataFrame:
-    """How one answer of each prompt fared, visit by visit.
-
-    Args:
-        tally: of P prompts.
-        answers: (P,) numbers of answers; negative: none.
+    """How one answer of each prompt, by its number (P,), fared visit by visit; negative: none.
 
     Returns:
         A row a prompt: prompt, pass_rate (of the answer at the last visit), slope (of its pass rate over the visits, by

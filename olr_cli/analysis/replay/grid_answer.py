@@ -39,7 +39,7 @@ def grid_answer(
 
     Args:
         source: a run directory, or a table of rollouts.
-        options: of `--grid` (`olr_cli.analysis.replay.grid.parse`).
+        options: of `--grid`.
         overrides: of `--set`, which say where keys outside the grid stay.
         out: the folder of the heat map; by default below the run, or beside the table.
 
