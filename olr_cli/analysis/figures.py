@@ -11,7 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
@@ -83,8 +83,7 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
     """
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
-        there = ", ".join(registered)
-        raise UserError(f"there is no {kind} '{name}'{did_you_mean(name, registered)} (there are: {there})")
+        raise unknown(f"--{kind}", name, registered)
     return [name for name in registered if name in wanted]
 
 
