@@ -37,19 +37,20 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
+# loadfile: the tests of a file share a process, which makes what they have in common once.
 test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 # The tests with the lowest versions of its dependencies that pyproject.toml admits.
 test-lowest:
 	$(PYTHON) -m venv --clear $(LOWEST_VENV)
 	$(PYTHON) requirements/lowest.py > $(LOWEST_VENV)/constraints.txt
 	$(LOWEST_VENV)/bin/python -m pip install --quiet --constraint $(LOWEST_VENV)/constraints.txt --editable '.[dev]'
-	$(LOWEST_VENV)/bin/pytest -n 2
+	$(LOWEST_VENV)/bin/pytest -n 2 --dist loadfile
 
 # The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
 hard: $(VENV)/.installed-dev

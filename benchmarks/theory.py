@@ -37,7 +37,7 @@ from torch import Tensor
 from olr_cli import seeding
 from olr_cli.analysis.arms import Run, find_runs
 from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.simulation import Setting, simulate
+from olr_cli.analysis.theory.simulation import Simulation, simulate
 from olr_cli.analysis.theory.table import crossing
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import response_text
@@ -343,7 +343,7 @@ def relative_coupling(measured: dict[str, float]) -> float | None:
 def simulated(subject: Subject, measured: dict[str, float], gamma: float, suffix: str) -> dict[str, float]:
     """Where the simulation of `olr analyze --figure phase` has rho_c, from this policy and a coupling."""
     ratios = (np.arange(50) + 0.5) / 50
-    setting = Setting(true=measured["p_true"], noisy=measured["p_label"], prompts=16, runs=8)
+    setting = Simulation(true=measured["p_true"], noisy=measured["p_label"], prompts=16, runs=8)
     outcome = simulate(setting, ratios, gamma, subject.run.recipe.train.rollouts_per_prompt, seed=0)
     shares = {"early": outcome.rises, "end": outcome.coherent}
     found = {

@@ -1,12 +1,14 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and text files that are read in full."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from olr_cli.errors import UserError
 
@@ -61,6 +63,45 @@ def error_number(error: BaseException) -> int:
             return link.errno
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return next((number for number in _NO_ROOM if os.strerror(number) in str(error)), 0)
+
+
+def read_text(file: Path, at_most: int | None = None) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        UserError: it cannot be read, is not UTF-8 text, or has more than `at_most` bytes.
+    """
+    try:
+        with file.open("rb") as source:
+            content = source.read(-1 if at_most is None else at_most + 1)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if at_most is not None and len(content) > at_most:
+        raise UserError(
+            f"{file} has more than the {at_most // 1024} KiB that a file of settings may have; check what it is"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def read_record(file: Path, version: int) -> Any:
+    """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value.
+
+    Raises:
+        UserError: it is not JSON, or was written by a newer olr.
+    """
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
+    written = record.get("schema_version") if isinstance(record, dict) else None
+    if isinstance(written, int) and written > version:
+        raise UserError(
+            f"{file} was written by a newer olr (schema {written}, this one reads {version}); upgrade olr"
+        )
+    return record
 
 
 def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:

@@ -42,11 +42,8 @@ class Run:
     """One run directory.
 
     Attributes:
-        path: the directory.
-        recipe: what the run was made with.
         arm: what its sweep calls runs of this recipe; empty for a run of its own.
         created: when it was made, as an ISO time; empty if unknown.
-        kind: what made it.
     """
 
     path: Path
@@ -110,9 +107,9 @@ class Run:
     @cached_property
     def noise(self) -> str:
         """Kind and ratio of the noise: the recipe's, else what the marks of the training file come to."""
-        asked = self.recipe.noise
-        if asked is not None and asked.ratio is not None:
-            return f"{asked.type} {asked.ratio}"
+        noise = self.recipe.noise
+        if noise is not None and noise.ratio is not None:
+            return f"{noise.type} {noise.ratio}"
         kinds = self.labels.filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"]
         marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
         if marks.is_empty():
@@ -191,11 +188,11 @@ def find_runs(places: Iterable[Path]) -> list[Run]:
         UserError: a place is neither.
     """
     runs: dict[Path, Run] = {}
-    found_at = {place: [place] if _is_run(place) else list(_runs_below(place)) for place in places}
-    for place, found in found_at.items():
-        if not found and not (place.name in _BESIDE_RUNS and any(found_at.values())):
+    below = {place: [place] if _is_run(place) else list(_runs_below(place)) for place in places}
+    for place, paths in below.items():
+        if not paths and not (place.name in _BESIDE_RUNS and any(below.values())):
             _refuse(place)
-        for run in sorted(map(_read, found), key=lambda run: (run.created, str(run.path))):
+        for run in sorted(map(_read, paths), key=lambda run: (run.created, str(run.path))):
             runs.setdefault(run.path.resolve(), run)
     return list(runs.values())
 
@@ -315,19 +312,19 @@ def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
 def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names, followed by the settings in which those of one name differ."""
     namesakes = defaultdict(list)
-    for name, own in zip(names, settings, strict=True):
-        namesakes[name].append(own)
-    details = {name: iter(telling_settings(own)) for name, own in namesakes.items()}
+    for name, recipe in zip(names, settings, strict=True):
+        namesakes[name].append(recipe)
+    details = {name: iter(telling_settings(recipes)) for name, recipes in namesakes.items()}
     return [f"{name} {next(details[name])}".rstrip() for name in names]
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of each of several recipes the settings that are not the same in all of them, as ``key=value``."""
-    keys = sorted({key for each in settings for key in each})
-    telling = [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings)]
+    keys = sorted({key for recipe in settings for key in recipe})
+    telling = [key for key in keys if any(recipe.get(key) != settings[0].get(key) for recipe in settings)]
     return [
-        " ".join(f"{key.rpartition('.')[2]}={_shown(each.get(key, 'unset'))}" for key in telling)
-        for each in settings
+        " ".join(f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}" for key in telling)
+        for recipe in settings
     ]
 
 

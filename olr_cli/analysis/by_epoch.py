@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -21,11 +21,12 @@ from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_amo
 
 
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart with a panel an arm, up to four side by side: panel (a) of the dynamics.
+    """Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts, by epoch.
 
-    Clean and noisy prompts rise together at first; what happens then is the effect of the noise.
+    One chart with a panel an arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
+    together at first; what happens then is the effect of the noise.
     """
-    histories = [_History(arm) for arm in arms]
+    histories = [_History(arm, [PANELS["a"]]) for arm in arms]
     rows = pl.concat([history.rows(PANELS["a"]) for history in histories])
     columns = min(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
@@ -64,7 +65,10 @@ _LEGEND = {"right": GREEN, "the noisy label": VERMILION, "wrong (clean prompts),
 
 
 def composition(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart, two panels an arm: stacked shares of majority answers on clean and on noisy prompts."""
+    """What majority answers are made of, by epoch: stacked shares on clean and on noisy prompts.
+
+    On clean prompts a majority is right or wrong; on noisy ones it is right, equal to the noisy label, or neither.
+    """
     rows = pl.concat([spreads(arm.frame(COMPOSITION)) for arm in arms])
     is_alone, are_many = len(arms) == 1, len(arms) > 2
     columns = 2 if is_alone else 4
@@ -207,16 +211,17 @@ PANELS: Mapping[str, Panel] = {
 
 
 def dynamics(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart of six panels an arm; the data have a row a panel, metric and epoch.
+    """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): six panels, by epoch.
 
-    A method's selection is shown as it was stored; methods that always or never select have nothing to show there.
-    Panel (e) counts what each criterion *would* have selected from the same history; a run whose method has no criteria
-    is counted at the default settings of OLR, and the panel says so.
+    One chart an arm; the data have a row a panel, metric and epoch. A method's selection is shown as it was stored;
+    methods that always or never select have nothing to show there. Panel (e) counts what each criterion *would* have
+    selected from the same history; a run whose method has no criteria is counted at the default settings of OLR, and
+    the panel says so.
     """
     charts = []
     for arm in arms:
         suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
-        history, data = _History(arm), []
+        history, data = _History(arm, PANELS.values()), []
         sheet = style.Sheet(len(PANELS), 3, width=style.TEXT_WIDTH, panel_height=1.6)
         for axes, (letter, panel) in zip(sheet.panels, PANELS.items(), strict=True):
             axes.set_title(f"({letter}) {panel.title}")
@@ -251,9 +256,9 @@ def _finish_axes(axes: Axes, history: _History, panel: Panel, rows: pl.DataFrame
 
 
 class _History:
-    """The metrics of an arm's epochs, and what panels show of them."""
+    """The metrics of an arm's epochs that some panels need, and what each panel shows of them."""
 
-    def __init__(self, arm: Arm) -> None:
+    def __init__(self, arm: Arm, panels: Iterable[Panel]) -> None:
         self.arm = arm
         self.settings = arm.olr or OlrMethod()
         threshold, warmup = self.settings.slope_threshold, self.settings.warmup_epochs
@@ -261,7 +266,9 @@ class _History:
             name: accuracy_among(selected_under(criteria, threshold, warmup))
             for name, criteria in _ABLATION.items()
         }
-        self.metrics = spreads(arm.frame({**LABEL_METRICS, **ablation}))
+        needed = {line.metric for panel in panels for line in (*panel.lines, *panel.otherwise)}
+        metrics = {**LABEL_METRICS, **ablation}
+        self.metrics = spreads(arm.frame({name: metrics[name] for name in metrics if name in needed}))
         self._known = set(self.metrics["metric"])
 
     def lines(self, panel: Panel) -> tuple[Line, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
@@ -23,16 +23,19 @@ class Figure:
     """A figure of `olr analyze`; its functions are named as ``module:function`` and imported when they are needed.
 
     Attributes:
-        caption: what it shows.
-        charts: from arms to the charts that are saved.
+        charts: from arms to the charts that are saved; the first line of its docstring is the caption.
         lacks: from arms to what the figure needs and they are not, None if it can be drawn; empty: all arms will do.
         needs_runs: otherwise it is of the theory alone, and ``all`` leaves it out.
     """
 
-    caption: str
     charts: str
     lacks: str = ""
     needs_runs: bool = True
+
+    @property
+    def caption(self) -> str:
+        """What it shows."""
+        return (_resolved(self.charts).__doc__ or "").partition("\n")[0]
 
     def lacking(self, arms: Sequence[Arm]) -> str | None:
         """The runs that the figure needs; None if it can be drawn."""
@@ -53,51 +56,21 @@ class Figure:
 
 
 def _resolved(name: str) -> Callable[[Sequence[Arm]], Any]:
+    # no user's text: functions of the package itself, named in the registry of figures
     function: Callable[[Sequence[Arm]], Any] = resolve_name(f"olr_cli.analysis.{name}")
     return function
 
 
 FIGURES: Mapping[str, Figure] = {
-    "coherence": Figure(
-        "Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts,"
-        " by epoch.",
-        "by_epoch:coherence",
-    ),
-    "dynamics": Figure(
-        "Training dynamics (the paper's Fig. 3, and its twin under inactive noise): six panels, by epoch.",
-        "by_epoch:dynamics",
-    ),
-    "composition": Figure(
-        "What majority answers are made of, by epoch: stacked shares on clean and on noisy prompts.",
-        "by_epoch:composition",
-    ),
-    "ablation": Figure(
-        "The ablation of OLR's criteria as bars (the paper's Table ablation, and its Fig. 3e as a whole).",
-        "variations:ablation",
-        "variations:ablation_lacks",
-    ),
-    "sensitivity": Figure(
-        "Sensitivity to OLR's two settings: the score at the end of training against delta, and against T.",
-        "variations:sensitivity",
-        "variations:sensitivity_lacks",
-    ),
-    "cost": Figure(
-        "Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it.",
-        "cost:charts",
-        "cost:lacking",
-    ),
-    "theory": Figure(
-        "The theory's quantities drawn: L_t by epoch, OLR's effective noise, and how often majorities are wrong.",
-        "theory.figure:charts",
-        "theory.figure:lacking",
-    ),
-    "phase": Figure(
-        "Where training on noisy labels keeps the true answers: simulated, and by the paper's boundaries.",
-        "theory.phase:charts",
-        needs_runs=False,
-    ),
+    "coherence": Figure("by_epoch:coherence"),
+    "dynamics": Figure("by_epoch:dynamics"),
+    "composition": Figure("by_epoch:composition"),
+    "ablation": Figure("variations:ablation", "variations:ablation_lacks"),
+    "sensitivity": Figure("variations:sensitivity", "variations:sensitivity_lacks"),
+    "cost": Figure("cost:charts", "cost:lacking"),
+    "theory": Figure("theory.figure:charts", "theory.figure:lacking"),
+    "phase": Figure("theory.phase:charts", needs_runs=False),
 }
-
 
 WITHOUT_RUNS = [name for name, figure in FIGURES.items() if not figure.needs_runs]
 
@@ -110,8 +83,7 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
     """
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
-        there = ", ".join(registered)
-        raise UserError(f"there is no {kind} '{name}'{did_you_mean(name, registered)} (there are: {there})")
+        raise unknown(f"--{kind}", name, registered)
     return [name for name in registered if name in wanted]
 
 
@@ -125,13 +97,13 @@ def known_figures(names: Sequence[str]) -> list[str]:
     return list(FIGURES) if "all" in names else named
 
 
-def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
-    """The figures that are asked for; ``all`` stands for those that these arms have the runs for.
+def drawable(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
+    """The figures of these names; ``all`` stands for every figure that these arms have the runs for.
 
     Raises:
         UserError: there is no such figure, or one that is named needs other runs.
     """
-    wanted = []
+    figures = []
     for name in known_figures(names):
         figure, is_named = FIGURES[name], name in names
         if not figure.needs_runs and not is_named:
@@ -140,8 +112,8 @@ def asked_for(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
         if lacking is not None and is_named:
             raise UserError(f"--figure {name} needs {lacking}")
         if lacking is None:
-            wanted.append(name)
-    return wanted
+            figures.append(name)
+    return figures
 
 
 def draw(names: Sequence[str], arms: Sequence[Arm], folder: Path) -> list[Path]:

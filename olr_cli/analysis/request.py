@@ -78,7 +78,7 @@ def carry_out(request: Request) -> Answer:
         raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
     runs, waiting = begun(find_runs(places), places)
     arms = group(runs)
-    drawn = figures.asked_for(request.wanted_figures, arms)
+    drawn = figures.drawable(request.wanted_figures, arms)
     names = figures.known("table", request.tables(arms), TABLES)
     if models and set(PAPER_TABLES).isdisjoint(names):
         raise UserError(

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,26 +206,25 @@ def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, hig
         low: where the lowest label may begin.
         high: where the highest label may end; a stack too tall for both ends is let out at the top.
     """
-    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
+    if not wanted:
+        return []
+    order = np.argsort(wanted, kind="stable")
+    tall = np.array(heights)[order]
     # Less the room that the labels below need, "no overlap" says "ascending", and the nearest ascending numbers are
     # found by pooling neighbours that are in the wrong order (isotonic regression; scipy's takes a second to import).
-    room = [0.0]
-    for lower, upper in pairwise(order):
-        room.append(room[-1] + (heights[lower] + heights[upper]) / 2)
+    room = np.append(0.0, np.cumsum((tall[1:] + tall[:-1]) / 2))
     pools: list[tuple[float, int]] = []
-    for index, below in zip(order, room, strict=False):
-        mean, size = wanted[index] - below, 1
+    for level in np.array(wanted)[order] - room:
+        mean, size = float(level), 1
         while pools and pools[-1][0] > mean:
             other, count = pools.pop()
             mean, size = (mean * size + other * count) / (size + count), size + count
         pools.append((mean, size))
-    levels = [mean for mean, size in pools for _ in range(size)]
-    placed = [0.0] * len(wanted)
-    for index, level, below in zip(order, levels, room, strict=False):
-        first = low + heights[order[0]] / 2
-        last = high - heights[order[-1]] / 2 - room[len(order) - 1]
-        placed[index] = max(min(level, last), first) + below
-    return placed
+    levels = np.repeat([mean for mean, _ in pools], [size for _, size in pools])
+    first, last = low + tall[0] / 2, high - tall[-1] / 2 - room[-1]
+    placed = np.empty(len(order))
+    placed[order] = np.maximum(np.minimum(levels, last), first) + room
+    return placed.tolist()
 
 
 def lettered(number: int, title: str) -> str:
@@ -342,11 +341,8 @@ def save(chart: Chart, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     png, pdf, csv = (folder / f"{chart.name}.{ending}" for ending in ("png", "pdf", "csv"))
     with applied():
-        write_whole(png, lambda path: _render(chart.figure, path, "png", {"Software": None}))
-        write_whole(pdf, lambda path: _render(chart.figure, path, "pdf", {"CreationDate": None}))
+        for file, metadata in ((png, {"Software": None}), (pdf, {"CreationDate": None})):
+            write = partial(chart.figure.savefig, format=file.suffix[1:], dpi=300, metadata=metadata)
+            write_whole(file, write)
     write_text(csv, chart.data.write_csv(float_precision=6))
     return [png, pdf, csv]
-
-
-def _render(figure: Figure, path: Path, kind: str, metadata: dict[str, Any]) -> None:
-    figure.savefig(path, format=kind, dpi=300, metadata=metadata)

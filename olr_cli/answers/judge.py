@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -49,10 +50,10 @@ class _Memo(OrderedDict[Any, Any]):
 
 
 class Judge:
-    """Tells answers' classes and verdicts about pairs; owns worker processes, which start when first needed.
+    """Gives answers' classes and verdicts about pairs; owns worker processes, which start when first needed.
 
-    Both are functions of the texts alone: not of what else was said, nor of what was asked before. What takes too long
-    is given up, and with a `ledger` it stays so when the run is resumed or replayed. Safe to share between threads.
+    Both depend on the texts alone, not on other answers or earlier calls. What takes too long is given up; with a
+    `ledger` it stays given up when the run is resumed or replayed. Threads may share a judge.
 
     Args:
         time_limit: processor seconds to read one answer or to verify one pair.
@@ -93,7 +94,7 @@ class Judge:
             self._pool.close()
 
     def expect(self, answers: Iterable[str]) -> None:
-        """Get ready, beside whatever the caller does next, if answers like these take a worker."""
+        """Start what starts workers, without waiting for it, if answers like these need one."""
         try:
             for answer in answers:
                 decide("key", answer)
@@ -173,13 +174,9 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 
-_shared_lock = threading.Lock()
-_shared: list[Judge] = []
+_shared = functools.cache(functools.partial(Judge, workers=1))
 
 
 def is_match(gold: str, answer: str) -> bool:
     """Whether an answer is right, given a gold; both as they stand in a box (R7)."""
-    with _shared_lock:
-        if not _shared:
-            _shared.append(Judge(workers=1))
-    return _shared[0].matches([(gold, answer)])[gold, answer] is True
+    return _shared().matches([(gold, answer)])[gold, answer] is True

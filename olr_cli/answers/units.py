@@ -143,23 +143,8 @@ def _name(word: str, is_plain: bool) -> str:
     return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) else ""
 
 
-_BASES = [
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-]
+_BASES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+          "fourteen", "fifteen", "sixteen"]  # fmt: skip
 _BASED = re.compile(
     r"(?P<sign>-?)\(?(?P<digits>\d[\dA-F]*)\)?\s*"
     r"(?:_\s*(?:\{\s*)?(?:\\text\{)?\s*(?:base\s*)?(?P<index>\d{1,2}|[a-z]+)\s*\}{0,2}"

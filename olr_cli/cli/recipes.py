@@ -39,12 +39,14 @@ def show(
     ] = False,
 ) -> None:
     """Print a recipe."""
-    from olr_cli.recipe.files import dump_yaml, find_recipe, load_recipe, read_text
+    from olr_cli.files import read_text
+    from olr_cli.recipe.files import MOST_BYTES, dump_yaml, find_recipe, load_recipe
     from olr_cli.tables import Answer
 
-    text = (
-        dump_yaml(load_recipe(recipe).model_dump(mode="json")) if resolved else read_text(find_recipe(recipe))
-    )
+    if resolved:
+        text = dump_yaml(load_recipe(recipe).model_dump(mode="json"))
+    else:
+        text = read_text(find_recipe(recipe), at_most=MOST_BYTES)
     print_answer(Answer([text.rstrip()]))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import NotHere, UserError, first_line, no_path
+from olr_cli.files import read_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,7 @@ def _read_file(file: Path, columns: Container[str] | None) -> pa.Table:
         return _read_parquet(file, columns)
     if file.suffix in SUFFIXES:
         try:
-            return _rows_to_table(_read_json(file), file)
+            return _json_table(file)
         except RecursionError:
             raise UserError(
                 f"{file} has values that are nested too deeply to be prompts; check what it is"
@@ -149,26 +150,48 @@ def _require_sound(schema: pa.Schema, rows: int, place: str) -> None:
                 levels.append((f" in '{field.name[:60]}'", [inner.field(i) for i in range(inner.num_fields)]))
 
 
+def _json_table(file: Path) -> pa.Table:
+    """The rows as a table; a column that mixes numbers and text becomes text."""
+    import pyarrow as pa
+
+    rows = _read_json(file)
+    names = _names(rows, f"{file}")
+    return pa.table({name: _column([row.get(name) for row in rows], f"{file}: '{name}'") for name in names})
+
+
 def _read_json(file: Path) -> list[dict[str, Any]]:
     """The objects of a JSON Lines file, or of a file that is one JSON array."""
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    placed = _array(text, file) if text.lstrip()[:1] == "[" else _lines(text, file)
+    text = read_text(file).replace("\r\n", "\n").replace("\r", "\n")
     may_hold_surrogates = "\\ud" in text.lower()
     rows = []
-    for place, row in placed:
+    for place, row in _placed_values(text, file):
         if not isinstance(row, dict):
             raise UserError(f"{file}, {place}: a row must be a JSON object, and this is {_kind(row)}")
-        if may_hold_surrogates and not _is_unicode(row):
+        try:
+            if may_hold_surrogates:
+                json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
             raise UserError(
                 f"{file}, {place} has half of a surrogate pair, which is no character; mend its text"
-            )
+            ) from None
         rows.append(row)
     return rows
+
+
+def _placed_values(text: str, file: Path) -> Iterator[tuple[str, object]]:
+    """The values of the lines, or of the one array, each with its place."""
+    place = ""
+    try:
+        if text.lstrip()[:1] == "[":
+            yield from ((f"row {number}", row) for number, row in enumerate(_decode(text)))
+            return
+        # Not str.splitlines: it also splits at characters that JSON allows within a string, such as U+2028.
+        for number, line in enumerate(text.split("\n"), start=1):
+            place = f", line {number}"
+            if line.strip():
+                yield place[2:], _decode(line)
+    except ValueError as error:
+        raise UserError(f"{file}{place} is not valid JSON: {error}") from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -180,41 +203,6 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 _decode = json.JSONDecoder(object_pairs_hook=_unique).decode
-
-
-def _is_unicode(row: dict[str, Any]) -> bool:
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _array(text: str, file: Path) -> Iterator[tuple[str, object]]:
-    try:
-        rows = _decode(text)
-    except ValueError as error:
-        raise UserError(f"{file} is not valid JSON: {error}") from None
-    return ((f"row {number}", row) for number, row in enumerate(rows))
-
-
-def _lines(text: str, file: Path) -> Iterator[tuple[str, object]]:
-    # Not str.splitlines: it also splits at characters that JSON allows within a string, such as U+2028.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield f"line {number}", _decode(line)
-            except ValueError as error:
-                raise UserError(f"{file}, line {number} is not valid JSON: {error}") from None
-
-
-def _rows_to_table(rows: list[dict[str, Any]], file: Path) -> pa.Table:
-    """Rows of plain values as a table; a column that mixes numbers and text becomes text."""
-    import pyarrow as pa
-
-    names = _names(rows, f"{file}")
-    columns = {name: _column([row.get(name) for row in rows], f"{file}: '{name}'") for name in names}
-    return pa.table(columns)
 
 
 def _names(rows: Iterable[dict[str, Any] | None], place: str) -> dict[str, None]:
@@ -243,39 +231,24 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
     kinds = {_kind(value) for value in values if value is not None}
+    is_missing = pa.array([value is None for value in values])
     if kinds == {"an object"}:
-        return _struct_column(values, place, level)
+        names = _names(values, place)
+        if not names:  # Parquet has no struct without fields
+            return pa.nulls(len(values))
+        fields = {name: [(value or {}).get(name) for value in values] for name in names}
+        parts = [_column(field, f"{place[:-1]}.{name}'", level + 1) for name, field in fields.items()]
+        return pa.StructArray.from_arrays(parts, list(names), mask=is_missing)
     if kinds == {"a list"}:
-        return _list_column(values, place, level)
+        ends = accumulate((len(value or ()) for value in values), initial=0)
+        items = _column([item for value in values if value for item in value], place, level + 1)
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=is_missing)
     if len(kinds) > 1 and not kinds <= {"text", "a whole number", "a number"}:
         raise UserError(f"{place} mixes {' and '.join(sorted(kinds))}; make them one kind")
     if len(kinds) <= 1:
         with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
     return pa.array([None if value is None else str(value) for value in values])
-
-
-def _struct_column(values: list[Any], place: str, level: int) -> pa.Array:
-    import pyarrow as pa
-
-    names = _names(values, place)
-    if not names:  # Parquet has no struct without fields
-        return pa.nulls(len(values))
-    parts = [
-        _column([(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'", level + 1)
-        for name in names
-    ]
-    missing = pa.array([value is None for value in values])
-    return pa.StructArray.from_arrays(parts, list(names), mask=missing)
-
-
-def _list_column(values: list[Any], place: str, level: int) -> pa.Array:
-    import pyarrow as pa
-
-    ends = accumulate((len(value or ()) for value in values), initial=0)
-    items = _column([item for value in values if value for item in value], place, level + 1)
-    missing = pa.array([value is None for value in values])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=missing)
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}

@@ -63,10 +63,14 @@ class Diagnosis:
 
     def plain(self) -> dict[str, Any]:
         """For JSON; sizes in bytes."""
-        checks = [asdict(check) | {"status": self.status(check)} for check in self.checks]
+        checks = []
+        for check in self.checks:
+            fields = asdict(check) | {"status": self.status(check)}
+            fields.pop("breaks")
+            checks.append(fields)
         memory = None if self.memory is None else asdict(self.memory)
-        for fields, left_out in (*((check, "breaks") for check in checks), (memory or {}, "cache")):
-            fields.pop(left_out, None)
+        if memory is not None:
+            memory.pop("cache")
         return {"can_run": self.can_run, "use": self.use, "checks": checks, "memory": memory}
 
 

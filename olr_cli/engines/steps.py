@@ -16,9 +16,11 @@ import pyarrow as pa
 from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.prompts import Prompt
+from olr_cli.engines.run import Run
 from olr_cli.errors import NotHere
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
+from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import RunStore
@@ -173,6 +175,23 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
         if recipe.logging.wandb:
             logs.append(stack.enter_context(_wandb(recipe, run)))
         yield logs
+
+
+@contextmanager
+def reports(run: Run) -> Iterator[Callable[[int, Metrics], None]]:
+    """A function that logs and shows a step's metrics, and warns when something is plainly wrong."""
+    watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
+    with metric_logs(run.recipe, run.path, run.done) as logs:
+
+        def report(step: int, metrics: Metrics) -> None:
+            for log in logs:
+                log(step, metrics)
+            run.progress.step(step, metrics)
+            signs = signs_of_a_wrong_template(metrics) if step == 1 else []
+            for warning in [*signs, *watch.look(metrics)]:
+                run.progress.say(warning)
+
+        yield report
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.generations import GenerationStore
 from olr_cli.evaluation.problems import digest
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
-from olr_cli.files import write_text
+from olr_cli.files import read_record, write_text
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, held, versions
 
@@ -218,15 +218,7 @@ def read_evaluation(folder: Path) -> EvaluationRecord:
     file = folder / "evaluation.json"
     if not file.is_file():
         raise UserError(f"{folder} is not an evaluation (no evaluation.json); `olr evaluate` makes one")
-    try:
-        plain = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
-    version = plain.get("schema_version") if isinstance(plain, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            f"{file} was written by a newer olr (schema {version}, this one reads {VERSION}); upgrade olr"
-        )
+    plain = read_record(file, VERSION)
     try:
         return EvaluationRecord.model_validate(plain)
     except ValidationError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError, no_path, shortened, shown
+from olr_cli.files import read_text
 from olr_cli.recipe.checks import MOST_LEVELS, validate
 from olr_cli.recipe.schema import KINDS, Recipe, SweepSection
 
@@ -140,7 +141,7 @@ def _find_base(file: Path, base: object) -> Path:
 def merged_text(file: Path) -> str:
     """A recipe's text, comments and all; if it builds on a base, the merged keys under its header instead."""
     tree = _read_keys(file)
-    text = read_text(file)
+    text = read_text(file, at_most=MOST_BYTES)
     if "base" not in tree:
         return text
     header = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True))
@@ -175,30 +176,9 @@ def read_yaml(file: Path) -> Any:
         UserError: the file cannot be read, is not UTF-8 text, or is not YAML of plain values.
     """
     try:
-        return parse_yaml(read_text(file))
+        return parse_yaml(read_text(file, at_most=MOST_BYTES))
     except NotPlain as error:
         raise UserError(f"{file} {error}") from None
-
-
-def read_text(file: Path) -> str:
-    """The text of a file of settings.
-
-    Raises:
-        UserError: the file cannot be read, is not UTF-8 text, or is larger than any file of settings.
-    """
-    try:
-        with file.open("rb") as source:
-            content = source.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    if len(content) > MOST_BYTES:
-        raise UserError(
-            f"{file} has more than the {MOST_BYTES // 1024} KiB that a file of settings may have; check what it is"
-        )
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
 def parse_yaml(text: str) -> Any:

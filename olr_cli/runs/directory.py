@@ -22,7 +22,7 @@ from typing import Any, Literal
 from olr_cli import __version__
 from olr_cli.answers import RULES
 from olr_cli.errors import UserError, no_path, taken
-from olr_cli.files import write_text, writing
+from olr_cli.files import read_record, write_text, writing
 from olr_cli.recipe.files import dump_yaml, load_recipe
 from olr_cli.recipe.schema import Recipe
 
@@ -152,16 +152,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     file = path / "manifest.json"
     if not os.path.isfile(file):
         require_run(path)
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
-    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    if isinstance(version, int) and version > MANIFEST_VERSION:
-        raise UserError(
-            f"{file} was written by a newer olr (schema {version}, this one reads {MANIFEST_VERSION}); upgrade olr"
-        )
-    if not isinstance(version, int) or not manifest.keys() >= _NEEDED:
+    manifest = read_record(file, MANIFEST_VERSION)
+    is_manifest = isinstance(manifest, dict) and isinstance(manifest.get("schema_version"), int)
+    if not is_manifest or not manifest.keys() >= _NEEDED:
         raise UserError(
             f"{file} is not a run's manifest; restore it from a copy, or choose another --run-dir"
         )

@@ -85,4 +85,6 @@ def _interval(line: Metrics) -> str:
     """The 95 % interval over prompts of the last accuracy."""
     if "eval/avg_stderr" not in line:
         return ""
-    return f" (± {1.96 * line['eval/avg_stderr']:.1%}, 95 % over prompts)"
+    reach = 1.96 * line["eval/avg_stderr"]
+    low, high = max(line["eval/avg"] - reach, 0.0), min(line["eval/avg"] + reach, 1.0)
+    return f" (95 % over prompts: [{low:.1%}, {high:.1%}])"

@@ -1,9 +1,67 @@
-"""What every engine does around a step."""
+"""The parts of a step that engines share: a stopwatch, and metrics for TensorBoard and Weights & Biases."""
 
 import itertools
+import sys
+from types import SimpleNamespace
+
+import pytest
 
 from olr_cli.engines import steps
-from olr_cli.engines.steps import Stopwatch
+from olr_cli.engines.steps import Stopwatch, metric_logs, require_log_packages
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import LoggingSection, Recipe
+from olr_cli.runs.directory import create_run, read_manifest
+
+
+def test_nothing_is_logged_unless_asked(tmp_path):
+    require_log_packages(Recipe())
+    with metric_logs(Recipe(), tmp_path, 0) as logs:
+        assert logs == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_gets_every_metric(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def rewards():
+        events = EventAccumulator(str(tmp_path / "tensorboard"))
+        events.Reload()
+        return [(event.step, event.value) for event in events.Scalars("rollout/reward")]
+
+    recipe = Recipe(logging=LoggingSection(tensorboard=True))
+    require_log_packages(recipe)
+    with metric_logs(recipe, tmp_path, 0) as (log,):
+        log(1, {"rollout/reward": 0.25})
+        log(2, {"rollout/reward": 0.5})
+    assert rewards() == [(1, 0.25), (2, 0.5)]
+    with metric_logs(recipe, tmp_path, 1) as (log,):
+        log(2, {"rollout/reward": 0.75})
+    assert rewards() == [(1, 0.25), (2, 0.75)], "a resume repeats the steps after its checkpoint"
+
+
+def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
+    calls = []
+    session = SimpleNamespace(
+        log=lambda metrics, step: calls.append((step, metrics)), finish=lambda: calls.append("finished")
+    )
+    monkeypatch.setitem(
+        sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append(settings) or session)
+    )
+    recipe = Recipe(name="mine", logging=LoggingSection(wandb="project"))
+    create_run(tmp_path, recipe)
+    with metric_logs(recipe, tmp_path, 0) as (log,):
+        log(1, {"rollout/reward": 0.25})
+    settings, *rest = calls
+    assert (settings["project"], settings["name"], settings["resume"]) == ("project", "mine", "allow")
+    assert settings["id"] == read_manifest(tmp_path)["id"]
+    assert settings["config"]["train"]["rollouts_per_prompt"] == 8
+    assert rest == [(1, {"rollout/reward": 0.25}), "finished"]
+
+
+def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
+    monkeypatch.setattr("olr_cli.engines.steps.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'olr-cli\[wandb\]'"):
+        require_log_packages(Recipe(logging=LoggingSection(wandb="project")))
 
 
 def test_a_stopwatch_adds_up_what_is_measured_in_several_goes(monkeypatch):

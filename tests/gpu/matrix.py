@@ -240,8 +240,7 @@ def run_case(case: Case, folder: Path, model: Path, size: Size, device: str) -> 
                 train.await_step(KILLED)
                 train.signal(signal.SIGKILL)
                 train.end()
-                _await_death(run)
-                findings.append(_gone_on(case, run))
+                findings += [_gone_on(case, run), _left_nothing(case, run)]
                 train = Train(run, settings, "--resume")
             status, output = train.end(), train.output
         except (AssertionError, OSError) as error:
@@ -260,10 +259,12 @@ def run_case(case: Case, folder: Path, model: Path, size: Size, device: str) -> 
     return findings
 
 
-def _await_death(run: Path) -> None:
+def _left_nothing(case: Case, run: Path) -> Finding:
+    """The job and its Ray end with the command that was killed."""
     deadline = time.monotonic() + 60
-    while processes_of(run) and time.monotonic() < deadline:
+    while (left := processes_of(run)) and time.monotonic() < deadline:
         time.sleep(0.5)
+    return Finding(case.name, "kill -9 leaves no process", f"{len(left)} after a minute", "0", not left)
 
 
 def _last_words(run: Path, output: str) -> str:

@@ -20,6 +20,7 @@ from answer_laws import LAWS, _read_here, corpus, evaluated_by_python
 from fuzz_answers import TOKENS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sentences import cases
 
 from olr_cli.answers import Judge, algebra, extract, is_read, vote
 from olr_cli.answers.classes import number
@@ -56,59 +57,11 @@ def test_random_texts_break_no_law(law, is_long):
     holds()
 
 
-UNITS = (
-    *(
-        "\\boxed{",
-        "\\boxed",
-        "\\boxed{\\boxed{5}}",
-        "{",
-        "}",
-        "{}",
-        "}{",
-        "\\frac",
-        "\\frac{1}",
-        "1",
-        "1,",
-        "1,000,",
-    ),
-    *(
-        "(1,",
-        "[1,2],",
-        "\\text{",
-        "\\text{a}",
-        "\\left(",
-        "$",
-        " ",
-        "\\ ",
-        "~",
-        "*",
-        "** ",
-        "\\",
-        "\\{",
-        "(",
-        "e1",
-    ),
-    *(
-        "\\times10",
-        "10^",
-        "\u0301",
-        "\u0316\u0301",
-        "\u200b",
-        "\x00",
-        "\ud800",
-        "\U0001f642",
-        "percent ",
-        "\\mbox{",
-    ),
-    *("\n", "\\quad", "°", "-\\infty,", "A) ", "\\textbf{A}", "option ", "_{1}", "x ", "\\\\"),
-)
-
-
 @pytest.mark.parametrize("before", ["", "\\boxed{", "\\boxed{5}"])
 @pytest.mark.parametrize("after", ["", "}", "x"])
 def test_text_takes_time_in_proportion_to_its_length(before, after, is_long):
     length = 1_000_000 if is_long else 30_000
-    for unit in UNITS:
+    for unit in cases("repeated"):
         text = before + unit * (length // len(unit)) + after
         began = time.process_time()
         answer = extract(text) or text
@@ -116,50 +69,12 @@ def test_text_takes_time_in_proportion_to_its_length(before, after, is_long):
         assert time.process_time() - began < 1 + 5 * length / 1_000_000, unit
 
 
-PAYLOADS = (
-    "__import__('os').system('touch pwned')",
-    "open('pwned','w')",
-    "(lambda pwned: pwned)(1)",
-    "[pwned for pwned in ().__class__.__base__.__subclasses__()]",
-    "pwned",
-)
-TEMPLATES = (
-    *(
-        "{}",
-        r"\text{{{}}}",
-        r"\mathrm{{{}}}",
-        r"\operatorname{{{}}}(1)",
-        r"\operatorname{{{}}}{{x}}",
-        "x_{{{}}}",
-    ),
-    *(
-        "f_{{{}}}(x)",
-        "{}=1",
-        "x={}",
-        "1.5{}",
-        "0,125{}",
-        r"\text{{{}}}(5)",
-        r"\variable{{{}}}",
-        r"\variable{{{}}}\%",
-    ),
-    *(r"\bar{{{}}} + 1", r"\vec{{{}}}(x)", r"\max({},1)", r"\gcd({},2)", r"\int_0^1 \text{{{}}}(x) dx"),
-    *(
-        r"\lim_{{x\to 0}} \text{{{}}} x",
-        r"\frac{{{}}}{{2}}",
-        r"\sum_{{k=1}}^{{5}} \text{{{}}}(k)",
-        r"x^5+x+1=\text{{{}}}",
-    ),
-    *(r"\sqrt[\text{{{}}}]{{2}}", r"\begin{{pmatrix}}\text{{{}}}&1\\2&3\end{{pmatrix}}^{{-1}}"),
-    *(r"\sin(\text{{{}}}) = x^2", r"\{{\text{{{}}}, 1\}}"),
-)
-
-
 def test_no_part_of_an_answer_is_ever_evaluated_by_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = 0
     with evaluated_by_python() as sources:
-        for template in TEMPLATES:
-            for payload in PAYLOADS:
+        for template in cases("names"):
+            for payload in cases("payloads"):
                 answer = template.format(payload)
                 names += is_read(read(answer, algebra.leaf).key)
                 matches("x^5+x+1=2", answer, algebra.leaf, algebra.proof)
@@ -184,24 +99,15 @@ def spelled_numbers(draw):
     """A rational, and two of its spellings."""
     p, q = draw(st.integers(-(10**6), 10**6)), draw(st.sampled_from([1, 2, 4, 5, 8, 10, 100, 3, 7, 12]))
     value, sign = Fraction(p, q), "-" if p < 0 else ""
-    spellings = [
-        f"{p}/{q}",
-        f"{sign}\\frac{{{abs(p)}}}{{{q}}}",
-        f"\\dfrac{{{p}}}{{{q}}}",
-        f"{sign} {abs(p)}/{q}",
-        f"${p}/{q}$",
-    ]
+    fraction = f"{sign}\\frac{{{abs(p)}}}{{{q}}}"
+    spellings = [f"{p}/{q}", fraction, f"\\dfrac{{{p}}}{{{q}}}", f"{sign} {abs(p)}/{q}", f"${p}/{q}$"]
     if 10**6 % value.denominator == 0:
         decimal = f"{abs(p) * 10**6 // q}".rjust(7, "0")
         spellings += [f"{sign}{decimal[:-6]}.{decimal[-6:]}", f"{sign}{decimal[:-4]}.{decimal[-4:]}\\%"]
         spellings += [f"{sign}{decimal}e-6", rf"{sign}{decimal} \times 10^{{-6}}"]
     if value.denominator == 1:
-        spellings += [
-            f"{int(value):,}",
-            f"{int(value):,}".replace(",", "{,}"),
-            f"{int(value)}.",
-            f"\\text{{{int(value)}}}",
-        ]
+        whole = int(value)
+        spellings += [f"{whole:,}", f"{whole:,}".replace(",", "{,}"), f"{whole}.", f"\\text{{{whole}}}"]
     elif abs(value) > 1:
         whole, rest = divmod(abs(value), 1)
         spellings.append(f"{sign}{whole}\\frac{{{rest.numerator}}}{{{rest.denominator}}}")
@@ -259,9 +165,8 @@ def _random_expression(rng, depth):
     if depth == 0:
         number = sympy.Rational(rng.randint(1, 12), rng.choice([1, 1, 2, 3, 7]))
         root = sympy.sqrt(rng.randint(2, 7))
-        return rng.choice(
-            [number, x, y, n, root, sympy.pi, sympy.sin(x), sympy.cos(x), sympy.log(x), sympy.exp(x)]
-        )
+        functions = [sympy.sin(x), sympy.cos(x), sympy.log(x), sympy.exp(x)]
+        return rng.choice([number, x, y, n, root, sympy.pi, *functions])
     a, b = _random_expression(rng, depth - 1), _random_expression(rng, rng.randrange(depth))
     ways = [a + b, a - b, a * b, a**2, sympy.sqrt(a), 1 / a if a else b, a / b if b else a]
     return rng.choices(ways, weights=[4, 2, 4, 1, 1, 1, 1])[0]
@@ -392,9 +297,8 @@ def _group(number, visit, said, rng):
         which = min(int(rng.expovariate(1.2)), len(said) - 1)
         answer = rng.choice(said[which])
         if rng.random() < 0.05:
-            answer = rng.choice(
-                spellings_of(rng.choice(KINDS), rng.randrange(2, 9999), rng.randrange(2, 9999), rng)
-            )
+            numbers = rng.randrange(2, 9999), rng.randrange(2, 9999)
+            answer = rng.choice(spellings_of(rng.choice(KINDS), *numbers, rng))
         prose = "we therefore obtain " * 10
         responses.append(Rollout(prose if rng.random() < 0.02 else f"{prose} \\boxed{{{answer}}}."))
     is_marked = number % 2 == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,65 +49,41 @@ def contents(run):
     return {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
 
 
-def shards(run):
-    """A shard of one step, and one of several that were put together, of each table."""
-    return [
-        (table, next(iter(sorted((run / table).glob(pattern)))))
-        for table in TABLES
-        for pattern in ("step-*.parquet", "steps-*.parquet")
-    ]
+FILES = {
+    "labels/step-*.parquet": lambda file: check_shard(file, "labels"),
+    "labels/steps-*.parquet": lambda file: check_shard(file, "labels"),
+    "rollouts/step-*.parquet": lambda file: check_shard(file, "rollouts"),
+    "rollouts/steps-*.parquet": lambda file: check_shard(file, "rollouts"),
+    "generations/arithmetic.parquet": lambda file: GenerationStore(file.parents[1], "arithmetic").read(),
+    "manifest.json": lambda file: read_manifest(file.parent),
+    "recipe.yaml": lambda file: read_recipe(file.parent),
+    "evaluation.json": lambda file: read_evaluation(file.parent),
+}
+"""Files of a run and of an evaluation, shards of one step and of several that were put together; who reads them."""
+MESSAGES = {".parquet": "is torn or not Parquet", ".json": "is not valid JSON", ".yaml": "is cut off"}
 
 
-def test_a_shard_cut_off_anywhere_in_its_footer_is_named(run, is_long):
-    cuts = 0
-    for table, shard in shards(run):
-        whole = shard.read_bytes()
-        check_shard(shard, table)
-        for kept in range(0 if is_long else len(whole) - footer_of(whole), len(whole), 1 if is_long else 37):
-            shard.write_bytes(whole[:kept])
-            with pytest.raises(UserError, match=f"{shard.name} is torn or not Parquet"):
-                check_shard(shard, table)
-            cuts += 1
-        shard.write_bytes(whole)
-    print(f"\n{cuts} shards cut off, all named")
-
-
-def test_generations_cut_off_anywhere_in_their_footer_are_named(evaluation, is_long):
-    file, cuts = evaluation / "generations" / "arithmetic.parquet", 0
-    store, whole = GenerationStore(file.parents[1], "arithmetic"), file.read_bytes()
-    for kept in range(0 if is_long else len(whole) - footer_of(whole), len(whole), 1 if is_long else 37):
+@pytest.mark.parametrize("pattern", FILES)
+def test_a_file_cut_off_anywhere_is_named(pattern, run, evaluation, is_long):
+    """A Parquet file anywhere in its footer."""
+    file = next(iter(sorted([*run.glob(pattern), *evaluation.glob(pattern)])))
+    whole, read = file.read_bytes(), FILES[pattern]
+    read(file)
+    first = len(whole) - footer_of(whole) if file.suffix == ".parquet" and not is_long else 0
+    end = len(whole) - (file.suffix == ".json")  # whose last byte ends the line
+    cuts = range(first, end, 1 if is_long else 3 if file.suffix == ".yaml" else 37)
+    for kept in cuts:
         file.write_bytes(whole[:kept])
-        with pytest.raises(UserError, match=r"arithmetic\.parquet is torn or not Parquet"):
-            store.read()
-        cuts += 1
-    print(f"\n{cuts} files of generations cut off, all named")
+        with pytest.raises(UserError, match=f"{re.escape(file.name)} {MESSAGES[file.suffix]}"):
+            read(file)
+    print(f"\n{file.name}: {len(cuts)} cuts, all named")
 
 
-def test_a_manifest_cut_off_anywhere_is_named(run, is_long):
-    file = run / "manifest.json"
-    whole = file.read_bytes()
-    for kept in range(0, len(whole) - 1, 1 if is_long else 37):  # the last byte ends the line
-        file.write_bytes(whole[:kept])
-        with pytest.raises(UserError, match=r"manifest\.json is not valid JSON"):
-            read_manifest(run)
-
-
-def test_half_a_recipe_is_not_taken_for_a_recipe(run, is_long):
-    file = run / "recipe.yaml"
-    whole = file.read_bytes()
-    for kept in range(0, len(whole), 1 if is_long else 3):
-        file.write_bytes(whole[:kept])
-        with pytest.raises(UserError, match=r"recipe\.yaml is cut off"):
-            read_recipe(run)
-
-
-def test_a_record_of_an_evaluation_cut_off_anywhere_is_named(evaluation, is_long):
-    file = evaluation / "evaluation.json"
-    whole = file.read_bytes()
-    for kept in range(0, len(whole) - 1, 1 if is_long else 37):
-        file.write_bytes(whole[:kept])
-        with pytest.raises(UserError, match=r"evaluation\.json is not valid JSON"):
-            read_evaluation(evaluation)
+def require_error(command, *parts):
+    """A command that ended with status 2 and a sentence, as its last line, that has all these parts."""
+    status, ended = command
+    last = ended.err.splitlines()[-1]
+    assert status == 2 and last.startswith("Error: ") and all(part in last for part in parts), ended.err
 
 
 def test_metrics_cut_off_anywhere_are_read_up_to_there(run):
@@ -131,13 +108,7 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
         pq.write_table(arrow.replace_schema_metadata(marks), file)
 
     def says(*words):
-        status, ended = workshop.olr(*words)
-        last = ended.err.splitlines()[-1]
-        assert (status, last.startswith("Error: "), "was written by a newer olr" in last) == (
-            2,
-            True,
-            True,
-        ), ended.err
+        require_error(workshop.olr(*words), "was written by a newer olr")
 
     newer_shard("labels", b"olr.schema_version")
     says("analyze", run, "--table", "arms")
@@ -150,13 +121,8 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
     newer(run / "manifest.json", MANIFEST_VERSION)
     says("train", "tiny.yaml", "--run-dir", run, "--resume")
     if is_long:
-        for words in (
-            ["analyze", run],
-            ["audit", run],
-            ["replay", run],
-            ["evaluate", run, "--limit", "3"],
-            ["train", "tiny.yaml", "--run-dir", run],
-        ):
+        small = ["evaluate", run, "--limit", "3"]
+        for words in (["analyze", run], ["audit", run], ["replay", run], small, workshop.words("train", run)):
             says(*words)
 
 
@@ -167,9 +133,7 @@ def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_remove
     for size in (0, (run / name).stat().st_size // 2):
         os.truncate(run / name, size)
         before = contents(run)
-        status, ended = workshop.olr(*workshop.words("train", run), "--resume")
-        last = ended.err.splitlines()[-1]
-        assert (status, last.startswith("Error: "), name in last) == (2, True, True), ended.err
+        require_error(workshop.olr(*workshop.words("train", run), "--resume"), name)
         assert contents(run) == before
 
 
@@ -224,13 +188,9 @@ print(json.dumps(count))
 def test_a_wrong_byte_in_a_footer_is_named_or_without_effect(run, is_long):
     """In a process with a limit on its memory, for a decoder may take any number for a length."""
     for table in TABLES:
-        ended = subprocess.run(
-            [sys.executable, "-c", FLIPS, str(run), table, "1" if is_long else "150"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "RUST_BACKTRACE": "0"},
-        )
+        program = [sys.executable, "-c", FLIPS, str(run), table, "1" if is_long else "150"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUST_BACKTRACE": "0"}
+        ended = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
         assert ended.returncode == 0, ended.stderr[-2000:]
         count = json.loads(ended.stdout)
         print(f"\n{table}: {count}")
@@ -247,6 +207,4 @@ def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(works
         content[:4] + bytes(rows) + content[4 + rows :]
     )  # as a disk leaves it that lost its blocks
     for words in [["replay", run, "--json"], ["audit", run, "--json"]][: 2 if is_long else 1]:
-        status, ended = workshop.olr(*words)
-        last = ended.err.splitlines()[-1]
-        assert (status, f"{shard} is damaged" in last) == (2, True), ended.err
+        require_error(workshop.olr(*words), f"{shard} is damaged")

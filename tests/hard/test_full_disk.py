@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 from collections import Counter
 
@@ -62,18 +63,14 @@ SHORT = ["open checkpoints/.step-#.tmp/optimizer.pt"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "evaluate", "rollouts"])
-def test_a_run_that_met_a_full_disk_goes_on_with_room_as_if_nothing_had_been(
-    command, workshop, disk, is_long
-):
+def test_a_run_that_met_a_full_disk_goes_on_with_room(command, workshop, disk, is_long):
     if command != "train" and not is_long:
         pytest.skip("training has the short version")
     draw, count, faults, struck = random.Random(5), Counter(), [], Counter()
     whole, operations = workshop.whole(command), workshop.operations(command)
     out, ballast = disk / command, disk / "ballast"
-    plans = [
-        (f"before {kind}, {number}", number, 0)
-        for kind, number in chosen(operations, None if is_long else SHORT, draw)
-    ]
+    picked = chosen(operations, None if is_long else SHORT, draw)
+    plans = [(f"before {kind}, {number}", number, 0) for kind, number in picked]
     needed = sum(file.stat().st_size for file in whole.rglob("*"))
     plans += [(f"{room} bytes", 1, room) for room in (draw.randrange(needed) for _ in range(20 * is_long))]
     for name, number, room in plans:
@@ -159,15 +156,12 @@ def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(workshop, 
 def _clear(workshop, disk):
     for place in disk.iterdir():
         subprocess.run(["rm", "-rf", str(place)], check=True)
-    subprocess.run(["cp", "-r", str(workshop.whole("evaluate")), str(disk / "evaluation")], check=True)
+    shutil.copytree(workshop.whole("evaluate"), disk / "evaluation")
 
 
 def _contents(disk):
-    return {
-        str(file.relative_to(disk)): file.read_bytes()
-        for file in disk.rglob("*")
-        if file.is_file() and file.name != ".lock"
-    }
+    files = [file for file in disk.rglob("*") if file.is_file() and file.name != ".lock"]
+    return {str(file.relative_to(disk)): file.read_bytes() for file in files}
 
 
 def test_a_limit_on_the_size_of_files_is_a_sentence_and_what_was_there_stays(workshop):

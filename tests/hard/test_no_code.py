@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sentences import cases, olr, options, refusal
 from transformers import dynamic_module_utils
 from typer.testing import CliRunner
 
@@ -52,54 +53,54 @@ FORBIDDEN = {
     "load_from_disk", "yaml.load", "yaml.unsafe_load", "sympify", "sympy.sympify", "parse_expr", "sympy.parse_expr",
     "parse_latex", "sympy.S", "lambdify", "sympy.lambdify", "Template", "jinja2.Template", "Environment",
 }  # fmt: skip
-FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "pty", "code", "yaml"}
-ALLOWED = {
-    (
-        "engines/openrlhf/flags.py",
-        "exec",
-    ): "statements of the installed OpenRLHF that make its parser; no user's text",
-    ("engines/openrlhf/flags.py", "compile"): "the same statements",
-    ("engines/openrlhf/job.py", "runpy.run_module"): "OpenRLHF's own command line",
-    ("engines/openrlhf/set_up.py", "exec_module"): "the import of an installed module, which it wraps",
-    (
-        "analysis/figures.py",
-        "resolve_name",
-    ): "functions of the package itself, named in its registry of figures",
-}
-"""Every place that may do what the scan looks for, and why."""
+NEVER = {"marshal", "shelve", "dill", "joblib", "cloudpickle", "pty", "code", "yaml", "pickle"}
+"""Modules that make objects of text."""
+EXCUSE = "# no user's text: "
+"""Begins the comment above a line that may do what the scan looks for, and says why."""
 
 
 @functools.cache
-def calls() -> list[tuple[str, ast.Call, str]]:
-    """Every call in the package: the file, the call, and what is called as it is written."""
-    return [
-        (file.relative_to(PACKAGE).as_posix(), node, ast.unparse(node.func))
+def sources() -> dict[str, list[str]]:
+    """The lines of every module of the package, by its path."""
+    return {
+        file.relative_to(PACKAGE).as_posix(): file.read_text(encoding="utf-8").splitlines()
         for file in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
+    }
+
+
+@functools.cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """Everything that the package's modules say, and where."""
+    return [
+        (file, node) for file, lines in sources().items() for node in ast.walk(ast.parse("\n".join(lines)))
     ]
+
+
+def calls() -> Iterator[tuple[str, ast.Call, str]]:
+    """Every call in the package: the file, the call, and what is called as it is written."""
+    return ((file, node, ast.unparse(node.func)) for file, node in nodes() if isinstance(node, ast.Call))
 
 
 def keywords(call: ast.Call) -> dict[str | None, str]:
     return {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
 
 
-def test_the_package_evaluates_no_text_but_where_it_is_listed_why() -> None:
+def test_the_package_evaluates_no_text_but_where_a_comment_says_why() -> None:
+    excused = {
+        (file, n) for file, lines in sources().items() for n, line in enumerate(lines, 1) if EXCUSE in line
+    }
     found = set()
-    for file, _, called in calls():
-        last = called.rpartition(".")[2]
-        for name in (called, last) if last in ("exec_module", "import_module") else (called,):
-            if name in FORBIDDEN:
-                found.add((file, name))
-    assert found == set(ALLOWED)
+    for file, call, called in calls():
+        if called in FORBIDDEN or called.rpartition(".")[2] in ("exec_module", "import_module"):
+            found.add((file, call.lineno - 1))
+    assert found == excused
 
 
 def test_no_module_that_makes_objects_of_text_is_imported() -> None:
-    for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not FORBIDDEN_MODULES & set(names), file
+    for file, node in nodes():
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not NEVER & set(names), file
 
 
 def test_every_loader_is_told_to_take_data_only() -> None:
@@ -118,8 +119,6 @@ def test_every_loader_is_told_to_take_data_only() -> None:
             assert given_.get("shell", "False") == "False", place
         elif called.endswith(".from_pretrained") and not called.startswith("GenerationConfig"):
             loaders += 1
-            if file.startswith("engines/local/builtin"):
-                continue  # the package's own
             told = given_.get("trust_remote_code", given_.get(None, ""))
             assert told in ("trust_remote_code", "remote"), place
         elif called.endswith("load_dataset"):
@@ -134,10 +133,8 @@ def test_code_is_trusted_only_where_a_recipe_or_an_option_says_so() -> None:
                 assert value in ("trust_remote_code", "recipe.model.trust_remote_code"), (
                     f"{file}:{call.lineno}"
                 )
-    for file in PACKAGE.rglob("*.py"):
-        assert "trust_remote_code=True" not in file.read_text(encoding="utf-8").replace(
-            "`trust_remote_code=True`", ""
-        ), file
+    for file, lines in sources().items():
+        assert "trust_remote_code=True" not in "\n".join(lines).replace("`trust_remote_code=True`", ""), file
 
 
 # Code that comes with a model ---------------------------------------------------------------------------------------
@@ -175,39 +172,32 @@ def modules_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         del sys.modules[name]
 
 
-def change(file: Path, **values: Any) -> None:
-    before = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps(before | values))
+CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "config": {"config.json": {"auto_map": {"AutoConfig": "odd.Config"}}},
+    "unknown config": {"config.json": {"auto_map": {"AutoConfig": "odd.Config"}, "model_type": "odd"}},
+    "weights": {"config.json": {"auto_map": {"AutoModelForCausalLM": "odd.Model"}}},
+    "tokenizer": {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["odd.Tokenizer"] * 2}}},
+    "processor": {
+        "config.json": {"vision_config": {}},
+        "processor_config.json": {"auto_map": {"AutoProcessor": "odd.Processor"}, "processor_class": "X"},
+    },
+}
+"""What a model's files say of code beside them."""
 
 
 def model_with_code(folder: Path, where: str) -> Path:
     """A built-in policy that says that code beside it is part of it; the code leaves a mark when it is run."""
     model = Path(shutil.copytree(policy_path("addition-easier"), folder / where))
-    code = CODE.format(mark=str(folder / "ran"))
-    match where:
-        case "config":
-            change(model / "config.json", auto_map={"AutoConfig": "odd.Config"})
-        case "unknown config":
-            change(model / "config.json", auto_map={"AutoConfig": "odd.Config"}, model_type="odd")
-        case "weights":
-            change(model / "config.json", auto_map={"AutoModelForCausalLM": "odd.Model"})
-        case "tokenizer":
-            change(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["odd.Tokenizer"] * 2})
-        case "processor":
-            change(model / "config.json", vision_config={})
-            change(
-                model / "processor_config.json",
-                auto_map={"AutoProcessor": "odd.Processor"},
-                processor_class="X",
-            )
-        case "generation":
-            (model / "custom_generate").mkdir()
-            (model / "custom_generate" / "generate.py").write_text(code)
-    (model / "odd.py").write_text(code)
+    (model / "odd.py").write_text(CODE.format(mark=str(folder / "ran")))
+    if where == "generation":
+        (model / "custom_generate").mkdir()
+        shutil.copy(model / "odd.py", model / "custom_generate" / "generate.py")
+    for name, values in CHANGES.get(where, {}).items():
+        before = json.loads((model / name).read_text()) if (model / name).exists() else {}
+        (model / name).write_text(json.dumps(before | values))
     return model
 
 
-WHERE = ("config", "unknown config", "weights", "tokenizer", "processor", "generation")
 LOADERS: dict[str, Callable[[Path], object]] = {
     "training": lambda model: Policy.load(model, device="cpu"),
     "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False),
@@ -216,7 +206,7 @@ LOADERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", [*CHANGES, "generation"])
 @pytest.mark.parametrize("loader", LOADERS)
 def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path, where: str, loader: str) -> None:
     model = model_with_code(tmp_path, where)
@@ -237,12 +227,11 @@ def test_it_is_run_where_it_is_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["weights", "generation"])
 def test_a_command_runs_it_only_when_told_so(tmp_path: Path, where: str) -> None:
     model = model_with_code(tmp_path, where)
-    arguments_ = ["train", "laptop/quickstart", "--dry-run", "--set", f"model.path={model}", "--set", "data.limit=4",
-                  "--set", "data.test=null"]  # fmt: skip
-    assert CliRunner().invoke(app, arguments_).exit_code == 0
+    words = ["train", "laptop/quickstart", "--dry-run"]
+    settings = [f"model.path={model}", "data.limit=4", "data.test=null"]
+    assert olr(*words, *options(*settings))[0] == 0
     assert not (tmp_path / "ran").exists()
-    arguments_ += ["--set", "model.trust_remote_code=true"]
-    assert CliRunner().invoke(app, arguments_).exit_code == 0
+    assert olr(*words, *options(*settings, "model.trust_remote_code=true"))[0] == 0
     assert (tmp_path / "ran").exists()
 
 
@@ -271,13 +260,9 @@ def test_a_process_of_an_openrlhf_job_runs_it_only_if_the_recipe_trusts_it(
         for folder in folders:
             folder.mkdir()
         models = [str(model_with_code(*each)) for each in zip(folders, places, strict=True)]
-        told = subprocess.run(
-            [sys.executable, "-c", _IN_A_JOB, str(int(is_trusted)), *models],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
-        )
+        program = [sys.executable, "-c", _IN_A_JOB, str(int(is_trusted)), *models]
+        environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+        told = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
         assert [(folder / "ran").exists() for folder in folders] == [is_trusted] * len(places)
         refused = told.stdout.count("UserError the model comes with code of its own")
         assert refused == (0 if is_trusted else len(places))
@@ -328,11 +313,8 @@ def test_weights_that_are_pickles_are_refused_and_not_read(tmp_path: Path, name:
     model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
     (model / "model.safetensors").unlink()
     torch.save({"weight": Bomb(tmp_path / "ran")}, model / name)
-    with pytest.raises(
-        UserError, match=rf"has no safetensors weights but {name}.*convert it once"
-    ) as refused:
-        LOADERS[loader](model)
-    assert str(refused.value).isprintable()
+    message = refusal(lambda: LOADERS[loader](model))
+    assert f"has no safetensors weights but {name}" in message and "convert it once" in message
     assert not (tmp_path / "ran").exists()
 
 
@@ -341,57 +323,27 @@ def test_a_checkpoint_whose_optimiser_is_a_bomb_does_not_go_off(tmp_path: Path) 
     tiny = ["data.limit=4", "data.test=null", "train.prompts_per_step=2", "train.mini_batch_prompts=2",
             "train.epochs=2", "train.rollouts_per_prompt=2", "train.max_new_tokens=4",
             "train.checkpoint_every=1"]  # fmt: skip
-    options = [part for setting in tiny for part in ("--set", setting)]
-    command = ["train", "laptop/quickstart", *options, "--run-dir", str(tmp_path / "run")]
-    assert CliRunner().invoke(app, command).exit_code == 0
+    command = ["train", "laptop/quickstart", *options(*tiny), "--run-dir", tmp_path / "run"]
+    assert olr(*command)[0] == 0
     before_last, last = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
     shutil.rmtree(last)  # or there would be nothing left to train
     torch.save({"state": Bomb(tmp_path / "ran")}, before_last / "optimizer.pt")
     manifest = tmp_path / "run" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"finished"', '"interrupted"'))
-    result = CliRunner().invoke(app, [*command, "--resume"])
-    assert result.exit_code != 0
+    assert CliRunner().invoke(app, [*map(str, command), "--resume"]).exit_code != 0
     assert not (tmp_path / "ran").exists()
 
 
 # Chat templates -----------------------------------------------------------------------------------------------------
 
-TEMPLATES = [
-    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "{{ cycler.__init__.__globals__.os.popen('touch MARK').read() }}",
-    "{{ self.__init__.__globals__ }}",
-    "{{ lipsum.__globals__['os'].system('touch MARK') }}",
-    "{{ strftime_now.__globals__['__builtins__']['open']('MARK', 'w') }}",
-    "{{ '{0.__class__.__mro__}'.format(1) }}",
-    "{{ messages.append(1) }}",
-    "{% set _ = messages.pop() %}",
-    "{{ messages[0].update({'content': 'x'}) }}",
-    "{{ raise_exception('no such role') }}",
-    "{% include '/etc/passwd' %}",
-    "{% import 'os' as os %}",
-    "{% extends '/etc/passwd' %}",
-    "{{ range(10 ** 9) | list }}",
-    "{{ 1 / 0 }}",
-    "{{ 1 + 'a' }}",
-    "{{ nowhere.x }}",
-    "{{ messages[7].content }}",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "{% nonsense %}",
-    "{{ '\\ud800' }}",
-    5,
-    ["a"],
-    {"other": "x"},
-]
 
-
-@pytest.mark.parametrize("template", TEMPLATES, ids=str)
+@pytest.mark.parametrize("template", cases("chat_templates"), ids=str)
 def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path: Path, template: Any) -> None:
     tokenizer = build_tokenizer(64)
     mark = tmp_path / "ran"
     tokenizer.chat_template = template.replace("MARK", str(mark)) if isinstance(template, str) else template
-    with pytest.raises(UserError, match="the model's chat template") as refused:
-        prompt_text.render(tokenizer, [Message("user", "1+1")])
-    assert str(refused.value).isprintable() and len(str(refused.value)) < 700
+    message = refusal(lambda: prompt_text.render(tokenizer, [Message("user", "1+1")]), longest=700)
+    assert "the model's chat template" in message
     assert not mark.exists()
 
 
@@ -404,37 +356,18 @@ def test_templates_run_in_the_sandbox_that_changes_nothing() -> None:
 
 # Answers and settings -----------------------------------------------------------------------------------------------
 
-CALLS = [
-    "__import__('os').system('touch {mark}')",
-    "open('{mark}', 'w')",
-    "().__class__.__bases__[0].__subclasses__()[0]('{mark}')",
-    "exec(\"open('{mark}', 'w')\")",
-    "Symbol('x').func(eval('open(\"{mark}\", \"w\")'))",
-    "\\text{{open('{mark}','w')}}",
-    "\\operatorname{{eval}}(open('{mark}','w'))",
-    "lambda: open('{mark}', 'w')",
-    "\\input{{{mark}}}",
-    "\\write18{{touch {mark}}}",
-    "{{{{ cycler.__init__.__globals__.os.system('touch {mark}') }}}}",
-    "$(touch {mark})",
-    "`touch {mark}`",
-    "1; import os; os.system('touch {mark}')",
-    "!!python/object/apply:os.system ['touch {mark}']",
-]
-
 
 def test_no_answer_is_run(tmp_path: Path) -> None:
     """Through every extractor and the verifier, as an answer and as the label."""
     mark = tmp_path / "ran"
-    texts = [call.format(mark=mark) for call in CALLS]
+    texts = [call.format(mark=mark) for call in cases("calls")]
     responses = [*texts, *(f"so it is \\boxed{{{text}}}" for text in texts), *(f"${text}$" for text in texts)]
     read = {extract(response, name) for response in responses for name in EXTRACTORS}
     answers = sorted({answer for answer in read if answer is not None} | set(texts))
     with Judge() as judge:
         assert set(judge.keys(answers)) == set(answers)
-        judge.matches(
-            pair for answer in answers for pair in (("4", answer), (answer, "4"), (answers[0], answer))
-        )
+        judge.matches([(gold, answer) for answer in answers for gold in ("4", answers[0])])
+        judge.matches([(answer, "4") for answer in answers])
     assert not mark.exists() and not Path("ran").exists()
 
 

@@ -25,8 +25,16 @@ OLR = [sys.executable, "-m", "olr_cli"]
 SWEEP = "\nsweep: {arms: {first: {}, second: {seed: 5}}}\n"
 
 
-def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def shell(workshop, *words):
+    """`olr` as a shell starts it."""
+    command = [*OLR, *map(str, words)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=workshop.folder, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True
+    )
 
 
 @pytest.mark.slow
@@ -83,13 +91,7 @@ def test_a_signal_while_torch_is_imported_ends_at_once_with_a_sentence(number, w
     if number == signal.SIGINT and not is_long:
         pytest.skip("SIGTERM has the short version")
     for turn in range(10 if is_long else 1):
-        started = subprocess.Popen(
-            [*OLR, *workshop.words("train", workshop.place("none"))],
-            cwd=workshop.folder,
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        started = shell(workshop, *workshop.words("train", workshop.place("none")))
         maps = Path(f"/proc/{started.pid}/maps")
         while "libtorch_cpu" not in maps.read_text():
             time.sleep(0.005)
@@ -107,10 +109,8 @@ def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_l
     (workshop.folder / "sweep.yaml").write_text((workshop.folder / "tiny.yaml").read_text() + SWEEP)
     for number, status in STATUS.items():
         out = workshop.place(f"sweep-{status}")
-        words = [*OLR, "train", "sweep.yaml", "--sweep", "--jobs", "2", "--run-dir", str(out)]
-        started = subprocess.Popen(
-            words, cwd=workshop.folder, env=environment(), stderr=subprocess.PIPE, text=True
-        )
+        words = ["train", "sweep.yaml", "--sweep", "--jobs", "2", "--run-dir", out]
+        started = shell(workshop, *words)
         while len(list(out.glob("*/checkpoints/step-*"))) < 2:
             time.sleep(0.01)
         started.send_signal(number)
@@ -119,7 +119,9 @@ def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_l
         runs = sorted(manifest.parent for manifest in out.glob("*/manifest.json"))
         stopped = {read_manifest(run)["status"] for run in runs}  # after its last step, a run does not wait
         assert stopped & {"interrupted", "running"}, stopped
-        subprocess.run(words, cwd=workshop.folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
+        again = shell(workshop, *words)
+        told = again.communicate()[1]
+        assert again.returncode == 0, told
         assert {read_manifest(run)["status"] for run in runs} == {"finished"}
         first = next(run for run in runs if "first" in run.name)
         assert not differences("train", first, workshop.whole("train"))
@@ -148,9 +150,8 @@ def test_a_full_disk_behind_standard_output_is_a_sentence():
         pytest.skip("needs /dev/full")
     for words in (["recipes", "ls"], ["--version"]):
         with open("/dev/full", "w") as full:
-            ended = subprocess.run(
-                [*OLR, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment()
-            )
+            pipe = subprocess.PIPE
+            ended = subprocess.run([*OLR, *words], stdout=full, stderr=pipe, text=True, env=ENVIRONMENT)
         assert (ended.returncode, ended.stderr) == (
             2,
             "Error: standard output could not be written: the disk is full; make room and try again\n",

@@ -100,7 +100,7 @@ def drawings(arms: Sequence[Arm]) -> Iterator[Element]:
     Raises:
         UserError: a run has no labels, or a file is damaged.
     """
-    for name in figures.asked_for(["all"], arms):
+    for name in figures.drawable(["all"], arms):
         figure = figures.FIGURES[name]
         for chart in figure.drawn(arms):
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"

@@ -54,7 +54,7 @@ class PaperRow:
     @property
     def below_start(self) -> tuple[int, int] | None:
         """How many runs ended below their own held-out accuracy before training, of how many; None if unknown."""
-        values = self.cells[BELOW_START].values.values() if BELOW_START in self.cells else ()
+        values = self.cell(BELOW_START).values.values()
         return (round(sum(values)), len(values)) if values else None
 
     @property
@@ -62,9 +62,9 @@ class PaperRow:
         """As the row is shown."""
         return f"{self.label} ({self.detail})" if self.detail else self.label
 
-    def values(self, score: Score) -> Mapping[int, float]:
-        """Seed -> share; empty without a run that has the score."""
-        return self.cells[score.name].values if score.name in self.cells else {}
+    def cell(self, column: str) -> Summary:
+        """Ours; without values where nothing was measured."""
+        return self.cells.get(column, Summary(column, self.arm or "", {}))
 
     @property
     def noise(self) -> str:
@@ -119,7 +119,7 @@ class PaperTable:
         runs = max((len(cell.values) for cell in row.cells.values()), default=0)
         yield from (row.name, str(runs or ""))
         for score in self.source.columns:
-            cell = row.cells.get(score.name, Summary(score.name, "", {}))
+            cell = row.cell(score.name)
             full = mean_and_sd(cell)
             yield Cell(full if held_out else percent(cell.mean, ""), full)
             if held_out or score.is_average:
@@ -140,7 +140,7 @@ class PaperTable:
         names = dict.fromkeys(score.name for score in (*self.source.columns, *self.published))
         for row in self.rows:
             for name in names:
-                cell, published = row.cells.get(name, Summary(name, "", {})), row.published.get(name)
+                published = row.published.get(name)
                 change = published.difference if published else None
                 papers = {
                     "published": published.mean if published else None,
@@ -155,7 +155,11 @@ class PaperTable:
                     "noise": row.noise,
                     **{field: _plain(getattr(row.setting, field)) for field in varied},
                     "column": name,
-                    **{key: value for key, value in cell.plain().items() if key not in ("metric", "arm")},
+                    **{
+                        key: value
+                        for key, value in row.cell(name).plain().items()
+                        if key not in ("metric", "arm")
+                    },
                     **(papers if self.published else {}),
                     "below_start": below,
                     "below_start_of": of,
@@ -326,10 +330,7 @@ def _details(arms: Sequence[Arm]) -> list[str]:
 
 def _notes(layout: Layout, rows: Sequence[PaperRow], source: Source) -> Iterator[str]:
     changes = [
-        change
-        for row in rows
-        for score in source.columns
-        if score.name in row.cells and (change := row.cells[score.name].difference)
+        change for row in rows for score in source.columns if (change := row.cell(score.name).difference)
     ]
     if changes:
         yield (
@@ -348,7 +349,7 @@ def _notes(layout: Layout, rows: Sequence[PaperRow], source: Source) -> Iterator
         named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
         yield f"No runs of {named}."
     for row in rows:
-        empty = [score for score in source.columns if row.arm is not None and not row.values(score)]
+        empty = [score for score in source.columns if row.arm is not None and not row.cell(score.name).values]
         if empty:
             titles = [f"the {score.title} mean" if score.is_average else score.title for score in empty]
             place = f", {row.block.lower()}" if row.noise and row.block != OTHERS else ""

@@ -34,7 +34,7 @@ from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.style import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILION, Chart
 from olr_cli.analysis.theory import formulas
 from olr_cli.analysis.theory.formulas import Numbers
-from olr_cli.analysis.theory.simulation import Refinement, Setting, simulate
+from olr_cli.analysis.theory.simulation import Refinement, Simulation, simulate
 
 CELLS = 40
 """Along either side of a plane."""
@@ -64,13 +64,13 @@ class Case:
 
     name: str
     title: str
-    setting: Setting
+    setting: Simulation
 
 
 CASES = (
-    Case("plain", "labels as given", Setting()),
-    Case("kl", f"KL, β = {BETA:g}", Setting(beta=BETA)),
-    Case("olr", "OLR", Setting(refinement=Refinement())),
+    Case("plain", "labels as given", Simulation()),
+    Case("kl", f"KL, β = {BETA:g}", Simulation(beta=BETA)),
+    Case("olr", "OLR", Simulation(refinement=Refinement())),
 )
 
 
@@ -91,16 +91,15 @@ PLANES = (
 
 
 def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
-    """One chart of three cases in two planes, with `cells` along either side; `arms` are not read."""
+    """Where training on noisy labels keeps the true answers: simulated, and by the paper's boundaries.
+
+    One chart of three cases in two planes, with `cells` along either side; `arms` are not read.
+    """
     rows = pl.concat([simulated(case, plane, cells) for case in CASES for plane in PLANES])
     sheet = style.Sheet(len(CASES) * len(PLANES), len(PLANES), width=style.TEXT_WIDTH, panel_height=1.75)
-    parted = wrong_sides(rows)
     for number, axes in enumerate(sheet.panels):
         case, plane = CASES[number // len(PLANES)], PLANES[number % len(PLANES)]
-        of_panel = {"case": case.name, "plane": plane.name}
-        _panel(
-            sheet, axes, case, plane, rows.filter(**of_panel), parted.filter(**of_panel).row(0, named=True)
-        )
+        _panel(sheet, axes, case, plane, rows.filter(case=case.name, plane=plane.name))
         axes.set_title(style.lettered(number, f"{case.title}, {plane.fixed}"))
         if number // len(PLANES) == len(CASES) - 1:
             axes.set_xlabel(plane.axis)
@@ -145,12 +144,16 @@ def simulated(case: Case, plane: Plane, cells: int, seed: int = 0) -> pl.DataFra
     rho, gamma, k = (axis.ravel() for axis in np.meshgrid(shares, gammas, rollouts, indexing="ij"))
     outcome = simulate(case.setting, rho, gamma, k, seed)
     printed, corrected = _boundaries(case, gamma, k, outcome.replaced)
-    axes = {"rho": rho, "gamma": gamma, "rollouts": k}
-    boundaries = {"printed": printed, "corrected": corrected}
-    columns = axes | vars(outcome) | boundaries
-    return pl.DataFrame(columns, schema_overrides={"corrected": pl.Float64}).select(
-        pl.lit(case.name).alias("case"), pl.lit(plane.name).alias("plane"), pl.all()
-    )
+    columns = {
+        "rho": rho,
+        "gamma": gamma,
+        "rollouts": k,
+        **vars(outcome),
+        "printed": printed,
+        "corrected": corrected,
+    }
+    names = {"case": case.name, "plane": plane.name}
+    return pl.DataFrame(names | columns, schema_overrides={"corrected": pl.Float64})
 
 
 def _boundaries(
@@ -173,9 +176,7 @@ def _boundaries(
     return critical, formulas.critical_ratio(gamma, *sampled)
 
 
-def _panel(
-    sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.DataFrame, parted: dict[str, float]
-) -> None:
+def _panel(sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.DataFrame) -> None:
     ratio, across = (np.unique(rows[name].to_numpy()) for name in ("rho", plane.column))
     names = ("coherent", "rises", "gamma", "printed", "corrected")
     field = {name: rows[name].to_numpy().reshape(len(ratio), -1) for name in names}
@@ -191,20 +192,17 @@ def _panel(
     axes.grid(False)
     axes.tick_params(left=True)
     line = partial(sheet.curve, axes, across)
-    wrong = {
-        name: f"{name}\n{parted[name]:.1%} wrong"
-        for name in ("printed", "corrected")
-        if parted[name] is not None
-    }
+    wrong = wrong_sides(rows).row(0, named=True)
+    printed = f"printed\n{wrong['printed']:.1%} wrong"
     if case.name == "olr":
-        line(_edge(ratio, field["printed"]), wrong["printed"], BLACK, linestyle="--")
+        line(_edge(ratio, field["printed"]), printed, BLACK, linestyle="--")
         critical = formulas.critical_ratio(field["gamma"][0], *case.setting.magnitudes())
         line(critical, "printed,\nno OLR", GREY, linestyle=":")
         return
-    early = f"\n(early {parted['printed_early']:.1%})" if case.name == "plain" else ""
-    line(field["printed"][0], wrong["printed"] + early, BLACK, linestyle="--")
+    early = f"\n(early {wrong['printed_early']:.1%})" if case.name == "plain" else ""
+    line(field["printed"][0], printed + early, BLACK, linestyle="--")
     if case.name == "kl":
-        line(field["corrected"][0], wrong["corrected"], BLACK, linestyle="-")
+        line(field["corrected"][0], f"corrected\n{wrong['corrected']:.1%} wrong", BLACK, linestyle="-")
     elif plane.column == "gamma":
         unnormalised = formulas.critical_ratio(SQUARED_GRADIENT * across, *case.setting.magnitudes())
         line(unnormalised, "γ not\nnormalised", GREY, linestyle=":")
@@ -212,7 +210,7 @@ def _panel(
         _guarantees(sheet, axes, case.setting, across.astype(np.int64))
 
 
-def _guarantees(sheet: style.Sheet, axes: Axes, setting: Setting, rollouts: NDArray[np.int64]) -> None:
+def _guarantees(sheet: style.Sheet, axes: Axes, setting: Simulation, rollouts: NDArray[np.int64]) -> None:
     """Below which noise ratio the theorem promises coherence: by Lemma 2 as printed, and corrected."""
     clean, noisy = setting.magnitudes()
     critical = formulas.critical_ratio(COUPLING, clean, noisy)

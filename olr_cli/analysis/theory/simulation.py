@@ -41,7 +41,7 @@ class Refinement:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Simulation:
     """What all cells of a simulation have in common; letters as in `formulas`.
 
     Attributes:
@@ -102,7 +102,7 @@ class Outcome:
     replaced: Numbers
 
 
-def simulate(setting: Setting, ratio: Values, coupling: Values, rollouts: Counts, seed: int) -> Outcome:
+def simulate(setting: Simulation, ratio: Values, coupling: Values, rollouts: Counts, seed: int) -> Outcome:
     """Run all cells at once: rho, gamma and K of each, in shapes that fit each other."""
     rho, gamma, k = np.broadcast_arrays(np.asarray(ratio, float), np.asarray(coupling, float), rollouts)
     shape, rho, gamma, k = rho.shape, rho.ravel(), gamma.ravel(), k.ravel()
@@ -163,7 +163,7 @@ def _push(shares: Numbers, labels: NDArray[np.int64], *, normalised: bool) -> Nu
 class _Votes:
     """OLR's memory of each prompt: sums for the slope, and how often each answer was the majority."""
 
-    def __init__(self, setting: Setting, rule: Refinement, cells: int) -> None:
+    def __init__(self, setting: Simulation, rule: Refinement, cells: int) -> None:
         self._rule = rule
         shape = (2, cells, setting.runs, setting.prompts)
         self._visits = 0

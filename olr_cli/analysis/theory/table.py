@@ -89,7 +89,7 @@ class Subject:
 def theory_table(arms: Sequence[Arm]) -> Table:
     """Means over seeds and intervals, and where there is room sd; no blocks without noisy labels and known answers.
 
-    The data have a row a cell: shares from 0 to 1, low and high the ends of the 95 % t interval over seeds.
+    The data have a row a cell: shares from 0 to 1, low and high the ends of Student's 95 % interval over seeds.
 
     Args:
         arms: at least one.
@@ -336,8 +336,8 @@ def _subjects(epochs: int) -> list[Subject]:
                 Column("predicted", "rho_c / (1 - Delta)\nfrom GRPO's", "interval"),
             ),
             (
-                "Interpolated between the noise ratios of the runs, seed by seed; in brackets the 95 % t interval over"
-                " the seeds whose change crosses 0 between them.",
+                "Interpolated between the noise ratios of the runs, seed by seed; in brackets Student's 95 % interval"
+                " over the seeds whose change crosses 0 between them.",
                 "From GRPO's: where rho (1 - Delta), Delta being each run's own, reaches the same seed's rho_c under"
                 " GRPO; nothing stands where it does not at any of the noise ratios.",
             ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,9 @@ from olr_cli.engines.steps import (
     Stopwatch,
     epoch_so_far,
     is_due,
-    metric_logs,
+    reports,
     require_log_packages,
     rollout_keys,
-    signs_of_a_wrong_template,
     step_batches,
     step_metrics,
     steps_per_epoch,
@@ -47,9 +46,8 @@ from olr_cli.engines.steps import (
 from olr_cli.recipe import schema as sections
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
-from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics, known, read_metrics, sync_metrics
+from olr_cli.runs.metrics import Metrics, append_metrics, known, sync_metrics
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy
@@ -127,12 +125,11 @@ class LocalEngine:
         hardware = _hardware(self.policy, has_reference=reference is not None)
         last = total_steps(recipe, len(prompts))
         per_epoch = steps_per_epoch(recipe, len(prompts))
-        watch = CollapseWatch(recipe, len(prompts), read_metrics(run.path))
         run.progress.start(last, run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
 
-        with stop_requests() as stop, metric_logs(recipe, run.path, run.done) as logs:
+        with stop_requests() as stop, reports(run) as report:
             if run.done == 0:
-                _record(run, watch, logs, 0, 0, self.measure_held_out(run))
+                _record(run, report, 0, 0, self.measure_held_out(run))
             for step, epoch, rows in step_batches(recipe, len(prompts), run.done):
                 clock = Stopwatch()
                 if hardware.gpus:
@@ -155,15 +152,13 @@ class LocalEngine:
                 with clock.measure("store"):
                     tables = store_step(run.store, step, decided)
                 metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
-                for sign in signs_of_a_wrong_template(metrics) if step == 1 else ():
-                    run.progress.say(sign)
                 if is_due(step, recipe.train.evaluate_every, last):
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
                 peak = torch.cuda.max_memory_allocated(self.policy.device) if hardware.gpus else None
                 speed = throughput(step_work(sampled, trains), times, hardware, peak)
-                _record(run, watch, logs, step, epoch, {**metrics, **times, **speed})
+                _record(run, report, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
                 if wanted or signal_number is not None:
@@ -344,16 +339,10 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
 
 def _record(
     run: Run,
-    watch: CollapseWatch,
-    logs: Sequence[Any],
+    report: Callable[[int, Metrics], None],
     step: int,
     epoch: int,
     measured: Mapping[str, float | None],
 ) -> None:
     append_metrics(run.path, step, epoch, measured)
-    metrics = known(measured)
-    for log in logs:
-        log(step, metrics)
-    run.progress.step(step, metrics)
-    for warning in watch.look(metrics):
-        run.progress.say(warning)
+    report(step, known(measured))

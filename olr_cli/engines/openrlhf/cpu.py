@@ -16,6 +16,7 @@ DeepSpeed 0.19.6 and Ray 2.55.0; another OpenRLHF or vLLM is refused.
 | … and the copy that a tied LM head computes with stays the old one    | tied and repacked again                     |
 | vLLM's worker is a process of its own, out of reach of Ray's set-up    | its `worker_extension_cls` is `CpuWeights`  |
 | vLLM and DeepSpeed cannot sleep                                       | left out (flags.py)                         |
+| vLLM compiles a model longer than a rehearsal samples from it         | `--vllm.enforce_eager` (flags.py)           |
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ ENVIRONMENT = {
 }
 """Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
 
+_IDLE = ("set_device", "synchronize", "empty_cache", "current_stream")
+"""Functions of torch.cuda that have nothing to do here."""
+
 
 def require_versions() -> None:
     """Make sure that the versions are here that the bridges are written for.
@@ -62,10 +66,7 @@ def set_up() -> None:
     """Bridge this process. Modules are patched when they are imported, so this alone is quick."""
     os.environ.update(ENVIRONMENT)
     stand_in_if_absent()
-    idle = ("set_device", "synchronize", "empty_cache", "current_stream")
-    _replace_in(
-        "torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(idle, lambda _: _do_nothing)
-    )
+    _replace_in("torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(_IDLE, _idle))
     _replace_in("openrlhf.utils.deepspeed.deepspeed", init_device_mesh=_mesh_of_cpus)
     _replace_in("openrlhf.trainer.ppo_utils.replay_buffer", torch=_TorchOnCpu)
     _replace_in("openrlhf.utils.distributed_util", stateless_init_process_group=lambda _: _join_group)
@@ -82,8 +83,9 @@ def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
     around_import(module, around)
 
 
-def _do_nothing(*_: object, **__: object) -> None:
-    return None
+def _idle(_function: object) -> Callable[..., None]:
+    """A function that does nothing; a new one each time, because torch's compiler takes no function for two."""
+    return lambda *_args, **_kwargs: None
 
 
 def _mesh_of_cpus(init_device_mesh: Any) -> Any:

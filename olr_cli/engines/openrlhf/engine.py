@@ -49,19 +49,17 @@ from olr_cli.engines.openrlhf.processes import command, started
 from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
 from olr_cli.engines.steps import (
     epoch_so_far,
-    metric_logs,
+    reports,
     require_log_packages,
-    signs_of_a_wrong_template,
     steps_per_epoch,
 )
 from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
 from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
-from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
-from olr_cli.runs.metrics import MetricsTail, read_metrics
+from olr_cli.runs.metrics import MetricsTail
 from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5
@@ -219,7 +217,6 @@ class OpenRlhfEngine:
         per_epoch = steps_per_epoch(run.recipe, len(run.data.train.prompts))
         steps = run.recipe.train.epochs * per_epoch
         begun = epoch_so_far(run.path, run.done, per_epoch)
-        watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
         parts = self._other_parts(run.path, run.done)
         if parts is not None:
             progress.say(
@@ -232,7 +229,7 @@ class OpenRlhfEngine:
         tail, is_ready, has_ended = MetricsTail(run.path), False, False
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
-            logs = stack.enter_context(metric_logs(run.recipe, run.path, run.done))
+            report = stack.enter_context(reports(run))
             job = stack.enter_context(started(words, files, cluster_address(run.recipe)))
             while not has_ended:
                 has_ended = job.has_ended()  # before the lines: none can come after it
@@ -242,12 +239,7 @@ class OpenRlhfEngine:
                 for metrics in tail.new_lines():
                     step = int(metrics.pop("step"))
                     metrics.pop("epoch")
-                    for log in logs:
-                        log(step, metrics)
-                    progress.step(step, metrics)
-                    signs = signs_of_a_wrong_template(metrics) if step == 1 else []
-                    for sign in [*signs, *watch.look(metrics)]:
-                        progress.say(sign)
+                    report(step, metrics)
                 if stop.signal_number is not None:
                     if not files.ready.exists():
                         break  # before the first step there is nothing to wait for

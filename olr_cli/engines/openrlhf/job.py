@@ -94,6 +94,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
     keep_ranks_of_a_node_together(recipe)
     sys.argv = ["train_ppo_ray", *flags]
+    # no user's text: OpenRLHF's own command line
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
 

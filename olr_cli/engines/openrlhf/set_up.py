@@ -96,6 +96,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             def run_within(module: ModuleType) -> None:
                 with contextmanager(self._around)(module):
+                    # no user's text: an installed module
                     exec_module(module)
 
             vars(spec.loader)["exec_module"] = run_within

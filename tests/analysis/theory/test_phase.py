@@ -5,7 +5,7 @@ import pytest
 
 from olr_cli.analysis import style
 from olr_cli.analysis.theory import phase
-from olr_cli.analysis.theory.simulation import Setting
+from olr_cli.analysis.theory.simulation import Simulation
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_what_lemma_2_promises_without_enough_rollouts_is_not_drawn(chart):
 
 def test_the_same_seed_draws_the_same_cells():
     case, plane = phase.CASES[0], phase.PLANES[0]
-    assert case.setting == Setting()
+    assert case.setting == Simulation()
     one, same, other = (phase.simulated(case, plane, 6, seed) for seed in (1, 1, 2))
     assert one.equals(same)
     assert not one.equals(other)

@@ -54,6 +54,8 @@ cpu.set_up()
 heavy = [name for name in ("torch", "transformers", "ray", "vllm", "deepspeed") if name in sys.modules]
 import torch
 torch.cuda.set_device(3); torch.cuda.synchronize(); torch.cuda.empty_cache()
+import torch._dynamo.trace_rules as compiler
+compiler.get_torch_obj_rule_map()  # refuses a function that stands for two
 print(heavy, torch.cuda.current_device(), os.environ["DS_ACCELERATOR"])
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

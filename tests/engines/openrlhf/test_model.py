@@ -139,18 +139,6 @@ def test_code_that_comes_with_a_configuration_is_refused_unless_trusted(model_ty
     assert ran()
 
 
-def test_code_that_comes_with_a_tokenizer_is_refused_unless_trusted(folder):
-    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "odd.Tokenizer"]})
-    with pytest.raises(UserError, match="comes with code of its own"):
-        look_at(folder)
-
-
-def test_code_of_the_models_weights_alone_is_refused_too(folder):
-    change(folder / "config.json", auto_map={"AutoModelForCausalLM": "odd.Model"})
-    with pytest.raises(UserError, match="comes with code of its own"):
-        look_at(folder)
-
-
 def test_a_prompt_is_the_text_of_its_chat_template(folder):
     asked = prompts("1+1=", "12+34=")
     model = look_at(folder)
