@@ -8,18 +8,19 @@
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
 The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
-add a section to `olr_cli.recipe.schema` and a case to `_supervision`.
+add a section to `olr_cli.recipe.schema` and a case to `_by_name`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
     CoRewardMethod,
+    Criterion,
     MethodSection,
     OlrMethod,
     PromptRule,
@@ -82,21 +83,21 @@ class Method:
     """How a step's rollout groups are supervised.
 
     Attributes:
+        statistics: fields of a rollout that rewards or ranks are computed from, besides its response.
+        votes: decides by majority answers, which few rollouts make unreliable.
         name: as in reports; the ablations of OLR, and mixes, have names of their own.
         needs_labels: a prompt without a given label is an error.
-        votes: decides by majority answers, which few rollouts make unreliable.
         rank: of a prompt among those of a step, of which the first train; None: all train.
-        statistics: fields of a rollout that rewards or ranks are computed from, besides its response.
     """
 
-    name: str
-    needs_labels: bool
-    votes: bool
-    views: tuple[View, ...]
     label: LabelRule
     reward: RewardRule
-    rank: RankRule | None
-    statistics: tuple[str, ...]
+    statistics: tuple[str, ...] = ()
+    votes: bool = False
+    views: tuple[View, ...] = ("original",)
+    name: str = ""
+    needs_labels: bool = True
+    rank: RankRule | None = None
 
 
 def given_label(evidence: Evidence) -> EffectiveLabel:
@@ -147,37 +148,27 @@ def _voted(answer: str | None) -> EffectiveLabel:
     return EffectiveLabel(answer, "majority", is_selected=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Supervision:
+def _by_name(section: MethodSection) -> Method:
     """What a method's name decides."""
-
-    label: LabelRule
-    reward: RewardRule = verifier_reward
-    statistics: tuple[str, ...] = ()
-    votes: bool = False
-    views: tuple[View, ...] = ("original",)
-
-
-def _supervision(section: MethodSection) -> _Supervision:
     match section:
         case OlrMethod():
-            return _Supervision(refined_label(section), votes=True)
+            return Method(refined_label(section), verifier_reward, votes=True)
         case TtrlMethod():
-            return _Supervision(majority_label, votes=True)
+            return Method(majority_label, verifier_reward, votes=True)
         case CoRewardMethod():
-            return _Supervision(other_views_label, votes=True, views=("original", "rephrased"))
+            return Method(other_views_label, verifier_reward, votes=True, views=("original", "rephrased"))
         case SelfCertaintyMethod():
-            return _Supervision(no_label, self_certainty_reward, ("self_certainty",))
+            return Method(no_label, self_certainty_reward, ("self_certainty",))
         case TokenEntropyMethod(score_reduction="mean"):
-            return _Supervision(no_label, mean_token_entropy_reward, ("entropy",))
+            return Method(no_label, mean_token_entropy_reward, ("entropy",))
         case TokenEntropyMethod():
-            return _Supervision(no_label, token_entropy_reward, ("entropy", "tokens"))
+            return Method(no_label, token_entropy_reward, ("entropy", "tokens"))
         case SequenceEntropyMethod(score_reduction="mean"):
-            return _Supervision(no_label, mean_log_likelihood_reward, ("mean_logprob",))
+            return Method(no_label, mean_log_likelihood_reward, ("mean_logprob",))
         case SequenceEntropyMethod():
-            return _Supervision(no_label, log_likelihood_reward, ("mean_logprob", "tokens"))
+            return Method(no_label, log_likelihood_reward, ("mean_logprob", "tokens"))
         case _:
-            return _Supervision(given_label)
+            return Method(given_label, verifier_reward)
 
 
 _RANKS: dict[PromptRule, RankRule | None] = {"all": None, "small_loss": small_loss, "random": any_prompt}
@@ -185,20 +176,18 @@ _RANKS: dict[PromptRule, RankRule | None] = {"all": None, "small_loss": small_lo
 
 def compose(section: MethodSection) -> Method:
     """The method a recipe's `method` section asks for."""
-    part, rank = _supervision(section), _RANKS[section.prompts]
-    return Method(
-        name=_name(section, part),
+    method, rank = _by_name(section), _RANKS[section.prompts]
+    ranked_by = ("mean_logprob", "tokens") if rank is small_loss else ()
+    return replace(
+        method,
+        name=_name(section, method.label),
         needs_labels=section.needs_labels,
-        votes=part.votes,
-        views=part.views,
-        label=part.label,
-        reward=part.reward,
         rank=rank,
-        statistics=(*part.statistics, *(("mean_logprob", "tokens") if rank is small_loss else ())),
+        statistics=(*method.statistics, *ranked_by),
     )
 
 
-def _name(section: MethodSection, part: _Supervision) -> str:
+def _name(section: MethodSection, label: LabelRule) -> str:
     """The method in reports: what supervises, then what is added to it; plain GRPO with an addition is that alone."""
     added = {
         "small_loss_selection": section.prompts == "small_loss",
@@ -207,17 +196,15 @@ def _name(section: MethodSection, part: _Supervision) -> str:
         "label_smoothing": section.smoothing > 0,
     }
     additions = [name for name, is_there in added.items() if is_there]
-    if part.label is given_label:
+    if label is given_label:
         return "+".join(additions) or "grpo"
-    return "+".join([_supervisor_name(section), *additions])
+    name = _ABLATIONS[section.criteria] if isinstance(section, OlrMethod) else section.name
+    return "+".join([name, *additions])
 
 
-def _supervisor_name(section: MethodSection) -> str:
-    if not isinstance(section, OlrMethod):
-        return section.name
-    return {
-        ("slope", "consistency"): "olr",
-        ("consistency",): "olr_without_slope",
-        ("slope",): "olr_without_consistency",
-        (): "olr_every_majority",
-    }[section.criteria]
+_ABLATIONS: dict[tuple[Criterion, ...], str] = {
+    ("slope", "consistency"): "olr",
+    ("consistency",): "olr_without_slope",
+    ("slope",): "olr_without_consistency",
+    (): "olr_every_majority",
+}

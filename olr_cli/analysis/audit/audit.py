@@ -9,28 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from olr_cli.analysis.audit.confidence import (
-    Calibrations,
-    CrossValidation,
-    TrustedLabels,
-    built_in,
-    calibrated_ratio,
-    cross_validated,
-    is_right,
-    quality,
-    read_trusted,
-    recalibrated,
-)
-from olr_cli.analysis.audit.estimator import (
-    IN_TRAINING,
-    UNTRAINED,
-    Floats,
-    Model,
-    Noise,
-    fit,
-    pooled_votes,
-    ratio_interval,
-)
+from olr_cli.analysis.audit import confidence, estimator
+from olr_cli.analysis.audit.confidence import Calibrations, CrossValidation, TrustedLabels
+from olr_cli.analysis.audit.estimator import Floats, Model, Noise
 from olr_cli.analysis.audit.tally import tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
 from olr_cli.analysis.histories import RolloutHistory, read_history
@@ -134,17 +115,20 @@ def audit(
         history = with_labels_of(history, data)
     manifest = read_manifest(history.source) if history.is_run else None
     was_training = None if manifest is None else kind_of(manifest) == "training"
-    assumed = UNTRAINED if was_training is False else IN_TRAINING
+    assumed = estimator.UNTRAINED if was_training is False else estimator.IN_TRAINING
     counted = tally(history, judge)
-    known = None if trusted is None else read_trusted(trusted, counted.prompt_ids, counted.labels, judge)
-    votes, known_wrong = pooled_votes(counted, assumed.decay), None if known is None else known.is_wrong
-    model = fit(votes, counted.label_answers, assumed.sharpness, known_wrong)
-    maps, validation = built_in(), None
-    if known is not None:
-        table = judged(counted, model, maps)
-        maps = _moved(table, known, judge, maps)
-        is_decided = table["confidence"].is_not_null().to_numpy()
-        validation = cross_validated(known, model, assumed.sharpness, is_decided, built_in().wrong)
+    votes, labels = estimator.pooled_votes(counted, assumed.decay), counted.label_answers
+    start = maps = confidence.built_in()
+    known: TrustedLabels | None = None
+    validation: CrossValidation | None = None
+    if trusted is None:
+        model = estimator.fit(votes, labels, assumed.sharpness)
+    else:
+        known = confidence.read_trusted(trusted, counted.prompt_ids, counted.labels, judge)
+        model = estimator.fit(votes, labels, assumed.sharpness, known.is_wrong)
+        table = judged(counted, model, start)
+        maps, is_decided = _moved(table, known, judge, start), table["confidence"].is_not_null().to_numpy()
+        validation = confidence.cross_validated(known, model, assumed.sharpness, is_decided, start.wrong)
     table = judged(counted, model, maps)
     if threshold is None:
         is_doubtful = validation is None and (
@@ -175,8 +159,8 @@ def audit(
 def _moved(table: pl.DataFrame, trusted: TrustedLabels, judge: Judge, start: Calibrations) -> Calibrations:
     """The maps after what is trusted, from the verdicts under the built-in ones."""
     odds = _floats(table.select(pl.when(pl.col("confidence").is_not_null()).then("log_odds")).to_series())
-    proposal_right = is_right(table["proposed_label"].to_list(), trusted.answers, judge)
-    return recalibrated(trusted, start, odds, _floats(table["proposal_log_odds"]), proposal_right)
+    proposal_right = confidence.is_right(table["proposed_label"].to_list(), trusted.answers, judge)
+    return confidence.recalibrated(trusted, start, odds, _floats(table["proposal_log_odds"]), proposal_right)
 
 
 def _ratio(
@@ -185,8 +169,10 @@ def _ratio(
     if not model.is_known.any():
         return None, None
     if trusted is not None and trusted.labels:
-        return calibrated_ratio(_floats(table["confidence"]), trusted.is_wrong), trusted.wrong_interval
-    return model.noise.ratio, ratio_interval(model.votes, model.labels, sharpnesses)
+        return confidence.calibrated_ratio(
+            _floats(table["confidence"]), trusted.is_wrong
+        ), trusted.wrong_interval
+    return model.noise.ratio, estimator.ratio_interval(model.votes, model.labels, sharpnesses)
 
 
 def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
@@ -225,13 +211,14 @@ def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[s
     estimated = table.filter(~pl.col("is_trusted"))
     truths = [history.prompts[prompt_id].true_answer for prompt_id in estimated["prompt_id"]]
     right, proposal_right = (
-        is_right(estimated[name].to_list(), truths, judge) for name in ("given_label", "proposed_label")
+        confidence.is_right(estimated[name].to_list(), truths, judge)
+        for name in ("given_label", "proposed_label")
     )
     known = ~np.isnan(right)
     if not known.any():
         return None
     repaired = np.where((estimated["change"] == "changed").to_numpy(), proposal_right, right)
-    measured = quality(_floats(estimated["confidence"])[known], right[known] == 0)
+    measured = confidence.quality(_floats(estimated["confidence"])[known], right[known] == 0)
     return measured | {
         "right_before": float(right[known].mean()),
         "right_after": float(repaired[known].mean()),

@@ -11,18 +11,8 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.histories import RolloutHistory, read_history
-from olr_cli.analysis.replay.grid import (
-    THRESHOLD,
-    TITLES,
-    WARMUP,
-    Grid,
-    GridResult,
-    count,
-    evidence,
-    parse,
-    resolve,
-    trained_setting,
-)
+from olr_cli.analysis.replay import grid
+from olr_cli.analysis.replay.grid import THRESHOLD, WARMUP, Grid, GridResult
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OlrMethod
@@ -46,22 +36,22 @@ def grid_answer(
     Raises:
         UserError: there is no such history, or a setting is wrong.
     """
-    axes = parse(options, overrides)
+    axes = grid.parse(options, overrides)
     folder = out or (source / "replay" if source.is_dir() else source.parent)
     if folder.exists() and not folder.is_dir():
         raise UserError(
             f"--out {folder} is a file, and the heat map of a grid goes into a folder; name another"
         )
     history = read_history(source, overrides)
-    base, trained = history.recipe.method, trained_setting(history)
+    base, trained = history.recipe.method, grid.trained_setting(history)
     if not isinstance(base, OlrMethod):
         raise UserError(
             f"--grid is of the settings of olr, and method.name is {base.name}; leave one of them out"
         )
     with Judge(ledger=history.given_up, keep=False) as judge:
-        rows = evidence(history, judge)
-    settings = resolve(axes, rows, base, trained)
-    result = count(rows, settings, trained)
+        rows = grid.evidence(history, judge)
+    settings = grid.resolve(axes, rows, base, trained)
+    result = grid.count(rows, settings, trained)
 
     from olr_cli.analysis.replay.grid_map import chart
     from olr_cli.analysis.style import save
@@ -106,7 +96,7 @@ def table(result: GridResult) -> Table:
         warmups = cells["warmup_epochs"].unique(maintain_order=True)
         rows = []
         for share in result.shares:
-            rows.append(Row([TITLES[share]], "title"))
+            rows.append(Row([grid.TITLES[share]], "title"))
             for (threshold,), of_threshold in cells.group_by("slope_threshold", maintain_order=True):
                 texts = [_cell(cell, share) for cell in of_threshold.iter_rows(named=True)]
                 rows.append(Row([str(threshold or "any"), *texts]))

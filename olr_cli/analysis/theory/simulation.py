@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from olr_cli import seeding
 from olr_cli.analysis.theory import formulas
 from olr_cli.analysis.theory.formulas import Counts, Numbers, Values
+from olr_cli.supervision.rewards import STD_EPSILON
 
 NOISY, TRUE = 0, 1
 """Roles of answers, others follow. A vote that is tied goes to the first: never in favour of the true answer."""
 
 _CLEAN_PROMPTS, _NOISY_PROMPTS = 0, 1
-_NO_DIVISION_BY_ZERO = 1e-6
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _push(shares: Numbers, labels: NDArray[np.int64], *, normalised: bool) -> Nu
     hit = np.take_along_axis(shares, labels[..., None], axis=-1)
     push = -shares * hit
     np.put_along_axis(push, labels[..., None], hit * (1 - hit), axis=-1)
-    return push / (np.sqrt(hit * (1 - hit)) + _NO_DIVISION_BY_ZERO) if normalised else push
+    return push / (np.sqrt(hit * (1 - hit)) + STD_EPSILON) if normalised else push
 
 
 class _Votes:
