@@ -67,6 +67,12 @@ def no_rows(path: Path | str, item: str) -> UserError:
     return UserError(f"{path} has no rows; name a file with at least one {item}")
 
 
+def unknown(option: str, value: str, known: Iterable[str]) -> UserError:
+    """The error for a name that an option or key does not know."""
+    names = list(known)
+    return UserError(f"{option} is '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
     close = closest(name, known)

@@ -21,9 +21,10 @@ from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_amo
 
 
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart with a panel an arm, up to four side by side: panel (a) of the dynamics.
+    """Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts, by epoch.
 
-    Clean and noisy prompts rise together at first; what happens then is the effect of the noise.
+    One chart with a panel an arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
+    together at first; what happens then is the effect of the noise.
     """
     histories = [_History(arm, [PANELS["a"]]) for arm in arms]
     rows = pl.concat([history.rows(PANELS["a"]) for history in histories])
@@ -64,7 +65,10 @@ _LEGEND = {"right": GREEN, "the noisy label": VERMILION, "wrong (clean prompts),
 
 
 def composition(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart, two panels an arm: stacked shares of majority answers on clean and on noisy prompts."""
+    """What majority answers are made of, by epoch: stacked shares on clean and on noisy prompts.
+
+    On clean prompts a majority is right or wrong; on noisy ones it is right, equal to the noisy label, or neither.
+    """
     rows = pl.concat([spreads(arm.frame(COMPOSITION)) for arm in arms])
     is_alone, are_many = len(arms) == 1, len(arms) > 2
     columns = 2 if is_alone else 4
@@ -207,11 +211,12 @@ PANELS: Mapping[str, Panel] = {
 
 
 def dynamics(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart of six panels an arm; the data have a row a panel, metric and epoch.
+    """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): six panels, by epoch.
 
-    A method's selection is shown as it was stored; methods that always or never select have nothing to show there.
-    Panel (e) counts what each criterion *would* have selected from the same history; a run whose method has no criteria
-    is counted at the default settings of OLR, and the panel says so.
+    One chart an arm; the data have a row a panel, metric and epoch. A method's selection is shown as it was stored;
+    methods that always or never select have nothing to show there. Panel (e) counts what each criterion *would* have
+    selected from the same history; a run whose method has no criteria is counted at the default settings of OLR, and
+    the panel says so.
     """
     charts = []
     for arm in arms:

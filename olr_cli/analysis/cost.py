@@ -220,7 +220,7 @@ def lacking(arms: Sequence[Arm]) -> str | None:
 
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart, a bar an arm; see `lacking`."""
+    """Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it."""
     timed = costs(arms)
     rows = pl.DataFrame([row for cost in timed for row in spreads(cost)])
     return [Chart("cost", _draw(timed), rows)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
@@ -23,16 +23,19 @@ class Figure:
     """A figure of `olr analyze`; its functions are named as ``module:function`` and imported when they are needed.
 
     Attributes:
-        caption: what it shows.
-        charts: from arms to the charts that are saved.
+        charts: from arms to the charts that are saved; the first line of its docstring is the caption.
         lacks: from arms to what the figure needs and they are not, None if it can be drawn; empty: all arms will do.
         needs_runs: otherwise it is of the theory alone, and ``all`` leaves it out.
     """
 
-    caption: str
     charts: str
     lacks: str = ""
     needs_runs: bool = True
+
+    @property
+    def caption(self) -> str:
+        """What it shows."""
+        return (_resolved(self.charts).__doc__ or "").partition("\n")[0]
 
     def lacking(self, arms: Sequence[Arm]) -> str | None:
         """The runs that the figure needs; None if it can be drawn."""
@@ -59,46 +62,15 @@ def _resolved(name: str) -> Callable[[Sequence[Arm]], Any]:
 
 
 FIGURES: Mapping[str, Figure] = {
-    "coherence": Figure(
-        "Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts,"
-        " by epoch.",
-        "by_epoch:coherence",
-    ),
-    "dynamics": Figure(
-        "Training dynamics (the paper's Fig. 3, and its twin under inactive noise): six panels, by epoch.",
-        "by_epoch:dynamics",
-    ),
-    "composition": Figure(
-        "What majority answers are made of, by epoch: stacked shares on clean and on noisy prompts.",
-        "by_epoch:composition",
-    ),
-    "ablation": Figure(
-        "The ablation of OLR's criteria as bars (the paper's Table ablation, and its Fig. 3e as a whole).",
-        "variations:ablation",
-        "variations:ablation_lacks",
-    ),
-    "sensitivity": Figure(
-        "Sensitivity to OLR's two settings: the score at the end of training against delta, and against T.",
-        "variations:sensitivity",
-        "variations:sensitivity_lacks",
-    ),
-    "cost": Figure(
-        "Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it.",
-        "cost:charts",
-        "cost:lacking",
-    ),
-    "theory": Figure(
-        "The theory's quantities drawn: L_t by epoch, OLR's effective noise, and how often majorities are wrong.",
-        "theory.figure:charts",
-        "theory.figure:lacking",
-    ),
-    "phase": Figure(
-        "Where training on noisy labels keeps the true answers: simulated, and by the paper's boundaries.",
-        "theory.phase:charts",
-        needs_runs=False,
-    ),
+    "coherence": Figure("by_epoch:coherence"),
+    "dynamics": Figure("by_epoch:dynamics"),
+    "composition": Figure("by_epoch:composition"),
+    "ablation": Figure("variations:ablation", "variations:ablation_lacks"),
+    "sensitivity": Figure("variations:sensitivity", "variations:sensitivity_lacks"),
+    "cost": Figure("cost:charts", "cost:lacking"),
+    "theory": Figure("theory.figure:charts", "theory.figure:lacking"),
+    "phase": Figure("theory.phase:charts", needs_runs=False),
 }
-
 
 WITHOUT_RUNS = [name for name, figure in FIGURES.items() if not figure.needs_runs]
 
@@ -111,8 +83,7 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
     """
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
-        there = ", ".join(registered)
-        raise UserError(f"there is no {kind} '{name}'{did_you_mean(name, registered)} (there are: {there})")
+        raise unknown(f"--{kind}", name, registered)
     return [name for name in registered if name in wanted]
 
 

@@ -113,9 +113,10 @@ def sensitivity_lacks(arms: Sequence[Arm]) -> str | None:
 
 
 def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
-    """A line a kind of noise, dashed: GRPO under that noise.
+    """Sensitivity to OLR's two settings: the score at the end of training against delta, and against T.
 
-    The data have a row a setting, noise, value and metric; without a value GRPO's.
+    A line a kind of noise, dashed: GRPO under that noise. The data have a row a setting, noise, value and metric;
+    without a value GRPO's.
 
     Raises:
         UserError: a file of a run is damaged.
@@ -200,10 +201,11 @@ def ablation_lacks(arms: Sequence[Arm]) -> str | None:
 
 
 def ablation(arms: Sequence[Arm]) -> list[Chart]:
-    """A row of panels a kind of noise, a bar a choice of criteria.
+    """The ablation of OLR's criteria as bars (the paper's Table ablation, and its Fig. 3e as a whole).
 
-    Accuracy of the selected labels and coverage are over all visits after warm-up, counted from what each run selected
-    during its own training. The data have a row a noise, choice of criteria and metric.
+    A row of panels a kind of noise, a bar a choice of criteria. Accuracy of the selected labels and coverage are over
+    all visits after warm-up, counted from each run's selection during its training. The data have a row a noise, choice
+    of criteria and metric.
 
     Raises:
         UserError: a run has no labels, or a file is damaged.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import unknown
 
 ARITHMETIC_SOURCES = frozenset({"arithmetic", "arithmetic-addition", "arithmetic-subtraction"})
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
@@ -71,9 +71,7 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
     try:
         function = EXTRACTORS[extractor]
     except KeyError:
-        known = ", ".join(sorted(EXTRACTORS))
-        hint = did_you_mean(extractor, EXTRACTORS) or f"; known: {known}"
-        raise UserError(f"no answer extractor is called '{extractor}'{hint}") from None
+        raise unknown("the extractor", extractor, EXTRACTORS) from None
     return function(response)
 
 

@@ -80,7 +80,7 @@ def require_known(option: str, value: str, known: tuple[str, ...]) -> None:
     Raises:
         UserError: it is none of them.
     """
-    from olr_cli.errors import UserError, did_you_mean
+    from olr_cli.errors import unknown
 
     if value not in known:
-        raise UserError(f"{option} {value}{did_you_mean(value, known)}; known: {', '.join(known)}")
+        raise unknown(option, value, known)

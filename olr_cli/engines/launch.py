@@ -26,7 +26,7 @@ from olr_cli.engines.resume import (
 )
 from olr_cli.engines.run import DataSets, Engine, Run
 from olr_cli.engines.steps import total_steps
-from olr_cli.errors import NotHere, UserError, did_you_mean
+from olr_cli.errors import NotHere, UserError, unknown
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import (
@@ -59,9 +59,7 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     """
     extractor = recipe.data.extractor
     if extractor is not None and extractor not in EXTRACTORS:
-        raise UserError(
-            f"data.extractor is '{extractor}'{did_you_mean(extractor, EXTRACTORS)}; known: {', '.join(EXTRACTORS)}"
-        )
+        raise unknown("data.extractor", extractor, EXTRACTORS)
     train = training_prompts(recipe)
     method = compose(recipe.method)
     if method.needs_labels and kind == "training":

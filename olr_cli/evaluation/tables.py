@@ -62,18 +62,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Reference:
-    """What evaluations are compared with.
-
-    Attributes:
-        note: a sentence that says what it is.
-        values: by name of the column.
-        differences: of each evaluation, in the table's order, by name of the column.
-    """
+    """What evaluations are compared with, with a sentence that says so; its values by name of the column."""
 
     name: str
     note: str
     values: Mapping[str, Value]
-    differences: Sequence[Mapping[str, Value]]
+
+
+Pairs = Sequence[tuple[Evaluation, Mapping[str, Value]]]
+"""Evaluations, each with its differences to the reference by name of the column."""
 
 
 def scores_table(
@@ -90,7 +87,10 @@ def scores_table(
     """
     evaluations = [evaluation for evaluation in evaluations if evaluation is not reference] or evaluations
     columns = _columns(evaluations)
-    compared = None if reference is None else _reference(evaluations, reference)
+    pairs: Pairs = [(evaluation, {}) for evaluation in evaluations]
+    compared = None
+    if reference is not None:
+        compared, pairs = _compared(evaluations, reference)
     if len(evaluations) == 1:
         blocks = [_in_detail(evaluations[0], columns)]
     else:
@@ -98,26 +98,16 @@ def scores_table(
         blocks = [_side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns) for first in firsts]
     lines = [Row([it.name, *(_cell(it.values, column) for column in columns)]) for it in evaluations]
     if compared is not None:
-        lines.append(
-            Row([compared.name, *(_cell(compared.values, column) for column in columns)], "compared")
-        )
-    for evaluation, by in _compared(evaluations, compared):
-        assert compared is not None
-        blocks.append(_against(evaluation, compared, by, columns))
-        name = f"difference: {evaluation.name}" if len(evaluations) > 1 else "difference"
-        lines.append(Row([name, *(_cell(by, column, points) for column in columns)], "compared"))
+        blocks += [_against(evaluation, compared, by, columns) for evaluation, by in pairs]
+        cells = [_cell(compared.values, column) for column in columns]
+        lines.append(Row([compared.name, *cells], "compared"))
+        for evaluation, by in pairs:
+            name = f"difference: {evaluation.name}" if len(pairs) > 1 else "difference"
+            lines.append(Row([name, *(_cell(by, column, points) for column in columns)], "compared"))
     heads = [TableColumn(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
     blocks.append(Block([TableColumn(""), *heads], lines, only="document"))
-    sentences = list(_notes(evaluations, compared))
-    return Table(blocks, _data(evaluations, compared), notes=sentences, footnotes=sentences)
-
-
-def _compared(
-    evaluations: Sequence[Evaluation], reference: Reference | None
-) -> Iterator[tuple[Evaluation, Mapping[str, Value]]]:
-    """Each evaluation with its differences to the reference, if there is one."""
-    if reference is not None:
-        yield from zip(evaluations, reference.differences, strict=True)
+    sentences = list(_notes(pairs, compared))
+    return Table(blocks, _data(pairs, compared), notes=sentences, footnotes=sentences)
 
 
 def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
@@ -136,21 +126,23 @@ def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
     return columns
 
 
-def _reference(evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow) -> Reference:
+def _compared(
+    evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow
+) -> tuple[Reference, Pairs]:
     if isinstance(reference, Evaluation):
         note = f"Differences are to {reference.name}, in points, paired by problem."
-        paired = [scoring.differences(ours.scores, reference.scores) for ours in evaluations]
-        return Reference(reference.name, note, reference.values, paired)
+        paired = [(ours, scoring.differences(ours.scores, reference.scores)) for ours in evaluations]
+        return Reference(reference.name, note, reference.values), paired
     shares = reference.shares
     note = (
         f"The paper's row is {reference.setting} ({', '.join(reference.tables)}), printed without intervals;"
         " differences are in points."
     )
-    by = [
-        {name: Value(value.mean - shares[name]) for name, value in ours.values.items() if name in shares}
+    values = {name: Value(share) for name, share in shares.items()}
+    return Reference("paper", note, values), [
+        (ours, {name: Value(it.mean - shares[name]) for name, it in ours.values.items() if name in shares})
         for ours in evaluations
     ]
-    return Reference("paper", note, {name: Value(share) for name, share in shares.items()}, by)
 
 
 def _cell(values: Mapping[str, Value], column: Column, text: Callable[[float], str] = percent) -> str:
@@ -220,7 +212,7 @@ def _block(
     return Block([*map(TableColumn, ("benchmark", *heads))], rows, title, only="terminal")
 
 
-def _data(evaluations: Sequence[Evaluation], reference: Reference | None) -> dict[str, Any]:
+def _data(pairs: Pairs, reference: Reference | None) -> dict[str, Any]:
     """As JSON values; shares from 0 to 1."""
 
     def plain(values: Mapping[str, Value]) -> dict[str, Any]:
@@ -233,7 +225,7 @@ def _data(evaluations: Sequence[Evaluation], reference: Reference | None) -> dic
                 "scores": [score.plain() for score in evaluation.scores],
                 "averages": plain({k: v for k, v in evaluation.values.items() if k in ("in", "out")}),
             }
-            for evaluation in evaluations
+            for evaluation, _ in pairs
         ],
         "reference": reference
         and {
@@ -241,41 +233,39 @@ def _data(evaluations: Sequence[Evaluation], reference: Reference | None) -> dic
             "values": plain(reference.values),
             "differences": {
                 evaluation.name: {name: asdict(value) for name, value in by.items()}
-                for evaluation, by in _compared(evaluations, reference)
+                for evaluation, by in pairs
             },
         },
-        "notes": list(_notes(evaluations, reference, "as shares from 0 to 1")),
-        "rows": list(_rows(evaluations, reference)),
+        "notes": list(_notes(pairs, reference, "as shares from 0 to 1")),
+        "rows": list(_rows(pairs, reference)),
     }
 
 
-def _rows(evaluations: Sequence[Evaluation], reference: Reference | None) -> Iterator[dict[str, Any]]:
+def _rows(pairs: Pairs, reference: Reference | None) -> Iterator[dict[str, Any]]:
     """Flat lines for CSV: one an evaluation and benchmark, or average."""
 
     def flat(value: Value | None, *names: str) -> dict[str, Any]:
         low, high = (value and value.interval) or (None, None)
         return dict(zip(names, (value and value.mean, low, high), strict=True))
 
-    for place, evaluation in enumerate(evaluations):
+    for evaluation, by in pairs:
         scores = {score.benchmark: score.plain() for score in evaluation.scores}
         for name, value in evaluation.values.items():
             row = {"model": evaluation.name, "benchmark": name, **flat(value, "avg", "low", "high")}
             row |= {key: scores.get(name, {}).get(key) for key in _FACTS}
             if reference is not None:
-                theirs, by = reference.values.get(name), reference.differences[place].get(name)
+                theirs = reference.values.get(name)
                 row |= {"reference": reference.name, "reference_avg": theirs and theirs.mean}
-                row |= flat(by, "difference", "difference_low", "difference_high")
+                row |= flat(by.get(name), "difference", "difference_low", "difference_high")
             yield row
 
 
-def _notes(
-    evaluations: Sequence[Evaluation], reference: Reference | None, unit: str = "in percent"
-) -> Iterator[str]:
+def _notes(pairs: Pairs, reference: Reference | None, unit: str = "in percent") -> Iterator[str]:
     """Sentences that the reader of a table should know."""
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if reference is not None:
         yield reference.note
-    for evaluation in evaluations:
+    for evaluation, _ in pairs:
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
             for score in evaluation.scores
@@ -283,15 +273,15 @@ def _notes(
         ]
         if partial:
             yield f"{evaluation.name}: only some problems were scored ({', '.join(partial)})."
-    if any(score.interval is None for evaluation in evaluations for score in evaluation.scores):
+    if any(score.interval is None for evaluation, _ in pairs for score in evaluation.scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
-    for evaluation, by in _compared(evaluations, reference):
+    for evaluation, by in pairs:
         fewer = [
-            f"{score.title} {pairs}"
+            f"{score.title} {common}"
             for score in evaluation.scores
             if score.benchmark in by
-            and (pairs := by[score.benchmark].pairs) is not None
-            and pairs < score.problems
+            and (common := by[score.benchmark].pairs) is not None
+            and common < score.problems
         ]
         if fewer and reference is not None:
             yield f"{evaluation.name}: {reference.name} has only some of the problems scored ({', '.join(fewer)})."

@@ -187,17 +187,17 @@ def refused(*words):
 
 
 def test_mistakes_are_one_sentence_and_status_2(run, arms, tmp_path):
-    assert "no figure 'dynamic' (did you mean 'dynamics'?" in refused(run, "--figure", "dynamic")
-    assert "no table 'arm' (did you mean 'arms'?" in refused(run, "--table", "arm")
-    assert "no table 'baseline' (did you mean 'baselines'?" in refused(run, "--table", "baseline")
+    assert "--figure is 'dynamic' (did you mean 'dynamics'?" in refused(run, "--figure", "dynamic")
+    assert "--table is 'arm' (did you mean 'arms'?" in refused(run, "--table", "arm")
+    assert "--table is 'baseline' (did you mean 'baselines'?" in refused(run, "--table", "baseline")
     assert "--baseline grpo is for --table arms" in refused(run, "--table", "baselines", "--baseline", "grpo")
     assert "compares with OLR with both criteria" in refused(run, "--table", "ablation", "--baseline", "olr")
-    assert "no figure 'dynamic'" in refused(run, "--figure", "all", "--figure", "dynamic")
-    assert "no table 'all'" in refused(run, "--table", "all")
-    assert "no format 'all'" in refused(run, "--format", "all")
-    assert "no format 'cvs' (did you mean 'csv'?" in refused(run, "--format", "cvs")
+    assert "--figure is 'dynamic'" in refused(run, "--figure", "all", "--figure", "dynamic")
+    assert "--table is 'all'" in refused(run, "--table", "all")
+    assert "--format is 'all'" in refused(run, "--format", "all")
+    assert "--format is 'cvs' (did you mean 'csv'?" in refused(run, "--format", "cvs")
     assert "--json and --format csv contradict each other" in refused(run, "--json", "--format", "csv")
-    assert "--baseline gpro: no such arm (did you mean 'grpo'?" in refused(
+    assert "--baseline is 'gpro' (did you mean 'grpo'?" in refused(
         arms / "grpo1", arms / "olr1", "--baseline", "gpro"
     )
     assert "nowhere does not exist" in refused(tmp_path / "nowhere")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.frame import Difference, Summary, frame, summarise
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import unknown
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import NOTHING, Block, Cell, Column, Row, Table, interval, percent, points
 from olr_cli.tables.numbers import joined
@@ -35,9 +35,7 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     names = [arm.name for arm in arms]
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
-        raise UserError(
-            f"--baseline {baseline}: no such arm{did_you_mean(baseline, names)} (there are: {', '.join(names)})"
-        )
+        raise unknown("--baseline", baseline, names)
     values = frame(
         (arm.name, run.seed, metric, None, value)
         for arm in arms

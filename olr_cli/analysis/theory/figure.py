@@ -1,9 +1,9 @@
-"""The theory's quantities drawn: L_t by epoch, OLR's effective noise, and how often majorities are wrong.
+"""The theory's figure.
 
 Theorem "Early Correctness Coherence" has L_t rise or fall steadily, by the noise ratio; a rise that turns is what its
 fixed magnitudes can't give. The first epoch, whose rollouts the followed label was drawn from, is in the CSV alone.
-Then rho (1 - Delta) against the counted noise, and exp(-K Delta_p^2) against counted errors: what is above the line is
-worse than the paper has it.
+Counted noise is drawn against rho (1 - Delta), and counted errors beside exp(-K Delta_p^2): above them reality is worse
+than the paper has it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def lacking(arms: Sequence[Arm]) -> str | None:
 
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:
-    """One chart: a panel of L_t for each method, then effective noise under OLR, then errors by Delta_p.
+    """The theory's quantities drawn: L_t by epoch, OLR's effective noise, and how often majorities are wrong.
 
-    The arms must include some with noisy labels: see `lacking`.
+    A panel of L_t for each method, then effective noise under OLR, then errors by Delta_p. Some of the arms must have
+    noisy labels: see `lacking`.
 
     Raises:
         UserError: a run has no labels, or a file is damaged.

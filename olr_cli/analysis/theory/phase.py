@@ -91,7 +91,10 @@ PLANES = (
 
 
 def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
-    """One chart of three cases in two planes, with `cells` along either side; `arms` are not read."""
+    """Where training on noisy labels keeps the true answers: simulated, and by the paper's boundaries.
+
+    One chart of three cases in two planes, with `cells` along either side; `arms` are not read.
+    """
     rows = pl.concat([simulated(case, plane, cells) for case in CASES for plane in PLANES])
     sheet = style.Sheet(len(CASES) * len(PLANES), len(PLANES), width=style.TEXT_WIDTH, panel_height=1.75)
     for number, axes in enumerate(sheet.panels):

@@ -4,7 +4,7 @@ import base64
 import html.parser
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest import mock
 
 import numpy as np
@@ -79,59 +79,25 @@ def read(file):
     return Page(file.read_text("utf-8"))
 
 
+LABEL = LabelRecord(
+    prompt_id="", visit=0, step=0, noise_type="clean",
+    true_answer="7", given_label="7", noisy_label=None, majority_answer="7", historical_majority="7",
+    true_answer_count=2, given_label_count=2, noisy_label_count=None, majority_count=2, rollouts=2, answered=2,
+    pass_rate=1.0, slope=0.0, is_consistent=True, is_selected=False, effective_label="7", label_source="given",
+    majority_is_correct=True, majority_is_noisy_label=None, effective_label_is_correct=True,
+    reward_mean=1.0, has_zero_variance=True, trains=True,
+)  # fmt: skip
+ROLLOUT = RolloutRecord("", 0, 0, 0, "original", "seven", "7", "7", 1.0, True, 3, False, None, None, None)
+
+
 def label(prompt_id, visit, step, **changes):
     """A clean prompt's visit, with the right majority, but for some columns."""
-    columns = {
-        "prompt_id": prompt_id,
-        "visit": visit,
-        "step": step,
-        "noise_type": "clean",
-        "true_answer": "7",
-        "given_label": "7",
-        "noisy_label": None,
-        "noisy_label_count": None,
-        "true_answer_count": 2,
-        "given_label_count": 2,
-        "majority_answer": "7",
-        "majority_count": 2,
-        "rollouts": 2,
-        "answered": 2,
-        "pass_rate": 1.0,
-        "slope": 0.0,
-        "historical_majority": "7",
-        "is_consistent": True,
-        "is_selected": False,
-        "effective_label": "7",
-        "label_source": "given",
-        "majority_is_correct": True,
-        "majority_is_noisy_label": None,
-        "effective_label_is_correct": True,
-        "reward_mean": 1.0,
-        "has_zero_variance": True,
-        "trains": True,
-    }
-    return LabelRecord(**(columns | changes))
+    return replace(LABEL, prompt_id=prompt_id, visit=visit, step=step, **changes)
 
 
 def rollout(prompt_id, visit, step, sample, **changes):
-    columns = {
-        "prompt_id": prompt_id,
-        "visit": visit,
-        "step": step,
-        "sample": sample,
-        "view": "original",
-        "response": "seven",
-        "answer": "7",
-        "answer_class": "7",
-        "reward": 1.0,
-        "is_correct": True,
-        "tokens": 3,
-        "truncated": False,
-        "mean_logprob": None,
-        "entropy": None,
-        "self_certainty": None,
-    }
-    return RolloutRecord(**(columns | changes))
+    """A right response, but for some columns."""
+    return replace(ROLLOUT, prompt_id=prompt_id, visit=visit, step=step, sample=sample, **changes)
 
 
 def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
