@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ def read_only(workshop):
     shutil.copytree(workshop.whole("evaluate"), source / "evaluation")
     stopped = workshop.start("train", source / "stopped")
     while not (source / "stopped" / "checkpoints" / "step-000003").exists():
-        pass
+        assert Path(f"/proc/{stopped.pid}").exists(), stopped.err
     stopped.signal(9)
     assert stopped.wait() == -9
     place.mkdir()

@@ -161,6 +161,7 @@ def test_killed_at_any_moment_and_resumed_equals_never_killed(whole, tmp_path):
         path = tmp_path / str(number)
         child = fork(train, path)
         while not (path / "labels" / f"step-{steps:06d}.parquet").exists():
+            assert child.is_alive(), "it ended before it could be killed"
             time.sleep(0.002)
         time.sleep(0.01 * number)
         child.kill()
