@@ -92,9 +92,8 @@ def _train_one(
     arm: str = "",
     as_json: bool = False,
 ) -> None:
-    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
+    from olr_cli.engines.launch import engine_of, launch, rehearse, unfinished_run, unused_run_path
     from olr_cli.engines.resume import check_same_recipe
-    from olr_cli.engines.run import engine_of
     from olr_cli.runs.directory import read_manifest
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.engines.computer import GB, Check, Computer, Use, existing, gigabytes, look_at_computer
-from olr_cli.engines.launch import load_data
 from olr_cli.engines.local.builtin import is_builtin, model_location, policy_path
 from olr_cli.engines.model_files import model_shape, require_safetensors
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
@@ -25,6 +24,7 @@ from olr_cli.engines.openrlhf.checks import (
 )
 from olr_cli.engines.openrlhf.flags import cluster_address, installed_version, openrlhf_parser, section
 from olr_cli.engines.openrlhf.memory import MemoryNeed, memory_need
+from olr_cli.engines.run import load_data
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe

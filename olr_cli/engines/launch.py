@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from olr_cli.answers import EXTRACTORS, Judge, default_extractor
+from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet
-from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -24,11 +24,11 @@ from olr_cli.engines.resume import (
     roll_back,
     stored_history,
 )
-from olr_cli.engines.run import DataSets, Engine, Run
+from olr_cli.engines.run import DataSets, Engine, Run, load_data, make_supervisor
 from olr_cli.engines.steps import total_steps
-from olr_cli.errors import NotHere, UserError, unknown
+from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import (
     GIVEN_UP,
     Kind,
@@ -47,31 +47,24 @@ from olr_cli.runs.directory import (
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, stored_steps
-from olr_cli.supervision import History, Supervisor, compose
+from olr_cli.supervision import compose
 from olr_cli.supervision.selection import keep_fraction
 
 
-def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
-    """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
+def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
+    """The class of the recipe's engine; only the packages of that engine are imported.
 
-    Raises:
-        UserError: they cannot be read or do not serve the recipe's method.
+    Args:
+        recipe: names the engine.
+        lacking: in a dry run, receives a sentence for everything that is missing on this machine.
     """
-    extractor = recipe.data.extractor
-    if extractor is not None and extractor not in EXTRACTORS:
-        raise unknown("data.extractor", extractor, EXTRACTORS)
-    train = training_prompts(recipe)
-    method = compose(recipe.method)
-    if method.needs_labels and kind == "training":
-        train.require_labels(f"method '{recipe.method.name}'")
-    if "rephrased" in method.views:
-        train.require_rephrasings(f"method '{recipe.method.name}'")
-    keep_fraction(recipe.method, train.prompts)
-    held_out = {
-        split: None if source is None else held_out_prompts(recipe, source, split)
-        for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
-    }
-    return DataSets(train, held_out["validation"], held_out["test"])
+    if isinstance(recipe.engine, OpenRlhfEngine):
+        from olr_cli.engines.openrlhf import engine
+
+        return partial(engine.OpenRlhfEngine, lacking=lacking)
+    from olr_cli.engines.local.loop import LocalEngine
+
+    return LocalEngine
 
 
 def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
@@ -189,19 +182,6 @@ def launch(
                 end_attempt(path, "interrupted" if stopped else "failed")
             raise
         end_attempt(path, "finished", **facts)
-
-
-def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: History | None) -> Supervisor:
-    """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
-    return Supervisor(
-        compose(recipe.method),
-        judge,
-        seed=recipe.seed,
-        draw=noise_draw(recipe),
-        extractor=recipe.data.extractor,
-        keep_fraction=keep_fraction(recipe.method, train.prompts),
-        history=history,
-    )
 
 
 _EXAMPLE = Prompt(

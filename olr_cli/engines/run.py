@@ -1,18 +1,22 @@
-"""An engine and the run it works on: the two sides of `olr_cli.engines.launch`."""
+"""What a run is made of: its data, its supervisor and its engine; `olr_cli.engines.launch` brings them together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Message, PromptSet
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
+from olr_cli.errors import unknown
+from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.directory import Kind
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision import Supervisor
+from olr_cli.supervision import History, Supervisor, compose
+from olr_cli.supervision.selection import keep_fraction
 
 DUAL_CLIP = 3.0
 GRADIENT_CLIP = 1.0
@@ -105,20 +109,40 @@ class Engine(Protocol):
         ...
 
 
-def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
-    """The class of the recipe's engine; only the packages of that engine are imported.
+def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
+    """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
 
-    Args:
-        recipe: names the engine.
-        lacking: in a dry run, receives a sentence for everything that is missing on this machine.
+    Raises:
+        UserError: they cannot be read or do not serve the recipe's method.
     """
-    if isinstance(recipe.engine, OpenRlhfEngine):
-        from olr_cli.engines.openrlhf import engine
+    extractor = recipe.data.extractor
+    if extractor is not None and extractor not in EXTRACTORS:
+        raise unknown("data.extractor", extractor, EXTRACTORS)
+    train = training_prompts(recipe)
+    method = compose(recipe.method)
+    if method.needs_labels and kind == "training":
+        train.require_labels(f"method '{recipe.method.name}'")
+    if "rephrased" in method.views:
+        train.require_rephrasings(f"method '{recipe.method.name}'")
+    keep_fraction(recipe.method, train.prompts)
+    held_out = {
+        split: None if source is None else held_out_prompts(recipe, source, split)
+        for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
+    }
+    return DataSets(train, held_out["validation"], held_out["test"])
 
-        return partial(engine.OpenRlhfEngine, lacking=lacking)
-    from olr_cli.engines.local.loop import LocalEngine
 
-    return LocalEngine
+def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: History | None) -> Supervisor:
+    """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
+    return Supervisor(
+        compose(recipe.method),
+        judge,
+        seed=recipe.seed,
+        draw=noise_draw(recipe),
+        extractor=recipe.data.extractor,
+        keep_fraction=keep_fraction(recipe.method, train.prompts),
+        history=history,
+    )
 
 
 def loss_average_departure(recipe: Recipe) -> str:

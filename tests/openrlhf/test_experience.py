@@ -30,7 +30,6 @@ from vllm import SamplingParams
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.data.readers import read_prompts
-from olr_cli.engines.launch import make_supervisor
 from olr_cli.engines.local import loop
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import smoothed
@@ -42,6 +41,7 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.policy import PolicyForward
 from olr_cli.engines.openrlhf.rollouts import AgentExecutor
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
+from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import Stopwatch, epoch_order
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts

@@ -29,7 +29,7 @@ from typing import Any
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
 from olr_cli.engines.openrlhf.flags import installed_version
 from olr_cli.engines.openrlhf.flash_attention import stand_in_if_absent
-from olr_cli.engines.openrlhf.set_up import around_import
+from olr_cli.engines.openrlhf.importing import around_import
 from olr_cli.errors import NotHere
 
 VLLM_VERSION = WRITTEN_FOR["vllm"]

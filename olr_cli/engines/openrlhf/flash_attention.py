@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from olr_cli.engines.openrlhf.set_up import around_import
+from olr_cli.engines.openrlhf.importing import around_import
 
 if TYPE_CHECKING:  # this module is imported before torch is patched
     from torch import Tensor

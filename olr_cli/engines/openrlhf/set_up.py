@@ -3,23 +3,17 @@
 OpenRLHF 0.11.2 loads configurations, tokenizers and models with `trust_remote_code=True` wherever it does so. Code that
 a recipe does not trust is refused before the job starts (model.py); here it is also kept from running, whatever file
 of a model it comes with.
-
-Ray runs this in every worker it starts, used or not. To patch modules at once would import all of torch, vLLM and
-DeepSpeed into each of them, so they are patched when they are imported.
 """
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import NoReturn
 
+from olr_cli.engines.openrlhf.importing import around_import
 from olr_cli.errors import UserError
 
 TRUSTS_CODE, DEVICE = "OLR_OPENRLHF_TRUSTS_CODE", "OLR_OPENRLHF_DEVICE"
@@ -63,41 +57,3 @@ def _refuse(*_: object, **__: object) -> NoReturn:
         "the model comes with code of its own, which OpenRLHF was about to run; set model.trust_remote_code to true if"
         " you trust its author"
     )
-
-
-Around = Callable[[ModuleType], Iterator[None]]
-"""Runs up to its `yield` before the module's code, and the rest after it."""
-
-
-def around_import(name: str, around: Around) -> None:
-    """Run `around` when module `name` is imported; at once, if it is already."""
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        with contextmanager(around)(loaded):
-            return
-    sys.meta_path.insert(0, _Finder(name, around))
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module once, and lets its loader run the module's code within `around`."""
-
-    def __init__(self, name: str, around: Around) -> None:
-        self._name, self._around = name, around
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            exec_module = spec.loader.exec_module
-
-            def run_within(module: ModuleType) -> None:
-                with contextmanager(self._around)(module):
-                    # no user's text: an installed module
-                    exec_module(module)
-
-            vars(spec.loader)["exec_module"] = run_within
-        return spec

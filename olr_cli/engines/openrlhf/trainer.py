@@ -24,7 +24,6 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
-from olr_cli.engines.launch import load_data, make_supervisor
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
@@ -43,6 +42,7 @@ from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
 from olr_cli.engines.openrlhf.policy import PolicyForward
 from olr_cli.engines.resume import require_same_data, stored_history
+from olr_cli.engines.run import load_data, make_supervisor
 from olr_cli.engines.steps import (
     StepTables,
     Stopwatch,

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.engines.launch import load_data
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.openrlhf import cpu, engine
 from olr_cli.engines.openrlhf.engine import OpenRlhfEngine
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, prompt_label
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
-from olr_cli.engines.run import EngineFailed, Run
+from olr_cli.engines.run import EngineFailed, Run, load_data
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.interrupts import Interrupted

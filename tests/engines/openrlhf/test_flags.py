@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.engines.launch import launch
+from olr_cli.engines.launch import engine_of, launch
 from olr_cli.engines.openrlhf import flags
 from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_attention, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
@@ -23,7 +23,6 @@ from olr_cli.engines.openrlhf.flags import (
     section,
     submits,
 )
-from olr_cli.engines.run import engine_of
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 

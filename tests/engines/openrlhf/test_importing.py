@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from olr_cli.engines.openrlhf.set_up import around_import
+from olr_cli.engines.openrlhf.importing import around_import
 
 NAME = "a_module_of_this_test"
 
