@@ -41,11 +41,11 @@ def evaluate(
         ),
     ] = None,
     benchmarks: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--benchmarks",
-            help="Benchmark names or your own YAML files, separated by commas. By default all of the paper's nine; with"
-            " --data those that the data contain; for a built-in policy its own task.",
+            help="Benchmark names or your own YAML files, separated by commas; may be repeated. By default all of the"
+            " paper's nine; with --data those that the data contain; for a built-in policy its own task.",
         ),
     ] = None,
     backend: Annotated[
@@ -123,6 +123,7 @@ def evaluate(
 
     require_known("--format", format_, FORMATS)
     shape = shape_of(format_, as_json=json)
+    names = ",".join(benchmarks or []) or None
     for mode, taken in _TAKEN.items():
         if context.params[mode]:
             _require_nothing_but(context, {mode, *taken})
@@ -133,7 +134,7 @@ def evaluate(
     elif show is not None:
         _show(show, model, data, trust_remote_code=trust_remote_code)
     elif regrade is not None:
-        show_answer(_regrade(regrade, benchmarks, compare), shape)
+        show_answer(_regrade(regrade, names, compare), shape)
     elif not model:
         raise UserError(
             "name a model or a run: olr evaluate MODEL (`olr evaluate --list` shows the benchmarks)"
@@ -147,7 +148,7 @@ def evaluate(
         require_known("--device", device, ("auto", "cpu", "cuda"))
         settings = Settings(Sampling(temperature, max_new_tokens), seed, samples, limit, data)
         opening = {"name": backend, "device": device, "trust_remote_code": trust_remote_code}
-        show_answer(_evaluate(model, checkpoint or [], out, benchmarks, settings, opening, compare), shape)
+        show_answer(_evaluate(model, checkpoint or [], out, names, settings, opening, compare), shape)
 
 
 def _require_nothing_but(context: typer.Context, taken: set[str]) -> None:

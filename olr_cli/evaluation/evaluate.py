@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from olr_cli import seeding
 from olr_cli.answers import RULES, Judge
 from olr_cli.data.prompts import Prompt
+from olr_cli.engines.prompt_text import NO_TEMPLATE
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.evaluation.benchmark import Benchmark
@@ -160,6 +161,8 @@ def _sample(
         Judge(time_limit=VERIFICATION_SECONDS, ledger=target.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
+        if not backend.has_chat_template:
+            progress.say(f"Warning: {NO_TEMPLATE.format(target.model)}")
         record = record.with_backend(target.folder, backend.facts)
         at_a_time = SAMPLES_AT_A_TIME["cpu" if backend.facts["device"] == "cpu" else backend.facts["name"]]
         for task, problems in zip(tasks, missing, strict=True):

@@ -211,7 +211,8 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
     Path("mine.yaml").write_text(
         "name: mine\nsamples: 2\nsystem: null\nextractor: reversed_digits\nsource: {file: mine.jsonl}\n"
     )
-    result = done(MODEL, "--benchmarks", "mine.yaml,arithmetic", "--limit", "2", "--format", "json")
+    names = ("--benchmarks", "mine.yaml", "--benchmarks", "arithmetic")
+    result = done(MODEL, *names, "--limit", "2", "--format", "json")
     [scored] = json.loads(result.stdout)["evaluations"]
     assert [(each["benchmark"], each["problems"], each["samples"]) for each in scored["scores"]] == [
         ("mine", 2, 2),

@@ -90,6 +90,16 @@ def test_a_greedy_evaluation_takes_one_sample_unless_told_otherwise(folder, benc
     assert score.samples == 3
 
 
+@pytest.mark.parametrize("has_chat_template", [True, False])
+def test_a_model_without_a_chat_template_is_named(folder, benchmark, has_chat_template):
+    progress = Silent()
+    run(folder, [benchmark], Backend(has_chat_template=has_chat_template), progress=progress)
+    warning = (
+        "Warning: someone/model has no chat template: prompts are given to it as plain text, roles left out"
+    )
+    assert (("say", warning) in progress.told) == (not has_chat_template)
+
+
 def test_a_finished_evaluation_needs_no_model(folder, benchmark):
     before = run(folder, [benchmark], Backend()), contents(folder)
     assert (run(folder, [benchmark]), contents(folder)) == before
