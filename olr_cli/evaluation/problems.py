@@ -61,9 +61,18 @@ def load_problems(
     if limit is not None:
         return problems[:limit]
     if benchmark.problems not in (None, len(problems)):
+        place = data or benchmark.source.place
+        systems = {
+            problem.messages[0].content for problem in problems if problem.messages[0].role == "system"
+        }
+        if len(systems) > 1 and len(problems) == len(systems) * (benchmark.problems or 0):
+            raise UserError(
+                f"{place} asks every problem of {benchmark.name} under {len(systems)} system prompts; name the file of"
+                " one of them"
+            )
         raise UserError(
-            f"{benchmark.name} has {benchmark.problems} problems, and {len(problems)} were found in"
-            f" {data or benchmark.source.place}; use whole data, or --limit for the first few"
+            f"{benchmark.name} has {benchmark.problems} problems, and {len(problems)} were found in {place}; use whole"
+            " data, or --limit for the first few"
         )
     return problems
 
