@@ -242,16 +242,20 @@ def answer(
         Evaluation(target.name if names.count(target.name) == 1 else str(target.folder), tuple(scores))
         for target, scores in evaluated
     ]
+    notes = [] if note is None else [note]
     reference: Evaluation | PublishedRow | None = None
     if compare == "paper":
         reference = paper_row(targets)
     elif compare is not None:
         other = _other(compare)
+        if (there := len(evaluations_at(Path(compare)))) > 1:
+            notes.append(
+                f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
+            )
         among = [pair[1] for pair in zip(targets, shown, strict=True) if _same(pair[0].folder, other.folder)]
         name = other.name if other.name not in names else str(other.folder)
         reference = among[0] if among else Evaluation(name, tuple(read_scores(other.folder)))
     table = scores_table(shown, reference)
-    notes = [] if note is None else [note]
     files = []
     for target in targets:
         chosen = target.origin.get("chosen", "named")

@@ -129,11 +129,17 @@ def test_an_evaluation_among_those_shown_is_what_the_others_are_compared_with(ev
     assert data["reference"]["differences"][name]["sums"]["pairs"] == 12
 
 
-def test_the_last_evaluation_at_a_place_is_the_one_to_compare_with(evaluated, tmp_path):
+def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tmp_path):
     check_reference(str(tmp_path / "all"), [evaluated[0][0]])
     data = answer(evaluated[:1], str(tmp_path / "all")).data
     assert [each["name"] for each in data["evaluations"]] == ["some model"]
     assert data["reference"]["name"] == str(evaluated[1][0].folder), "both are called some model"
+    last = evaluated[1][0].folder
+    assert (
+        data["notes"][-1]
+        == f"{tmp_path / 'all'} holds 2 evaluations; {last}, the last by name, is compared with."
+    )
+    assert "holds" not in str(answer(evaluated[:1], str(last)).notes)
     with pytest.raises(UserError, match="nowhere does not exist"):
         check_reference(str(tmp_path / "nowhere"), [evaluated[0][0]])
 
