@@ -287,7 +287,7 @@ def _bars(axes: Axes, costs: Sequence[Cost], unit: Unit) -> None:
         middle, low, high = (value / unit.seconds for value in (step.median, step.low, step.high))
         reach = [[middle - low], [high - middle]]
         axes.errorbar(middle, place, xerr=reach, color=style.BLACK, linewidth=0.8, capsize=1.5)
-        share = f", label update {percent(cost.share('labels'))} %" if "labels" in cost.parts else ""
+        share = f", label update {percent(cost.share('labels'))}%" if "labels" in cost.parts else ""
         axes.text(
             1.02,
             place,

@@ -181,7 +181,7 @@ def _sample(
             _finish(target, task)
             if len(tasks) > 1:
                 [score] = read_scores(target.folder, [task.benchmark.name])
-                progress.say(f"{score.title}: {100 * score.avg:.1f} %")
+                progress.say(f"{score.title}: {100 * score.avg:.1f}%")
         if judge.timeouts:
             progress.say(
                 f"Warning: verification gave up on {judge.timeouts} answers or pairs, and graded them wrong"

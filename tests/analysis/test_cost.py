@@ -182,8 +182,8 @@ def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
     (chart,) = cost.charts(group(find_runs([arms])))
     (axes,) = chart.figure.axes
     assert [text.get_text() for text in axes.texts] == [
-        "1,002 ms, label update 1.1 %",
-        "1,013 ms, label update 2.2 %",
+        "1,002 ms, label update 1.1%",
+        "1,013 ms, label update 2.2%",
     ]
     first = [bars[0] for bars in axes.containers if hasattr(bars[0], "get_width")]
     assert first[0].get_width() == pytest.approx(500)

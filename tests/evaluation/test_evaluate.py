@@ -226,7 +226,7 @@ def test_benchmarks_can_be_added_and_are_worked_on_in_order(folder, benchmark, t
     scores = run(folder, [other, benchmark], backend, progress=progress)
     assert [score.benchmark for score in scores] == ["others", "sums"]
     assert all(question.startswith(("5", "6")) for chunk in backend.asked for question in chunk)
-    assert ("say", f"others: {100 * scores[0].avg:.1f} %") in progress.told
+    assert ("say", f"others: {100 * scores[0].avg:.1f}%") in progress.told
     stored = json.loads((folder / "scores.json").read_text())
     assert [score["benchmark"] for score in stored["scores"]] == ["sums", "others"]
 

@@ -146,5 +146,5 @@ def _named(cell: Mapping[str, Any]) -> str:
     threshold = "" if cell["slope_threshold"] is None else f" delta {cell['slope_threshold']}"
     return (
         f"{cell['criteria']}{threshold} T {cell['warmup_epochs']} ({cell['right']:,} of {cell['known']:,} right,"
-        f" {percent(cell['coverage'])} % selected)"
+        f" {percent(cell['coverage'])}% selected)"
     )

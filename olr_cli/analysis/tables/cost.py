@@ -91,9 +91,9 @@ def _step_block(rows: _Rows) -> Block:
             *(cost.spread(part).cell(unit.text) if part in cost.parts else "" for part in parts),
             cost.spread(*REST).cell(unit.text),
             cost.spread(STEP).cell(unit.text),
-            Cell(share and f"{share} %", share),
+            Cell(share and f"{share}%", share),
             *(_change(changes.get(part), unit) for part in ("labels", STEP)),
-            Cell(relative.brief and f"{relative.brief} %", relative.full),
+            Cell(relative.brief and f"{relative.brief}%", relative.full),
         ]
         shown.append(Row(cells[: len(columns)]))
     return Block(columns, shown, f"A step, {unit.name}")

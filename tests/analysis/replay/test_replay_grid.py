@@ -284,9 +284,9 @@ def test_a_long_front_is_named_by_its_ends_and_a_short_one_by_its_cells():
         return " ".join(sentences(GridResult(frame, ("accuracy", "coverage")), has_own=False))
 
     assert (
-        "3 of 4 cells, equal ones named once: slope delta 0 T 0 (4 of 4 right, 20.0 % selected); slope"
+        "3 of 4 cells, equal ones named once: slope delta 0 T 0 (4 of 4 right, 20.0% selected); slope"
         in said((4, 4, 4), (4, 4, 4), (8, 6, 8), (7, 4, 7))
     )
     long = said(*((selected, 10 - selected, 10) for selected in range(1, 9)))
-    assert "8 of 8 cells, from slope delta 0 T 0 (9 of 10 right, 5.0 % selected) to slope" in long
+    assert "8 of 8 cells, from slope delta 0 T 0 (9 of 10 right, 5.0% selected) to slope" in long
     assert "so there is no Pareto front" in said((0, 0, 0))
