@@ -146,7 +146,7 @@ def test_the_generation_config_ends_responses_but_does_not_sample(tmp_path, back
 
 
 def test_top_p_is_refused(backend):
-    with pytest.raises(UserError, match=r"top_p 1, not 0\.9.*use the vllm backend"):
+    with pytest.raises(UserError, match=r"top_p 1.*use the vllm backend"):
         generate(backend, MESSAGES[:1], SEEDS[:1], Sampling(top_p=0.9))
 
 
