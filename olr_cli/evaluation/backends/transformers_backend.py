@@ -11,7 +11,6 @@ import transformers
 
 from olr_cli.engines.local.policy import Device, Policy
 from olr_cli.engines.local.sampler import sample
-from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
@@ -62,12 +61,7 @@ class TransformersBackend(Backend):
     def stream(
         self, requests: Sequence[Request], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
-        """See `Backend`; batch after batch. Only `temperature` and `max_new_tokens` can be set."""
-        if sampling != Sampling(sampling.temperature, sampling.max_new_tokens):
-            raise UserError(
-                "the transformers backend samples from the whole distribution (top_p 1, top_k 0, min_p 0) and stops at"
-                " the model's end tokens alone; leave these settings out or use the vllm backend"
-            )
+        """See `Backend`; batch after batch, the longest prompts first."""
         tokens, limits = self.encode([request.messages for request in requests], sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -100,6 +94,10 @@ class TransformersBackend(Backend):
                 np.array(seeds_PG, dtype=np.uint64),
                 max_new_tokens=limit,
                 temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k,
+                min_p=sampling.min_p,
+                stop=sampling.stop,
                 batch_tokens=len(numbers) * rows * (max(map(len, prompts)) + limit),
             )
             values_PG = (
