@@ -218,9 +218,12 @@ def open_backend(
     if vllm and name not in (None, "vllm"):
         raise UserError(f"--vllm is for the vllm backend, not for {name}; leave it out")
     if _choose("vllm" if vllm else name, device) == "vllm":
+        from olr_cli.evaluation.backends.replicas import ReplicatedVllm
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-        backend = VllmBackend(model, trust_remote_code=trust_remote_code, settings=vllm, seed_each=seed_each)
+        is_replicated = (vllm or {}).get("data_parallel_size", 1) != 1
+        kind = ReplicatedVllm if is_replicated else VllmBackend
+        backend = kind(model, trust_remote_code=trust_remote_code, settings=vllm or {}, seed_each=seed_each)
     else:
         from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
