@@ -61,6 +61,23 @@ def _require_not_tiny(temperature: float) -> float:
     return temperature
 
 
+_EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
+"""Extractors with a setting, as `olr_cli.answers.find_extractor` reads them."""
+
+
+def _extractor_as_text(value: Any) -> Any:
+    """``{after: "####"}`` as ``after:####``, the form in which a command line gives it too."""
+    if not isinstance(value, dict):
+        return value
+    kind, setting = next(iter(value.items()), ("", None))
+    if len(value) != 1 or kind not in _EXTRACTOR_KINDS or not isinstance(setting, str) or not setting.strip():
+        raise PydanticCustomError(
+            "extractor",
+            f"Expected a name, or one of {', '.join(_EXTRACTOR_KINDS)} and its text, as {{after: '####'}}",
+        )
+    return setting if kind == "function" else f"{kind}:{setting}"
+
+
 def _require_text(text: str) -> str:
     if not text.strip():
         raise ValueError("the text is empty; fill it in, or leave the key out")
@@ -80,6 +97,8 @@ Temperature = Annotated[Number, Field(ge=0), AfterValidator(_require_not_tiny)]
 Whole = Annotated[int, BeforeValidator(_require_number), Field(ge=-(2**63), lt=2**63)]
 Count = Annotated[Whole, Field(gt=0, lt=2**31)]
 Text = Annotated[str, AfterValidator(_require_text)]
+ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
+"""How answers are read, in a recipe as in a benchmark: a name, or a kind and its text (R6)."""
 
 Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
@@ -130,8 +149,11 @@ class DataSection(Section):
     limit: Count | None = _key(
         None, "The most training prompts to take; a generated set has exactly this many."
     )
-    extractor: Text | None = _key(
-        None, "How answers are read from responses; null: as each prompt's data source requires (R6)."
+    extractor: ExtractorText | None = _key(
+        None,
+        "How answers are read from responses: `boxed`, `first_integer`, `last_number`, `choice`, `text`,"
+        " `{regex: PATTERN}`, `{after: TEXT}`, `{tag: NAME}`, or a function of your own, `package.module:function`;"
+        " null: as each prompt's data source requires (R6).",
     )
 
 

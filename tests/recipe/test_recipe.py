@@ -264,6 +264,35 @@ DIGESTS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("text", "settings", "extractor"),
+    [
+        ("after: '####'", [], "after:####"),
+        ("tag: answer", [], "tag:answer"),
+        (r"regex: 'is (\d+)'", [], r"regex:is (\d+)"),
+        ("function: 'mine:read'", [], "mine:read"),
+        ("tag: answer", ["data.extractor.regex=x+"], "regex:x+"),
+        ("tag: answer", ["data.extractor=after:####"], "after:####"),
+        ("tag: answer", ["data.extractor=boxed"], "boxed"),
+    ],
+)
+def test_an_extractor_is_a_kind_and_its_text_and_another_replaces_it(tmp_path, text, settings, extractor):
+    recipe = load_recipe(write(tmp_path, f"data:\n  extractor: {{{text}}}\n"), settings)
+    assert recipe.data.extractor == extractor
+    assert load_recipe(write(tmp_path, recipe_yaml(recipe), "resolved.yaml")) == recipe
+    other = load_recipe(write(tmp_path, "data: {}"))
+    assert recipe.digest() != other.digest()
+    assert changed_keys(other, recipe) == [f"data.extractor: unset -> {extractor}"]
+
+
+@pytest.mark.parametrize("text", ["{after: '#', tag: x}", "{before: x}", "{after: 4}", "{}", "[boxed]"])
+def test_an_extractor_of_another_form_is_refused(tmp_path, text):
+    with pytest.raises(
+        UserError, match=r"data\.extractor is .*(one of regex, after, tag, function|valid string)"
+    ):
+        load_recipe(write(tmp_path, f"data: {{extractor: {text}}}"))
+
+
 @pytest.mark.parametrize(("text", "digest"), DIGESTS.items())
 def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, text, digest):
     assert load_recipe(write(tmp_path, text)).digest() == digest
