@@ -43,7 +43,7 @@ class Score:
             a bootstrap then sees no spread.
         pass_at: k -> pass@k, for k = 1, 2, 4, ... and n.
         majority: maj@n, the share of problems whose most frequent answer class is right; a tie for the top isn't.
-        truncated: share of samples that the length limit cut.
+        truncated: share of samples that the length limit cut; None if unknown (an imported log), as `mean_tokens`.
         by_problem: problem id -> share of its samples that are right; not in scores.json.
     """
 
@@ -57,9 +57,9 @@ class Score:
     interval: Interval | None
     pass_at: Mapping[int, float]
     majority: float
-    truncated: float
+    truncated: float | None
     missing_answers: float
-    mean_tokens: float
+    mean_tokens: float | None
     by_problem: Mapping[str, float] = field(repr=False, default_factory=dict)
 
     @property

@@ -172,7 +172,10 @@ def _in_detail(evaluation: Evaluation, columns: Sequence[Column]) -> Block:
         score = scores[column.name]
         n = score.samples
         several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
-        lost = [percent(score.truncated), percent(score.missing_answers)]
+        lost = [
+            NOTHING if share is None else percent(share)
+            for share in (score.truncated, score.missing_answers)
+        ]
         cells[column.name] = [f"{score.problems:,}", str(n), *shares, *several, *lost]
     heads = ("problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer")
     return _block(f"{evaluation.name}, %", heads, columns, cells)
