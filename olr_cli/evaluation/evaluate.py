@@ -40,6 +40,7 @@ from olr_cli.evaluation.folder import (
 from olr_cli.evaluation.generations import Generation
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
 from olr_cli.evaluation.problems import load_problems
+from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.scores import Score
 from olr_cli.runs.directory import GIVEN_UP, held
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
@@ -70,6 +71,7 @@ class Settings:
         samples: of each problem; None: as many as the benchmark says, or one at temperature 0.
         limit: only the first problems of each benchmark.
         data: interchange file, or folder of them, in place of the benchmarks' sources.
+        prompting: how problems are put to the model.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -77,6 +79,7 @@ class Settings:
     samples: int | None = None
     limit: int | None = None
     data: Path | None = None
+    prompting: Prompting = field(default_factory=Prompting)
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """The benchmarks with their problems, which are loaded, and their samples.
@@ -86,7 +89,9 @@ class Settings:
         """
         tasks = []
         for benchmark in benchmarks:
-            problems = load_problems(benchmark, data=self.data, limit=self.limit)
+            problems = list(
+                map(self.prompting.ask, load_problems(benchmark, data=self.data, limit=self.limit))
+            )
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1
@@ -117,7 +122,8 @@ def evaluate(
         Interrupted: Ctrl-C or SIGTERM came; likewise.
     """
     with holding(target.folder):
-        record = begin(target, tasks, settings.sampling, settings.seed)
+        prompting = settings.prompting.settings()
+        record = begin(target, tasks, settings.sampling, settings.seed, prompting)
         missing = [target.store(task.benchmark.name).missing(task.problems, task.samples) for task in tasks]
         total = sum(len(task.problems) * task.samples for task in tasks)
         to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
@@ -161,7 +167,7 @@ def _sample(
         Judge(time_limit=VERIFICATION_SECONDS, ledger=target.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
-        if not backend.has_chat_template:
+        if not backend.has_chat_template and settings.prompting.chat.template is None:
             progress.say(f"Warning: {NO_TEMPLATE.format(target.model)}")
         record = record.with_backend(target.folder, backend.facts)
         at_a_time = SAMPLES_AT_A_TIME["cpu" if backend.facts["device"] == "cpu" else backend.facts["name"]]

@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
@@ -72,12 +73,14 @@ class Backend(AbstractContextManager["Backend"]):
         facts: what the responses depend on: name, model_digest, device, dtype, versions.
         tokenizer: writes prompts as the model reads them.
         context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+        chat: how chat turns become text.
     """
 
     model: str
     facts: Mapping[str, Any]
     tokenizer: Any
     context: int | None
+    chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     @abstractmethod
     def generate(
@@ -101,11 +104,11 @@ class Backend(AbstractContextManager["Backend"]):
     @property
     def has_chat_template(self) -> bool:
         """Whether the model reads prompts as chat turns; if not, as plain text."""
-        return prompt_text.has_chat_template(self.tokenizer)
+        return prompt_text.has_chat_template(self.tokenizer, self.chat)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt as text, exactly as the model will read it."""
-        return prompt_text.render(self.tokenizer, messages)
+        return prompt_text.render(self.tokenizer, messages, self.chat)
 
     def encode(
         self, prompts: Sequence[Sequence[Message]], sampling: Sampling
@@ -115,7 +118,7 @@ class Backend(AbstractContextManager["Backend"]):
         Raises:
             UserError: prompts leave no room for a response, or their roles do not fit the chat template.
         """
-        tokens = prompt_text.encode(self.tokenizer, prompts)
+        tokens = prompt_text.encode(self.tokenizer, prompts, self.chat)
         if self.context is None:
             return tokens, [sampling.max_new_tokens] * len(tokens)
         too_long = [len(prompt) for prompt in tokens if len(prompt) >= self.context]
@@ -128,7 +131,12 @@ class Backend(AbstractContextManager["Backend"]):
 
 
 def open_backend(
-    name: BackendName | None, model: str, *, device: Device = "auto", trust_remote_code: bool = False
+    name: BackendName | None,
+    model: str,
+    *,
+    device: Device = "auto",
+    trust_remote_code: bool = False,
+    chat: ChatFormat = AS_THE_MODEL_HAS_IT,
 ) -> Backend:
     """Open a model for generation.
 
@@ -137,17 +145,24 @@ def open_backend(
         model: folder in Hugging Face layout, or hub id.
         device: ``auto`` takes the GPU if there is one.
         trust_remote_code: run model code that comes with the weights.
+        chat: how chat turns become text.
 
     Raises:
-        UserError: no such model, no such device, or vLLM is asked for where it cannot run.
+        UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks a
+            variable of `chat`.
     """
+    backend: Backend
     if _choose(name, device) == "vllm":
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-        return VllmBackend(model, trust_remote_code=trust_remote_code)
-    from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
+        backend = VllmBackend(model, trust_remote_code=trust_remote_code)
+    else:
+        from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
-    return TransformersBackend(model, device=device, trust_remote_code=trust_remote_code)
+        backend = TransformersBackend(model, device=device, trust_remote_code=trust_remote_code)
+    chat.check(backend.tokenizer)
+    backend.chat = chat
+    return backend
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:
