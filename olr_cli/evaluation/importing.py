@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
 from olr_cli.answers import RULES, Judge
 from olr_cli.answers.choices import option_letter
 from olr_cli.data.prompts import Message, Prompt
@@ -143,14 +141,6 @@ def import_evaluation(
         sentence for task, name in sampled for sentence in _comparison(log, task, graded[name])
     ]
     return Imported(target, [scores[name] for name in records], sentences)
-
-
-def tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
-    """What the tool that an evaluation was imported from had scored; nothing for any other evaluation."""
-    for name, metrics in origin.get("metrics", {}).items():
-        scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
-        if scores:
-            yield f"{origin['tool']} itself scored {name}: {scores}."
 
 
 def _sampling(path: Path, tasks: Sequence[LoggedTask]) -> Sampling:

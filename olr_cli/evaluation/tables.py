@@ -49,10 +49,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of one model or checkpoint, under a name that is unique in its table."""
+    """The scores of one model or checkpoint, under a name that is unique in its table.
+
+    Attributes:
+        notes: sentences about how they were made, for under the table.
+    """
 
     name: str
     scores: tuple[Score, ...]
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def values(self) -> Mapping[str, Value]:
@@ -130,7 +135,9 @@ def _compared(
     evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow
 ) -> tuple[Reference, Pairs]:
     if isinstance(reference, Evaluation):
-        note = f"Differences are to {reference.name}, in points, paired by problem."
+        note = " ".join(
+            (f"Differences are to {reference.name}, in points, paired by problem.", *reference.notes)
+        )
         paired = [(ours, scoring.differences(ours.scores, reference.scores)) for ours in evaluations]
         return Reference(reference.name, note, reference.values), paired
     shares = reference.shares
@@ -268,7 +275,10 @@ def _notes(pairs: Pairs, reference: Reference | None, unit: str = "in percent") 
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if reference is not None:
         yield reference.note
+    shared = [note for note in pairs[0][0].notes if all(note in it.notes for it, _ in pairs)]
+    yield from shared
     for evaluation, _ in pairs:
+        yield from (f"{evaluation.name}: {note}" for note in evaluation.notes if note not in shared)
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
             for score in evaluation.scores
