@@ -373,9 +373,7 @@ def _evaluate(
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     progress = Progress()
     for target in models:
-        open_model = partial(
-            open_backend, model=target.model, chat=settings.prompting.chat, **opening
-        )
+        open_model = partial(open_backend, model=target.model, chat=settings.prompting.chat, **opening)
         try:
             scores = run_evaluation(target, tasks, settings, open_model, progress, opening["name"])
             evaluated.append((target, scores))

@@ -262,8 +262,10 @@ def regrade(
             definitions if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
         )
         if extractor is not None:
-            update = {"extractor": extractor}
-            chosen = {name: benchmark.model_copy(update=update) for name, benchmark in chosen.items()}
+            chosen = {
+                name: benchmark.model_copy(update={"extractor": extractor})
+                for name, benchmark in chosen.items()
+            }
         unknown = ", ".join(name for name in chosen if name not in definitions)
         if unknown:
             raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(definitions)}")

@@ -2,7 +2,7 @@
 
     export/lm-eval/<model>/results_<date>.json             as lm-evaluation-harness 0.4.13 writes them with
     export/lm-eval/<model>/samples_<task>_<date>.jsonl     --output_path and --log_samples
-    export/leaderboard/<model>/results_<date>.json         what Hugging Face's leaderboard template reads: config, results
+    export/leaderboard/<model>/results_<date>.json         as Hugging Face's leaderboard template reads it
 
 Scores and grades are olr's; their metric is called ``acc``, the share of samples that are right.
 """
@@ -67,11 +67,13 @@ def _lm_eval(folder: Path, record: EvaluationRecord, now: datetime) -> Iterator[
             _lm_eval_sample(number, samples, record)
             for number, samples in enumerate(_by_problem(GenerationStore(folder, name).generations()))
         ]
-        hashes[name] = _sha256("".join(line["doc_hash"] + line["prompt_hash"] + line["target_hash"] for line in lines))
+        hashes[name] = _sha256(
+            "".join(line["doc_hash"] + line["prompt_hash"] + line["target_hash"] for line in lines)
+        )
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         yield f"samples_{_task(name)}_{date}.jsonl", text
     made_with = record.generated_by[-1] if record.generated_by else {}
-    plain = {
+    plain: dict[str, Any] = {
         "results": {
             _task(name): {
                 "alias": score.title,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
 from olr_cli.answers import RULES, Judge
 from olr_cli.answers.choices import option_letter
 from olr_cli.data.prompts import Message, Prompt
@@ -128,18 +129,14 @@ def import_evaluation(
     ):
         if any(file.name != GIVEN_UP and not file.name.startswith(".") for file in folder.iterdir()):
             raise taken(folder, "--out")
-        graded = {
-            name: grade(records[name].definition, rows, judge) for name, rows in generations.items()
-        }
+        graded = {name: grade(records[name].definition, rows, judge) for name, rows in generations.items()}
         for name, rows in graded.items():
             store = target.store(name)
             store.append(rows)
             store.finish(list(dict.fromkeys(row.problem_id for row in rows)))
         write_evaluation(folder, record)
         scores = rescore(folder)
-    sentences = [
-        sentence for task, name in sampled for sentence in _comparison(log, task, graded[name])
-    ]
+    sentences = [sentence for task, name in sampled for sentence in _comparison(log, task, graded[name])]
     return Imported(target, [scores[name] for name in records], sentences)
 
 

@@ -4,10 +4,10 @@ The facts are those of the authors' files and scripts (https://github.com/Shenzh
 `eval_scripts/`), which depart from the paper's text:
 
 - AIME and AMC: avg@8, not avg@32. Their file repeats each problem 8 times, and each row is sampled once. Of the 68
-  settings in the paper's tables, 67 AIME24 and 68 AIME25 scores are multiples of 1/240 (28 % would be by chance), and 67
-  AMC scores multiples of 1/664 (66 %).
-- Qwen models read ChatML with R21's system message, as their own chat template writes it. DeepSeek-R1-Distill-Llama read
-  the system message and the question joined without a separator, without a chat template.
+  settings in the paper's tables, 67 AIME24 and 68 AIME25 scores are multiples of 1/240 (28 % would be by chance), and
+  67 AMC scores multiples of 1/664 (66 % would be).
+- Qwen models read ChatML with R21's system message, as their own chat template writes it. DeepSeek-R1-Distill-Llama
+  read the system message and the question joined without a separator, without a chat template.
 - GPQA's options stand in an order of their own, and 187 of 198 questions end without a line break (ARC's all have it).
 - Of multiple-choice answers, a box with more than the letter, such as ``B) Planets`` or ``B.``, counts as wrong.
 """
@@ -17,13 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.evaluate import Settings
-from olr_cli.evaluation.folder import PROTOCOLS, Protocol, Target, finished, read_evaluation
+from olr_cli.evaluation.folder import Protocol, Target, finished, read_evaluation
 from olr_cli.evaluation.published import PublishedRow
 from olr_cli.evaluation.scores import is_evaluation
 
@@ -60,8 +61,8 @@ def protocol_of(named: str | None, compare: str | None, targets: Sequence[Target
     begun = {read_evaluation(it.folder).protocol for it in targets if is_evaluation(it.folder)}
     if len(begun) > 1:
         raise UserError(
-            "these evaluations were begun under different protocols; name one with --protocol, or evaluate them one at a"
-            " time"
+            "these evaluations were begun under different protocols; name one with --protocol, or evaluate them one at"
+            " a time"
         )
     return begun.pop() if begun else "paper" if compare == "paper" else "standard"
 
@@ -143,8 +144,8 @@ def differences(target: Target, row: PublishedRow) -> Iterator[str]:
     if row.setting.method != "base":
         chosen = target.origin.get("chosen", "named")
         yield (
-            f"The paper's trained models are the best of several checkpoints on data with some of these benchmarks; this"
-            f" checkpoint: {chosen} (R22)."
+            "The paper's trained models are the best of several checkpoints on data with some of these benchmarks;"
+            f" this checkpoint: {chosen} (R22)."
         )
 
 
@@ -169,6 +170,6 @@ def _choice_grading(target: Target, name: str, title: str) -> Iterator[str]:
     if longer:
         points = 100 * longer / rows.height
         yield (
-            f"{title}: {longer:,} of {len(right):,} right answers have more than the letter in the box, as in `B) Planets`;"
-            f" the authors' grader counts such as wrong, which is {points:.1f} points."
+            f"{title}: {longer:,} of {len(right):,} right answers have more than the letter in the box, as in"
+            f" `B) Planets`; the authors' grader counts these as wrong, {points:.1f} points in all."
         )

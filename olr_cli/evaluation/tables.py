@@ -180,8 +180,7 @@ def _in_detail(evaluation: Evaluation, columns: Sequence[Column]) -> Block:
         n = score.samples
         several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
         lost = [
-            NOTHING if share is None else percent(share)
-            for share in (score.truncated, score.missing_answers)
+            NOTHING if share is None else percent(share) for share in (score.truncated, score.missing_answers)
         ]
         cells[column.name] = [f"{score.problems:,}", str(n), *shares, *several, *lost]
     heads = ("problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer")

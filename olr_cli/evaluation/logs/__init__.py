@@ -35,6 +35,6 @@ def read_log(path: Path) -> Log:
         if files:
             return _READERS[pattern](files)
     raise UserError(
-        f"{path} has no sample log: neither {lm_eval.PATTERN} (lm_eval --log_samples) nor {lighteval.PATTERN} (lighteval"
-        " --save-details)"
+        f"{path} has no sample log: neither {lm_eval.PATTERN} (lm_eval --log_samples) nor {lighteval.PATTERN}"
+        " (lighteval --save-details)"
     )

@@ -1,7 +1,7 @@
 """Sample logs of lm-evaluation-harness (``lm_eval --log_samples --output_path DIR``), as of version 0.4.13.
 
     DIR/<model>/results_<date>.json            scores, settings, versions
-    DIR/<model>/samples_<task>_<date>.jsonl    a line a problem and filter: doc_id, doc, target, arguments, resps, filter, …
+    DIR/<model>/samples_<task>_<date>.jsonl    a line a problem and filter: doc_id, doc, target, resps, filter, …
 
 `resps` holds the responses as generated, `filtered_resps` what a filter made of them. A task with several filters has a
 line for each, with the same responses.
