@@ -14,7 +14,7 @@ import polars as pl
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.columns import numbers, text_column, values
-from olr_cli.data.files import SUFFIXES, json_rows, json_table, matching_files, read_table
+from olr_cli.data.files import json_rows, json_table, matching_files, read_table
 from olr_cli.data.log_formats import (
     COLUMNS,
     TABLE,
@@ -43,6 +43,9 @@ _CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORE
 """In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
 
 _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
+_OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
+"""What olr writes beside a log."""
+
 _NESTED_LOGS = ("completions/*.parquet", "**/traces.jsonl", "**/train_rollouts.jsonl", "**/results.jsonl")
 """Where the logs lie in the folder that a trainer was given: TRL's, verifiers' and prime-rl's."""
 
@@ -217,20 +220,20 @@ def log_files(places: Sequence[Path]) -> list[Path]:
 def _files_at(place: Path) -> list[Path]:
     if not place.is_dir():
         return matching_files(str(place))
-    direct = [file for file in place.iterdir() if file.suffix in SUFFIXES and not file.name.startswith(".")]
-    if any(file.suffix != ".json" for file in direct):
-        return matching_files(str(place))
     for pattern in _NESTED_LOGS:
-        below = [
-            file
-            for file in place.glob(pattern)
-            if not any(map(_HELD_OUT.match, file.parts[len(place.parts) :]))
-        ]
-        if any("all" in file.parts for file in below):  # prime-rl: what trained ("effective") is in "all" too
-            below = [file for file in below if "effective" not in file.parts]
+        below = [file for file in place.glob(pattern) if not _is_held_out(file.relative_to(place))]
+        if any(file.parent.name == "all" for file in below):  # prime-rl's, which has the "effective" ones too
+            below = [file for file in below if file.parent.name != "effective"]
         if below:
             return below
-    return matching_files(str(place))
+    files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
+    if not files:
+        raise UserError(f"the folder {place} has no file of rollouts; name another")
+    return files
+
+
+def _is_held_out(file: Path) -> bool:
+    return any(_HELD_OUT.match(part) for part in file.parts)
 
 
 def is_log(place: Path) -> bool:
