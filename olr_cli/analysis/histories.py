@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from olr_cli.answers import default_extractor, extract
+from olr_cli.answers import default_extractor, extract, find_extractor
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
 from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, View
@@ -125,7 +125,10 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
-    return validate(overlay(tree, changes), source)
+    recipe = validate(overlay(tree, changes), source)
+    if recipe.data.extractor != base.data.extractor and recipe.data.extractor is not None:
+        find_extractor(recipe.data.extractor, "--set data.extractor")
+    return recipe
 
 
 def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
