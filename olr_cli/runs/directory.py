@@ -128,6 +128,11 @@ def read_recipe(path: Path) -> Recipe:
     return load_recipe(file)
 
 
+def has_run(path: Path) -> bool:
+    """Whether there is a run at `path`, or what is left of one."""
+    return any((path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels"))
+
+
 def require_run(path: Path) -> None:
     """Make sure that `path` is a run directory.
 
