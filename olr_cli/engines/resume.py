@@ -85,7 +85,7 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
     """A warning if this attempt computes elsewhere than the one before: results may then differ in rounding (R18)."""
     before = read_manifest(path)
     then = {**before, "torch": before.get("versions", {}).get("torch")}
-    now = {**engine.facts, "torch": versions()["torch"]}
+    now = {**engine.facts, "torch": versions().get("torch")}
     changed = [
         f"{name} {then[name]}, now {now[name]}"
         for name in ("device", "dtype", "threads", "torch")

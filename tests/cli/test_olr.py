@@ -265,8 +265,10 @@ def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_
     (tmp_path / "bin" / "olr").chmod(0o755)
     (tmp_path / ".installed").touch()
     makefile = Path(__file__).parents[2] / "Makefile"
-    (tmp_path / "pyproject.toml").touch()
-    os.utime(tmp_path / "pyproject.toml", (0, 0))
+    (tmp_path / "requirements").mkdir()
+    for name in ("pyproject.toml", "requirements/tested.txt"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
     command = ["make", "-f", str(makefile), "quickstart", f"VENV={tmp_path}", "RUN=runs/a"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 2
