@@ -257,7 +257,8 @@ def _amount(recipe: Recipe, train: PromptSet, *, is_example: bool) -> Iterator[s
     else:
         marked = sum(prompt.is_marked for prompt in train.prompts)
         yield f"{prompts} prompts from {train.source}, {marked} of them marked as noise"
-    yield f"{total_steps(recipe, prompts)} steps, {rollouts:,} rollouts"
+    most = "at most " if recipe.train.dynamic_sampling else ""
+    yield f"{most}{total_steps(recipe, prompts)} steps, {rollouts:,} rollouts"
 
 
 def _prompt(recipe: Recipe, prompt: Prompt, engine: Engine, *, is_example: bool) -> Iterator[str]:
