@@ -80,9 +80,9 @@ def step_batches(recipe: Recipe, prompts: int, done: int = 0) -> Iterator[tuple[
 
 
 def planned_steps(recipe: Recipe, prompts: int, visits: int) -> int:
-    """Steps in which a run makes its first visits if every group trains; dynamic sampling makes them in fewer."""
+    """Whole steps that a run's first visits are if every group trains; dynamic sampling makes them in fewer."""
     epochs, rest = divmod(visits, prompts)
-    return epochs * steps_per_epoch(recipe, prompts) + -(-rest // recipe.train.prompts_per_step)
+    return epochs * steps_per_epoch(recipe, prompts) + rest // recipe.train.prompts_per_step
 
 
 def planned_optimizer_steps(recipe: Recipe, prompts: int, visits: int) -> int:
@@ -92,13 +92,10 @@ def planned_optimizer_steps(recipe: Recipe, prompts: int, visits: int) -> int:
     """
     size = recipe.train.prompts_per_step
     mini = min(recipe.train.mini_batch_prompts or size, size)
-
-    def of_epoch(visits: int) -> int:
-        steps, rest = divmod(visits, size)
-        return steps * -(-size // mini) + -(-rest // mini)
-
+    per_step = -(-size // mini)
     epochs, rest = divmod(visits, prompts)
-    return epochs * of_epoch(prompts) + of_epoch(rest)
+    per_epoch = prompts // size * per_step + -(-(prompts % size) // mini)
+    return epochs * per_epoch + rest // size * per_step + rest % size // mini
 
 
 def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:

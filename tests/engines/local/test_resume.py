@@ -371,13 +371,20 @@ def test_with_dynamic_sampling_every_step_but_an_epochs_last_trains_on_as_many_g
     assert (read_manifest(dynamic)["steps"], checkpoint_steps(dynamic)[-1]) == (last, last)
 
 
+def test_with_dynamic_sampling_an_epoch_is_shown_once(tmp_path):
+    shown = io.StringIO()
+    launch(recipe(**SET_BY_TRL_USERS), tmp_path / "run", loop.LocalEngine, LineProgress(shown))
+    rows = [line.split() for line in shown.getvalue().splitlines() if line[:5].strip().isdigit()]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+
+
 def test_the_learning_rate_follows_the_visits_so_far_where_an_epoch_has_fewer_steps(dynamic):
     planned = 3 * 4 * 3  # epochs, steps of 5 prompts, and mini-batches of 2 of these
     visits, expected = 0, []
     steps = scan_labels(dynamic).group_by("step").agg(pl.len(), pl.col("trains").sum()).sort("step").collect()
     for _, prompts, trained in steps.rows():
         if trained:
-            done = visits // 5 * 3 + (visits % 5 + 1) // 2 + (trained + 1) // 2 - 1
+            done = visits // 5 * 3 + visits % 5 // 2 + (trained + 1) // 2 - 1
             share = done / 11 if done < 11 else (1 + math.cos(math.pi * (done - 11) / (planned - 11))) / 2
             expected.append(1e-3 * share)
         else:
