@@ -19,6 +19,7 @@ import typer
 
 from olr_cli.errors import UserError
 from olr_cli.files import explain_output_error
+from olr_cli.packages import missing_package, not_installed
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **kwargs)
         except BaseException as error:
+            if isinstance(error, ModuleNotFoundError):
+                package = missing_package(error)
+                if package is not None:
+                    error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
             sentence = str(error) if isinstance(error, UserError) else _shard_problem(error, kwargs.values())
             if sentence is None:
                 raise

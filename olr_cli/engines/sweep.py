@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from olr_cli.engines.openrlhf.flags import cluster_address
-from olr_cli.engines.resume import check_same_recipe
+from olr_cli.engines.resume import check_same_recipe, is_complete
 from olr_cli.errors import UserError
 from olr_cli.files import writing
 from olr_cli.recipe.files import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
-from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import headline
@@ -45,7 +44,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
     for run in begun:
         check_same_recipe(folder / run.place, run.recipe)
-    finished = {run.place for run in begun if read_manifest(folder / run.place)["status"] == "finished"}
+    finished = {run.place for run in begun if is_complete(folder / run.place, run.recipe)}
     print(f"{len(runs)} runs below {folder}, {len(finished)} of them finished already", flush=True)
     with writing(folder):
         (folder / "logs").mkdir(parents=True, exist_ok=True)

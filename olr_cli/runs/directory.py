@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from olr_cli import __version__
 from olr_cli.answers import RULES
 from olr_cli.errors import UserError, no_path, taken
 from olr_cli.files import read_record, write_text, writing
+from olr_cli.packages import installed_version
 from olr_cli.recipe.files import dump_yaml, load_recipe
 from olr_cli.recipe.schema import Recipe
 
@@ -301,13 +301,10 @@ def is_held(path: Path) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this program, Python, and the packages on which results may depend."""
+    """Versions of this program, Python, and the packages on which results may depend, where they are installed."""
     packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
-    return {
-        "olr": __version__,
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in packages},
-    }
+    installed = {name: version for name in packages if (version := installed_version(name)) is not None}
+    return {"olr": __version__, "python": platform.python_version(), **installed}
 
 
 def _now() -> str:
