@@ -21,7 +21,7 @@ from olr_cli import seeding
 from olr_cli.answers import RULES, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import NO_TEMPLATE
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, printable
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.folder import (
@@ -363,7 +363,7 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         """A line of its own."""
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """The work on a model ended, however."""
