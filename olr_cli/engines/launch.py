@@ -27,6 +27,7 @@ from olr_cli.engines.resume import (
 from olr_cli.engines.run import DataSets, Engine, Run, load_data, make_supervisor
 from olr_cli.engines.steps import total_steps
 from olr_cli.errors import NotHere, UserError
+from olr_cli.files import departures
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import (
@@ -35,8 +36,6 @@ from olr_cli.runs.directory import (
     begin_attempt,
     create_run,
     end_attempt,
-    held,
-    is_held,
     kind_of,
     read_manifest,
     recipe_yaml,
@@ -45,6 +44,7 @@ from olr_cli.runs.directory import (
     write_recipe,
 )
 from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, stored_steps
 from olr_cli.supervision import compose
@@ -172,6 +172,8 @@ def launch(
             create_run(path, recipe, kind=kind, arm=arm)
         supervisor = make_supervisor(recipe, data.train, judge, stored_history(path, judge) if done else None)
         begin_attempt(path, from_step=done, data=data.facts, facts=engine.facts)
+        for departure in sorted(departures):
+            progress.say(f"Note: {departure}.")
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             facts = engine.complete(run)

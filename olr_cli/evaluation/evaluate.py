@@ -41,8 +41,9 @@ from olr_cli.evaluation.generations import Generation
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.scores import Score
-from olr_cli.runs.directory import GIVEN_UP, held
+from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
+from olr_cli.runs.locks import held
 from olr_cli.runs.progress import clock
 
 if TYPE_CHECKING:

@@ -1,26 +1,34 @@
 """Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to go on.
 
 A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder named step-…
-is always whole. Damage done later, such as by a copy to a full disk, shows in its list of files and their sizes.
+is always whole. Damage done later, by a copy to a full disk or by the disk, shows in its list of files and digests.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from olr_cli.files import sync, writing
+from olr_cli.files import remove, sync, write_text, writing
 from olr_cli.runs.metrics import read_metrics
 
 VALIDATION = "validation/avg"
 """The metric that chooses the best checkpoint."""
 
-_SIZES = "files.json"
-"""The size of every other file of a checkpoint, in bytes, by its path in the folder."""
+_LIST = "files.json"
+"""The size in bytes and the sha256 of every other file of a checkpoint, by its path in the folder.
+
+Checkpoints of olr up to 0.1 list the sizes alone.
+"""
+_READERS = 8
+"""Files whose bytes are brought to the disk, or digested, at a time."""
 
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -47,14 +55,11 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove(temporary)
         temporary.mkdir(parents=True)
         try:
             fill(temporary)
-            (temporary / _SIZES).write_text(json.dumps(_sizes(temporary), indent=1), encoding="utf-8")
-            for file in temporary.rglob("*"):
-                sync(file)
-            sync(temporary)
+            _list_and_sync(temporary)
             os.replace(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)  # it may be what fills the disk
@@ -79,43 +84,86 @@ def best_step(run: Path) -> int | None:
 def drop_unfinished(run: Path) -> None:
     """Remove what an interrupted checkpoint left behind."""
     for leftover in (run / "checkpoints").glob(".step-*"):
-        shutil.rmtree(leftover)
+        remove(leftover)
 
 
 def _remove(checkpoint: Path) -> None:
     # Renamed first: a kill while the files go must not leave half a checkpoint under a whole one's name.
     doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
-    os.replace(checkpoint, doomed)
-    shutil.rmtree(doomed)
+    try:
+        os.replace(checkpoint, doomed)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # A folder in a lower layer of overlayfs cannot be renamed; a list that misses a file makes it a damaged one.
+        write_text(checkpoint / _LIST, json.dumps({"(removed)": 0}))
+        doomed = checkpoint
+    remove(doomed)
 
 
 def set_aside(checkpoint: Path) -> Path:
     """Rename a damaged checkpoint, so that it can be written again; returns where it is now."""
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):
-        if aside.exists():
-            shutil.rmtree(aside)
-        os.replace(checkpoint, aside)
+        remove(aside)
+        shutil.move(
+            checkpoint, aside
+        )  # which copies where it cannot rename, as in a lower layer of overlayfs
     return aside
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """What a checkpoint has lost since it was written, in a few words; None if nothing, or if it has no list."""
+    """What a checkpoint has lost since it was written, in a few words; None if nothing, or if it has no list.
+
+    Every byte is read.
+    """
     try:
-        listed = json.loads((checkpoint / _SIZES).read_text(encoding="utf-8"))
+        listed = json.loads((checkpoint / _LIST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
-        return f"{_SIZES} is cut off"
-    there = _sizes(checkpoint)
-    for name, size in listed.items():
+        return f"{_LIST} is cut off"
+    if not isinstance(listed, dict):
+        return f"{_LIST} is no list of files"
+    there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}
+    for name, facts in listed.items():
+        size = facts["bytes"] if isinstance(facts, dict) else facts
         if there.get(name) != size:
             return (
                 f"{name} has {there[name]:,} of its {size:,} bytes" if name in there else f"{name} has gone"
             )
-    return None
+    digested = {name: facts["sha256"] for name, facts in listed.items() if isinstance(facts, dict)}
+    with ThreadPoolExecutor(_READERS) as readers:
+        now = readers.map(_digest, [checkpoint / name for name in digested])
+        changed = [name for name, digest in zip(digested, now, strict=True) if digested[name] != digest]
+    return f"{changed[0]} has other bytes than were written" if changed else None
 
 
-def _sizes(checkpoint: Path) -> dict[str, int]:
-    files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and file.name != _SIZES)
-    return {str(file.relative_to(checkpoint)): file.stat().st_size for file in files}
+def _list_and_sync(checkpoint: Path) -> None:
+    """Write a checkpoint's list of files, and wait until everything is on the disk.
+
+    A file's digest is computed while the disk takes the bytes of it and of others, so it costs no time of its own.
+    """
+    files = _files(checkpoint)
+    with ThreadPoolExecutor(2 * _READERS) as workers:
+        digests = [workers.submit(_digest, file) for file in files.values()]
+        for done in [workers.submit(sync, file) for file in files.values()]:
+            done.result()
+        listed = {
+            name: {"bytes": file.stat().st_size, "sha256": digest.result()}
+            for (name, file), digest in zip(files.items(), digests, strict=True)
+        }
+    (checkpoint / _LIST).write_text(json.dumps(listed, indent=1), encoding="utf-8")
+    for path in (checkpoint / _LIST, *(path for path in checkpoint.rglob("*") if path.is_dir()), checkpoint):
+        sync(path)
+
+
+def _files(checkpoint: Path) -> dict[str, Path]:
+    """Every file of a checkpoint but its list, by its path in the folder."""
+    files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST)
+    return {str(file.relative_to(checkpoint)): file for file in files}
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
