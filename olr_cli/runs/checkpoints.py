@@ -12,10 +12,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
+from olr_cli.errors import UserError
 from olr_cli.files import remove, sync, write_text, writing
 from olr_cli.runs.metrics import read_metrics
 
@@ -25,10 +27,10 @@ VALIDATION = "validation/avg"
 _LIST = "files.json"
 """The size in bytes and the sha256 of every other file of a checkpoint, by its path in the folder.
 
-Checkpoints of olr up to 0.1 list the sizes alone.
+Older checkpoints list the sizes alone, as does one of a process that was killed before it had read the files again.
 """
-_READERS = 8
-"""Files whose bytes are brought to the disk, or digested, at a time."""
+
+_digesting: list[Thread] = []
 
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -52,6 +54,7 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     Raises:
         UserError: no space or no permission; the earlier checkpoints stand.
     """
+    finish_digests()
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
@@ -59,13 +62,17 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
         temporary.mkdir(parents=True)
         try:
             fill(temporary)
-            _list_and_sync(temporary)
+            _write_list(temporary, {})
+            for path in (*temporary.rglob("*"), temporary):
+                sync(path)
             os.replace(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)  # it may be what fills the disk
             raise
         sync(target.parent)
         sync(run)
+    _digesting.append(Thread(target=add_digests, args=(target,), name="olr-digests"))
+    _digesting[-1].start()
     best = best_step(run)
     for old in checkpoint_steps(run)[:-keep]:
         if old != best:
@@ -132,30 +139,33 @@ def damage_of(checkpoint: Path) -> str | None:
             return (
                 f"{name} has {there[name]:,} of its {size:,} bytes" if name in there else f"{name} has gone"
             )
-    digested = {name: facts["sha256"] for name, facts in listed.items() if isinstance(facts, dict)}
-    with ThreadPoolExecutor(_READERS) as readers:
-        now = readers.map(_digest, [checkpoint / name for name in digested])
-        changed = [name for name, digest in zip(digested, now, strict=True) if digested[name] != digest]
-    return f"{changed[0]} has other bytes than were written" if changed else None
+    for name, facts in listed.items():
+        digest = facts.get("sha256") if isinstance(facts, dict) else None
+        if digest is not None and digest != _digest(checkpoint / name):
+            return f"{name} has other bytes than were written"
+    return None
 
 
-def _list_and_sync(checkpoint: Path) -> None:
-    """Write a checkpoint's list of files, and wait until everything is on the disk.
+def _write_list(checkpoint: Path, digests: Mapping[str, str]) -> None:
+    listed = {
+        name: {"bytes": file.stat().st_size, **({"sha256": digests[name]} if digests else {})}
+        for name, file in _files(checkpoint).items()
+    }
+    write_text(checkpoint / _LIST, json.dumps(listed, indent=1))
 
-    A file's digest is computed while the disk takes the bytes of it and of others, so it costs no time of its own.
-    """
-    files = _files(checkpoint)
-    with ThreadPoolExecutor(2 * _READERS) as workers:
-        digests = [workers.submit(_digest, file) for file in files.values()]
-        for done in [workers.submit(sync, file) for file in files.values()]:
-            done.result()
-        listed = {
-            name: {"bytes": file.stat().st_size, "sha256": digest.result()}
-            for (name, file), digest in zip(files.items(), digests, strict=True)
-        }
-    (checkpoint / _LIST).write_text(json.dumps(listed, indent=1), encoding="utf-8")
-    for path in (checkpoint / _LIST, *(path for path in checkpoint.rglob("*") if path.is_dir()), checkpoint):
-        sync(path)
+
+def finish_digests() -> None:
+    """Wait for the digests of the last checkpoint: they take as long as its writing did, and training goes on."""
+    while _digesting:
+        _digesting.pop().join()
+
+
+def add_digests(checkpoint: Path) -> None:
+    """Add the digests of its files to a checkpoint's list; one that goes meanwhile needs none."""
+    with suppress(FileNotFoundError, UserError):  # a full disk is noticed by what needs it
+        listed = json.loads((checkpoint / _LIST).read_text(encoding="utf-8"))
+        if not all(isinstance(facts, dict) and "sha256" in facts for facts in listed.values()):
+            _write_list(checkpoint, {name: _digest(file) for name, file in _files(checkpoint).items()})
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
