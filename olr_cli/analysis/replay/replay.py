@@ -133,7 +133,7 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         UserError: the history can't be replayed, or `target` not be written.
     """
     _write_labels(replay(history, judge), target)
-    labels = pl.scan_parquet(target)
+    labels = pl.scan_parquet(target, glob=False)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
         visits=pl.len(),
