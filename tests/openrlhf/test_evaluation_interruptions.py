@@ -49,7 +49,7 @@ def server():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-num-seqs", "4"]
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", POLICY, *options]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", POLICY, *options]
     environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
     process = subprocess.Popen(
         [*command, "--served-model-name", "adder", "--generation-config", "vllm"], env=environment
