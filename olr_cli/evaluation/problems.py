@@ -130,19 +130,10 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     )
 
 
-def benchmarks_in(data: Path) -> list[str]:
-    """Those of the paper's nine of which interchange files have rows.
-
-    Raises:
-        UserError: they have none.
-    """
+def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
+    """Those of the paper's nine of which files have rows, and all data sources that the rows name."""
     sources = {name for _, names in _data_sources(data) for name in names if name is not None}
-    names = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
-    if not names:
-        raise UserError(
-            f"{data} has problems of none of the paper's benchmarks (it has {_listed(sources)}); name --benchmarks"
-        )
-    return names
+    return [name for name in PAPER if not registry()[name].names.isdisjoint(sources)], sources
 
 
 def _listed(sources: set[str]) -> str:
