@@ -51,7 +51,7 @@ def test_thinking_that_does_not_end_has_a_column_where_models_think():
     table = scores_table([Evaluation("thinker", (score_of_thinker,))])
     text = printed(table)
     assert re.search(r"cut no answer +think", text) and re.search(r"25\.0 +0\.0 +25\.0", text)
-    assert any("end inside <think>" in sentence for sentence in table.footnotes)
+    assert any("end inside <think>" in note for note in table.footnotes)
     assert "think" not in printed(scores_table([evaluation("plain")]))
 
 
