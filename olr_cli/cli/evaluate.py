@@ -25,7 +25,7 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 EXPORTS = ("lm-eval", "leaderboard")
 """Formats of other tools that results can be written in."""
 
-_PROMPTS = {"data", "system", "chat_template", "template", "protocol"}
+_PROMPTS = {"data", "system", "shots", "examples", "chat_template", "template", "protocol"}
 _SCORES = {"compare", "export", "format_", "json"}
 _TAKEN = {
     "list_": {"format_", "json"},
@@ -97,6 +97,24 @@ def evaluate(
             "--system",
             metavar="TEXT|none",
             help="System message of every problem, in place of the benchmark's and the data's.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
+    shots: Annotated[
+        int | None,
+        typer.Option(
+            "--shots",
+            min=1,
+            help="Show so many examples of --examples before each problem.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            "--examples",
+            metavar="FILE",
+            help="Parquet or JSONL file of questions and answers; a column response has worked solutions.",
             rich_help_panel=PROMPT,
         ),
     ] = None,
@@ -316,7 +334,7 @@ def evaluate(
 
         show_answer(listing(), shape)
     elif show is not None:
-        prompting = read_prompting(system, chat_template, template or ())
+        prompting = read_prompting(system, chat_template, template or (), shots, examples)
         if model and len(model) > 1:
             raise UserError("--show takes one model; leave the others out")
         name = model[0] if model else None
@@ -333,7 +351,7 @@ def evaluate(
         if backend is not None:
             require_known("--backend", backend, ("vllm", "transformers"))
         require_known("--device", device, ("auto", "cpu", "cuda"))
-        prompting = read_prompting(system, chat_template, template or ())
+        prompting = read_prompting(system, chat_template, template or (), shots, examples)
         sampling = Sampling(temperature, max_new_tokens, top_p, top_k, min_p, tuple(stop or ()))
         settings = Settings(sampling, seed, samples, limit, data, prompting)
         opening = {
