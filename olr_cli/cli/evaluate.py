@@ -357,8 +357,14 @@ def _evaluate(
     models = targets(model, checkpoints, out)
     check_reference(compare, models)
     require_models(models)
+    followed = protocol_of(protocol, compare, models)
+    if followed != (protocol or "standard"):
+        typer.echo(
+            "Samples and prompts are those behind the paper's scores (--protocol paper); or name --protocol standard",
+            err=True,
+        )
     chosen, settings = follow(
-        protocol_of(protocol, compare, models),
+        followed,
         choose(benchmarks or default_benchmarks(model, settings.data), extractor),
         settings,
         model_name(origin(model)),

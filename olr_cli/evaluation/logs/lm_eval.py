@@ -40,21 +40,22 @@ def read(files: list[Path]) -> Log:
     Raises:
         UserError: as `olr_cli.evaluation.logs.read_log`.
     """
-    chosen = latest(files, "samples_")
-    results = {file: _results(file) for file in chosen.values()}
+    results = {file: _results(file) for file in files}
     models = {
         file: str(result.get("model_name") or file.parent.name.replace("__", "/"))
         for file, result in results.items()
     }
-    tasks, without = [], []
+    model = require_one_model(models)
+    chosen = latest(files, "samples_")
+    tasks, left_out = [], []
     for name, file in chosen.items():
         task = _task(name, file)
         if task is None:
-            without.append(file)
+            left_out.append(name)
         else:
             tasks.append(task)
     if not tasks:
-        raise without_text(without[0])
+        raise without_text(chosen[left_out[0]])
     result = results[tasks[0].file]
     config = result.get("config")
     facts = {
@@ -63,11 +64,11 @@ def read(files: list[Path]) -> Log:
             "backend": result.get("model_source"),
             "dtype": config.get("model_dtype") if isinstance(config, dict) else None,
             "transformers": result.get("transformers_version"),
-            "without generated text": ", ".join(file.name for file in without),
         }.items()
         if value
     }
-    return Log(TOOL, str(result.get("lm_eval_version") or ""), require_one_model(models), tasks, facts)
+    version = str(result.get("lm_eval_version") or "")
+    return Log(TOOL, version, model, tasks, left_out, facts)
 
 
 def _results(file: Path) -> dict[str, Any]:

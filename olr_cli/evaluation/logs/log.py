@@ -67,6 +67,7 @@ class Log:
         tool: ``lm-eval`` or ``lighteval``.
         version: of the tool; empty if the log doesn't say.
         model: as the log calls it: a hub id or a folder.
+        left_out: tasks without generated text.
         facts: what else is known of how the responses were made.
     """
 
@@ -74,6 +75,7 @@ class Log:
     version: str
     model: str
     tasks: Sequence[LoggedTask]
+    left_out: Sequence[str]
     facts: Mapping[str, str]
 
 
