@@ -19,8 +19,9 @@ from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
-RULES = 2
-"""Raised whenever the same answers may fall into other classes, or a pair get another verdict; in every manifest."""
+RULES = 3
+"""Raised whenever a response may get another answer, answers fall into other classes, or a pair get another verdict; in
+every manifest."""
 
 _MEMO = 1 << 19
 """Keys and verdicts that are remembered: about 100 MB."""
@@ -92,6 +93,15 @@ class Judge:
         """End the workers. A judge that is used again starts new ones."""
         with self._lock:
             self._pool.close()
+
+    @property
+    def given_up(self) -> list[Task]:
+        """What verification gave up on so far, sorted."""
+        return sorted(self._given_up)
+
+    def give_up(self, tasks: Iterable[Task]) -> None:
+        """Give up on these without trying, as an earlier judge did (R8)."""
+        self._given_up.update(tasks)
 
     def expect(self, answers: Iterable[str]) -> None:
         """Start what starts workers, without waiting for it, if answers like these need one."""

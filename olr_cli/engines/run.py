@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from olr_cli.answers import Judge, find_extractor
-from olr_cli.data.prompts import Message, PromptSet
+from olr_cli.data.prompts import Message, Prompt, PromptSet
 from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
-from olr_cli.recipe.schema import Recipe
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import Kind
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore
@@ -22,6 +23,9 @@ GRADIENT_CLIP = 1.0
 ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
 """The settings of R17 that are no keys of a recipe."""
+
+MIN_LR_RATIO = 0.1
+"""Where `cosine_with_min_lr` ends, as a share of the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,19 @@ class Engine(Protocol):
         ...
 
 
+def require_engine(recipe: Recipe) -> None:
+    """Make sure that an engine of ours trains by this recipe.
+
+    Raises:
+        UserError: another trainer does.
+    """
+    if isinstance(recipe.engine, ExternalEngine):
+        raise UserError(
+            f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr, so start or"
+            " continue it there (docs/trainers.md)"
+        )
+
+
 def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
 
@@ -131,7 +148,9 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     return DataSets(train, held_out["validation"], held_out["test"])
 
 
-def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: History | None) -> Supervisor:
+def make_supervisor(
+    recipe: Recipe, prompts: Collection[Prompt], judge: Judge, history: History | None
+) -> Supervisor:
     """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
     return Supervisor(
         compose(recipe.method),
@@ -139,7 +158,8 @@ def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: His
         seed=recipe.seed,
         draw=noise_draw(recipe),
         extractor=recipe.data.extractor,
-        keep_fraction=keep_fraction(recipe.method, train.prompts),
+        keep_fraction=keep_fraction(recipe.method, prompts),
+        needs_variance=recipe.train.dynamic_sampling,
         history=history,
     )
 

@@ -137,8 +137,8 @@ def evaluate(
             write_evaluation(target.folder, record)
         if record.old_grades:
             progress.say(
-                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R7); olr evaluate"
-                f" --regrade {target.folder} grades them again."
+                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R6, R7); olr"
+                f" evaluate --regrade {target.folder} grades them again."
             )
         for task in tasks:  # killed after its last problem, it is still in several files
             _finish(target, task)

@@ -41,7 +41,16 @@ _MADE_WITH = {
 }
 """Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
-_SCORED = ("problem_id", "sample", "answer", "answer_class", "is_correct", "tokens", "truncated")
+_SCORED = (
+    "problem_id",
+    "sample",
+    "answer",
+    "answer_class",
+    "is_correct",
+    "tokens",
+    "truncated",
+    "unfinished_thought",
+)
 
 
 Protocol = Literal["standard", "paper"]

@@ -104,6 +104,7 @@ Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
+LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
 ScoreReduction = Annotated[
     Literal["mean", "sum"],
     Field(
@@ -348,11 +349,27 @@ class TrainSection(Section):
         32, "Prompts per optimiser step; null: all of the step's prompts."
     )
     rollouts_per_prompt: Count = _key(8, "K, rollouts of each prompt in a step; at least 2.")
-    learning_rate: Number = _key(1e-6, "Adam's learning rate; constant, no warm-up.", gt=0, le=1)
+    dynamic_sampling: bool = _key(
+        False,
+        "Groups of equal rewards stay out of the update, and a step samples more prompts until `prompts_per_step`"
+        " groups train or the epoch ends (DAPO). Every visit is supervised and stored; an epoch has fewer steps.",
+    )
+    learning_rate: Number = _key(1e-6, "Adam's learning rate, at its highest.", gt=0, le=1)
+    lr_schedule: LrSchedule = _key(
+        "constant",
+        "How the learning rate falls over the run's optimiser steps, as in transformers; `linear` and `cosine` end at"
+        " 0, `cosine_with_min_lr` at a tenth.",
+    )
+    lr_warmup_ratio: Number = _key(
+        0.0, "Share of the run's optimiser steps in which the learning rate rises from 0.", ge=0, lt=1
+    )
     kl_weight: Number = _key(
         1e-3, "Weight in the loss of the k3 estimate of KL(policy || starting policy), in nats.", ge=0
     )
     clip: Number = _key(0.2, "epsilon of the clipped surrogate: ratios 1 ± epsilon.", gt=0, lt=1)
+    clip_high: Number | None = _key(
+        None, "Another epsilon above: ratios up to 1 + `clip_high` (clip-higher); null: as `clip`.", gt=0
+    )
     loss_average: LossAverage = _key(
         "token",
         "What has equal weight in a mini-batch: every token, or every sequence, so that long responses weigh no"
@@ -408,6 +425,11 @@ class LocalEngine(Section):
         None, "CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice."
     )
     max_batch_tokens: Count = _key(65536, "Prompt and response tokens that are in memory at a time.")
+    micro_batch_tokens: Count | None = _key(
+        None,
+        "Prompt and response tokens of one forward and backward pass; a mini-batch's gradient is accumulated over as"
+        " many passes as it takes, and is the same; null: as `max_batch_tokens`.",
+    )
 
 
 class OpenRlhfEngine(Section):
@@ -474,6 +496,13 @@ class OpenRlhfEngine(Section):
         return max(1, self.policy_gpus // self.tensor_parallel) if self.colocate else 1
 
 
+class ExternalEngine(Section):
+    """Another trainer, which takes its rewards from olr (`olr_cli.api`); `olr train` cannot run it."""
+
+    name: Literal["external"] = "external"
+    trainer: Text = _key("unknown", "The trainer and its version.")
+
+
 class LoggingSection(Section):
     """Where metrics go besides metrics.jsonl, which is always written."""
 
@@ -515,7 +544,7 @@ Method = Annotated[
     | RandomSelectionMethod,
     Field(discriminator="name"),
 ]
-Engine = Annotated[LocalEngine | OpenRlhfEngine, Field(discriminator="name")]
+Engine = Annotated[LocalEngine | OpenRlhfEngine | ExternalEngine, Field(discriminator="name")]
 
 
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
@@ -559,6 +588,15 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _one_rule_for_who_trains(self) -> Recipe:
+        if self.train.dynamic_sampling and self.method.prompts != "all":
+            raise ValueError(
+                f"train.dynamic_sampling fills a step with the groups that can teach, and method.prompts is"
+                f" {self.method.prompts}, which takes a share of a step's prompts; remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _the_engine_has_the_keys(self) -> Recipe:
         for key in LOCAL_KEYS:
             if self.engine.name != "local" and not self.is_default(key):
@@ -589,14 +627,19 @@ class Recipe(Section):
         return bool(getattr(model, name) == type(model).model_fields[name].get_default())
 
 
-LOCAL_KEYS = ("train.top_k", "train.min_p")
+LOCAL_KEYS = ("train.dynamic_sampling", "train.top_k", "train.min_p")
 """Keys that only the local engine has, besides those of its section."""
 
 ADDED_LATER = frozenset(
     {
+        "train.dynamic_sampling",
+        "train.lr_schedule",
+        "train.lr_warmup_ratio",
+        "train.clip_high",
         "train.top_p",
         "train.top_k",
         "train.min_p",
+        "engine.micro_batch_tokens",
     }
 )
 """Keys that were added after runs had been stored: at their default they leave a recipe's digest as it was."""
@@ -608,6 +651,7 @@ UNDECIDING = frozenset(
         "sweep",
         "train.checkpoint_every",
         "train.keep_checkpoints",
+        "engine.trainer",
         "engine.ray_address",
         "engine.vllm_memory",
         "engine.micro_batch_samples",

@@ -181,7 +181,7 @@ def rules_note(path: Path) -> list[str]:
     if read_manifest(path).get("answer_rules", 1) == RULES:
         return []
     return [
-        f"{path} was started by an olr that classified answers by other rules (R7); decisions made now can differ from"
+        f"{path} was started by an olr that read answers by other rules (R6, R7); decisions made now can differ from"
         " the stored ones."
     ]
 

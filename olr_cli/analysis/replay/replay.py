@@ -46,6 +46,7 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         seed=recipe.seed,
         draw=noise_draw(recipe),
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
+        needs_variance=recipe.train.dynamic_sampling,
     )
     for rows in history.steps:
         groups = _groups(history.prompts, _rollouts_of(rows, method, history.source))

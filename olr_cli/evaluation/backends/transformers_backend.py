@@ -65,7 +65,8 @@ class TransformersBackend(Backend):
         """See `Backend`; batch after batch."""
         if sampling.stop:
             raise UserError(
-                "the transformers backend stops at the model's end tokens alone; leave --stop out or use the vllm backend"
+                "the transformers backend stops at the model's end tokens alone; leave --stop out, or use the vllm"
+                " backend"
             )
         tokens, limits = self.encode([request.messages for request in requests], sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
