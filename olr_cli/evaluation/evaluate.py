@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from olr_cli.answers import RULES, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import NO_TEMPLATE
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, printable
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.folder import (
@@ -42,8 +42,9 @@ from olr_cli.evaluation.pool import Recorder, pool_of
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.scores import Score
-from olr_cli.runs.directory import GIVEN_UP, held
+from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
+from olr_cli.runs.locks import held
 from olr_cli.runs.progress import clock
 
 if TYPE_CHECKING:
@@ -347,7 +348,7 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         """A line of its own."""
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """The work on a model ended, however."""

@@ -29,7 +29,8 @@ from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, write_text
 from olr_cli.recipe.schema import Section
-from olr_cli.runs.directory import GIVEN_UP, held, versions
+from olr_cli.runs.directory import GIVEN_UP, versions
+from olr_cli.runs.locks import held
 
 VERSION = 1
 """Raised whenever a key of evaluation.json changes its meaning."""
