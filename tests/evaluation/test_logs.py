@@ -127,6 +127,9 @@ def test_an_evaluation_is_never_overwritten():
     assert "exists already and holds an evaluation; choose another --out" in refused("--import", SCIENCE)
 
 
+LINE = {"doc_id": 0, "doc": {}, "target": "1", "arguments": [["?", {}]], "resps": [["\\boxed{1}"]]}
+
+
 def write(tmp_path, name, *lines):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
@@ -141,11 +144,23 @@ def write(tmp_path, name, *lines):
         (["[1]"], "line 1 has no arguments"),
         (['{"doc_id": 0}'], "line 1 has no arguments"),
         ([], "it is empty"),
+        ([json.dumps(LINE | {"resps": 7})], "resps or arguments of problem 0 are wrong"),
+        ([json.dumps(LINE | {"arguments": None})], "resps or arguments of problem 0 are wrong"),
+        (
+            [json.dumps(LINE | {"arguments": [["?", {"temperature": [1]}]]})],
+            "its generation settings are no numbers",
+        ),
     ],
 )
 def test_what_is_no_log_is_named(tmp_path, lines, sentence):
     file = write(tmp_path, "samples_x_1.jsonl", *lines)
     assert f"{file} is no sample log of lm-eval ({sentence})" in refused("--import", file)
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path):
+    file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"resps": [["\ud800 \\boxed{1}"]]}))
+    plain, _ = answered("--import", file)
+    assert scores(plain) == {"x": (1, 1.0)}
 
 
 def test_what_cannot_be_imported_is_refused(tmp_path, benchmark):

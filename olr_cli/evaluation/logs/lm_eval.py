@@ -23,6 +23,7 @@ from olr_cli.evaluation.logs.log import (
     damaged,
     gold_answer,
     latest,
+    readable,
     require_one_model,
     without_text,
 )
@@ -92,17 +93,19 @@ def _task(name: str, file: Path) -> LoggedTask | None:
     samples, settings = [], dict[str, Any]()
     for problem_id, filtered in lines.items():
         first = filtered[0]
-        responses = _responses(first["resps"])
+        try:
+            responses = _responses(first["resps"])
+            prompt, settings = _arguments(first["arguments"])
+        except (TypeError, AttributeError):
+            raise damaged(file, TOOL, f"resps or arguments of problem {problem_id} are wrong") from None
         if responses is None:
             return None
-        prompt, settings = _arguments(first["arguments"])
-        texts = _texts(first["doc"])
         samples.append(
             LoggedSample(
                 problem_id,
-                frozenset(texts),
+                frozenset(_texts(first["doc"])),
                 prompt,
-                gold_answer(str(first["target"])),
+                gold_answer(readable(str(first["target"]))),
                 responses,
                 (None,) * len(responses),
                 _metrics(filtered),
@@ -135,7 +138,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def _responses(resps: Any) -> tuple[str, ...] | None:
     """The generated texts; None if they are likelihoods."""
     flat = [text for part in resps for text in (part if isinstance(part, list) else [part])] if resps else []
-    return tuple(flat) if flat and all(isinstance(text, str) for text in flat) else None
+    return tuple(map(readable, flat)) if flat and all(isinstance(text, str) for text in flat) else None
 
 
 def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
@@ -144,7 +147,8 @@ def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
     parts = list(request.values() if isinstance(request, dict) else request)
     settings = parts[1] if len(parts) > 1 and isinstance(parts[1], dict) else {}
     prompt = parts[0] if parts else ""
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False), settings
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
+    return readable(text), settings
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -85,6 +85,11 @@ def gold_answer(text: str) -> str:
     return boxed(last) or last.removeprefix("ANSWER:").strip()
 
 
+def readable(text: str) -> str:
+    """A text without halves of surrogate pairs, which JSON allows and no file of generations can hold."""
+    return text.encode(errors="replace").decode()
+
+
 def latest(files: Iterable[Path], name: str) -> dict[str, Path]:
     """Task -> its latest file, of names such as ``samples_gsm8k_2026-01-31T12-00-00.123456.jsonl``.
 
