@@ -469,6 +469,11 @@ def _evaluate(
         if note is not None:
             typer.echo(note, err=True)
     followed = protocol_of(protocol, compare, targets)
+    if followed != (protocol or "standard"):
+        typer.echo(
+            "Samples and prompts are those behind the paper's scores (--protocol paper); or name --protocol standard",
+            err=True,
+        )
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     progress = Progress()
     plans: dict[str, tuple[Settings, list[Task]]] = {}

@@ -356,6 +356,7 @@ def answer(
             if among
             else Evaluation(name, tuple(read_scores(other.folder)), tuple(_tool_grades(other.origin)))
         )
+        notes += _read_otherwise(targets, other)
     table = scores_table(shown, reference)
     files = []
     for target in targets:
@@ -374,6 +375,18 @@ def answer(
         files=files,
         next=_next_command(targets, compare),
     )
+
+
+def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
+    """Benchmarks whose answers two evaluations read with different extractors."""
+    theirs = read_evaluation(other.folder).benchmarks
+    for target in targets:
+        for name, task in read_evaluation(target.folder).benchmarks.items():
+            if name in theirs and task.definition.extractor != theirs[name].definition.extractor:
+                yield (
+                    f"{task.definition.title}: answers are read with {task.definition.extractor} in {target.name}, and"
+                    f" with {theirs[name].definition.extractor} in {other.name}; --regrade takes --extractor."
+                )
 
 
 def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
