@@ -177,6 +177,8 @@ def launch(
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.train.prompts, judge, history)
         begin_attempt(path, from_step=done, data=data.facts, facts=engine.facts)
+        if all(prompt.true_answer is None for prompt in data.train.prompts):
+            progress.leave_out_truth()
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             facts = engine.complete(run)
