@@ -6,6 +6,7 @@ import hashlib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -74,7 +75,9 @@ def grid_answer(
         ],
         {"cells": cells, "notes": notes, "written": [str(file) for file in written]},
         files=[File(image, ", .pdf and .csv")],
-        next={f"olr replay {history.source} --set {THRESHOLD}=… --set {WARMUP}=…": "the labels of one cell"},
+        next={
+            f"olr replay {quote(str(history.source))} --set {THRESHOLD}=… --set {WARMUP}=…": "the labels of one cell"
+        },
     )
 
 

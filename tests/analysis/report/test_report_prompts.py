@@ -113,7 +113,7 @@ def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_vi
         both = [
             rollout("a", visit, visit, sample, view=view, response=f"{visit} {view} {sample}")
             for view, start in (("original", 0), ("rephrased", 6))
-            for sample in reversed(range(start, start + 6))
+            for sample in range(start, start + 6)
         ]
         return [shown], both
 
