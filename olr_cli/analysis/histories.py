@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from olr_cli.answers import default_extractor, extract
+from olr_cli.answers import default_extractor, extract, find_extractor
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
 from olr_cli.data.readers import sentinel_type, training_prompts
 from olr_cli.data.rollout_tables import STATISTICS, read_rollouts
@@ -108,7 +108,10 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
-    return validate(overlay(tree, changes), source)
+    recipe = validate(overlay(tree, changes), source)
+    if recipe.data.extractor != base.data.extractor and recipe.data.extractor is not None:
+        find_extractor(recipe.data.extractor, "--set data.extractor")
+    return recipe
 
 
 def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:

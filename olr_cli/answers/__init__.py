@@ -8,7 +8,13 @@ processes that can be killed.
 """
 
 from olr_cli.answers.classes import Key, Vote, first_majority, is_read, vote
-from olr_cli.answers.extraction import ARITHMETIC_SOURCES, EXTRACTORS, default_extractor, extract
+from olr_cli.answers.extraction import (
+    ARITHMETIC_SOURCES,
+    EXTRACTORS,
+    default_extractor,
+    extract,
+    find_extractor,
+)
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match
 
 __all__ = [
@@ -21,6 +27,7 @@ __all__ = [
     "Vote",
     "default_extractor",
     "extract",
+    "find_extractor",
     "first_majority",
     "is_match",
     "is_read",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
+from string import ascii_uppercase
 from types import MappingProxyType
 
-from olr_cli.errors import unknown
+from olr_cli.answers.choices import option_letter
+from olr_cli.answers.user_extractors import RegexExtractor, own_extractor
+from olr_cli.errors import UserError, did_you_mean, shortened
 
 ARITHMETIC_SOURCES = frozenset({"arithmetic", "arithmetic-addition", "arithmetic-subtraction"})
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
@@ -54,25 +58,133 @@ def reversed_digits(response: str) -> str | None:
     return match[2] + digits if digits != "0" else digits
 
 
-EXTRACTORS: Mapping[str, Callable[[str], str | None]] = MappingProxyType({
+def tagged(response: str, tag: str) -> str | None:
+    """Content of the last complete ``<tag>…</tag>``, or of the box in it."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    start = response.rfind(opening, 0, max(response.rfind(closing), 0))
+    return None if start < 0 else _box_or_text(response[start + len(opening) :].partition(closing)[0])
+
+
+def after(response: str, marker: str) -> str | None:
+    """The rest of the line after the last `marker`, or the content of the box in it; GSM8K's marker is ``####``."""
+    _, is_there, rest = response.rpartition(marker)
+    line = rest.strip().partition("\n")[0]
+    return _box_or_text(line) if is_there else None
+
+
+def _box_or_text(text: str) -> str | None:
+    return boxed(text) or text.strip() or None
+
+
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?!\d)"
+_INTEGER = re.compile(rf"(?<![\w.])([-−]?)({_DIGITS})(?!\.\d)", re.ASCII)
+_NUMBER = re.compile(
+    rf"((?<![\w)\]}}])[-−])?((?<![\w.])\.\d+|(?<!\w)(?<!\d\.){_DIGITS}(?:\.\d+|/\d+)?)", re.ASCII
+)
+
+
+def first_integer(response: str) -> str | None:
+    """The first whole number of a response: ``-1,234 apples`` claims -1234; the digits of 3.5 are none."""
+    match = _INTEGER.search(response)
+    return None if match is None else _plain_number(match)
+
+
+def last_number(response: str) -> str | None:
+    """The last number of a response, whole, decimal or a quotient: ``so 2 * 3 = $1,234.50.`` claims 1234.50."""
+    matches = [*_NUMBER.finditer(response)]
+    return _plain_number(matches[-1]) if matches else None
+
+
+def _plain_number(match: re.Match[str]) -> str:
+    return ("-" if match[1] else "") + match[2].replace(",", "")
+
+
+_NAMED_OPTION = re.compile(
+    r"(?i:\b(?:answer|option|choice)\b(?>\s+is\b)?)(?>[\s:*$]*)(?:\\text\w*\{)?[(\[]?([A-Z])(?![\w'])"
+)
+
+
+def choice(response: str) -> str | None:
+    r"""The letter of the option that a response chooses (R20).
+
+    It stands in the last box, as in ``\boxed{(B)}``; in a response without one, after the last "answer is" or
+    "Answer:", or it is all that the last line names, as in ``(B)`` or ``B. Planets``.
+    """
+    box = boxed(response)
+    if box is not None:
+        return option_letter(box, len(ascii_uppercase))
+    named = _NAMED_OPTION.findall(response)
+    if named:
+        return str(named[-1])
+    return option_letter(response.strip().rpartition("\n")[2], len(ascii_uppercase))
+
+
+Extractor = Callable[[str], str | None]
+"""A function from a response to the answer it claims; None if it claims none."""
+
+EXTRACTORS: Mapping[str, Extractor] = MappingProxyType({
     "boxed": boxed,
+    "first_integer": first_integer,
+    "last_number": last_number,
+    "choice": choice,
     "reversed_digits": reversed_digits,
     "text": lambda response: response.strip() or None,  # for logs that hold the answer itself
 })  # fmt: skip
-"""Every extractor by the name a recipe calls it."""
+"""Extractors without a setting, by the name that a recipe or benchmark calls them."""
+
+_TAG = re.compile(r"[A-Za-z][\w.-]*")
 
 
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """The answer a response claims, None if it claims none.
 
     Raises:
-        UserError: there is no such extractor.
+        UserError: as `find_extractor`; or an extractor of the user's own fails or takes too long.
     """
-    try:
-        function = EXTRACTORS[extractor]
-    except KeyError:
-        raise unknown("the extractor", extractor, EXTRACTORS) from None
-    return function(response)
+    return find_extractor(extractor)(response)
+
+
+@functools.cache
+def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
+    r"""The extractor that a setting means: training, evaluation, audit and replay all read answers with it (R6).
+
+    | setting | the answer is |
+    |---|---|
+    | a name of `EXTRACTORS` | as its function says |
+    | ``regex:PATTERN`` | the last match: its first group, or all of it where there is none |
+    | ``after:TEXT`` | the rest of the line after the last TEXT |
+    | ``tag:NAME`` | the content of the last ``<NAME>…</NAME>`` |
+    | ``package.module:function`` | what this function of the user's own returns |
+
+    Args:
+        extractor: the setting.
+        option: what the user calls it, for errors.
+
+    Raises:
+        UserError: it means nothing, or its pattern or module has a mistake.
+    """
+    kind, colon, text = extractor.partition(":")
+    if not colon:
+        if kind in EXTRACTORS:
+            return EXTRACTORS[kind]
+        raise UserError(
+            f"{option} is '{shortened(extractor)}'{did_you_mean(extractor, EXTRACTORS)}; known:"
+            f" {', '.join(EXTRACTORS)}, regex:PATTERN, after:TEXT, tag:NAME, package.module:function"
+        )
+    if not text.strip():
+        raise UserError(f"{option} is '{shortened(extractor)}', and nothing follows the colon; fill it in")
+    match kind:
+        case "regex":
+            return RegexExtractor(text, option)
+        case "after":
+            return functools.partial(after, marker=text.strip())
+        case "tag":
+            if not _TAG.fullmatch(text):
+                raise UserError(
+                    f"{option}: {shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
+                )
+            return functools.partial(tagged, tag=text)
+    return own_extractor(extractor, option)
 
 
 def default_extractor(data_source: str) -> str:

@@ -42,7 +42,9 @@ def rollouts(
         str | None,
         typer.Option(
             "--extractor",
-            help="How to read answers; by default chosen from the data set.",
+            metavar="NAME|KIND:TEXT",
+            help="How to read answers: boxed, first_integer, last_number, choice, text, regex:PATTERN, after:TEXT,"
+            " tag:NAME, or package.module:function; by default chosen from the data set.",
             show_default=False,
         ),
     ] = None,
@@ -80,7 +82,7 @@ def rollouts(
     """Sample every prompt of a data set several times and store the rollouts like a training run; train nothing."""
     from functools import partial
 
-    from olr_cli.answers import EXTRACTORS
+    from olr_cli.answers import find_extractor
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
     from olr_cli.engines.resume import check_same_recipe
@@ -93,7 +95,7 @@ def rollouts(
         require_known("--backend", backend, ("vllm", "transformers"))
     require_known("--device", device, ("auto", "cpu", "cuda"))
     if extractor is not None:
-        require_known("--extractor", extractor, tuple(EXTRACTORS))
+        find_extractor(extractor, "--extractor")
     recipe = rollouts_recipe(
         model,
         {"train": data, "limit": limit, "extractor": extractor},

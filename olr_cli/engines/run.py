@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from olr_cli.answers import EXTRACTORS, Judge
+from olr_cli.answers import Judge, find_extractor
 from olr_cli.data.prompts import Message, Prompt, PromptSet
 from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
-from olr_cli.errors import UserError, unknown
+from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import Kind
 from olr_cli.runs.progress import Progress
@@ -129,8 +129,8 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
         UserError: they cannot be read or do not serve the recipe's method.
     """
     extractor = recipe.data.extractor
-    if extractor is not None and extractor not in EXTRACTORS:
-        raise unknown("data.extractor", extractor, EXTRACTORS)
+    if extractor is not None:
+        find_extractor(extractor)
     train = training_prompts(recipe)
     method = compose(recipe.method)
     if method.needs_labels and kind == "training":

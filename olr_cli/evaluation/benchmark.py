@@ -19,7 +19,7 @@ from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.checks import require_plain
 from olr_cli.recipe.files import read_tree
-from olr_cli.recipe.schema import Count, Section, Text
+from olr_cli.recipe.schema import Count, ExtractorText, Section, Text
 from olr_cli.tables import Answer, Block, Column, Row, Table
 
 PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
@@ -119,7 +119,7 @@ class Benchmark(Section):
         fields: the columns of the source; None: interchange rows, or plain question and answer columns.
         system: system message of problems that have none (R21); None: none.
         prompt: what the policy is asked; ``{problem}`` and ``{choices}`` (lines such as ``A) Venus``) are filled in.
-        extractor: how the answer is read from a response (R6).
+        extractor: how the answer is read from a response (R6), as a recipe's `data.extractor`.
         aliases: other names, which interchange files may give as ``data_source``.
         licence: of the problems.
         page: where to read about them; of a gated set, where to accept its terms.
@@ -135,7 +135,7 @@ class Benchmark(Section):
     fields: Fields | None = None
     system: str | None = SYSTEM_PROMPT
     prompt: str = "{problem}"
-    extractor: str = "boxed"
+    extractor: ExtractorText = "boxed"
     aliases: tuple[str, ...] = ()
     licence: str = ""
     page: str = ""
@@ -191,13 +191,10 @@ def find_benchmark(name: str) -> Benchmark:
             return benchmark
     path = Path(os.path.expanduser(name))
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
-        from olr_cli.answers import extract
+        from olr_cli.answers import find_extractor
 
         benchmark = read_benchmark(path)
-        try:
-            extract("", benchmark.extractor)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
+        find_extractor(benchmark.extractor, f"{path}: extractor")
         return benchmark
     known = [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     hint = (

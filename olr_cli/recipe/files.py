@@ -266,12 +266,13 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """`top` laid over `base`, section by section.
 
     If `top` changes the kind of a section (another noise, another engine), the base's keys that the new kind does not
-    have are dropped. Another method drops all of them: it starts from its own defaults.
+    have are dropped. Another method drops all of them: it starts from its own defaults. An extractor is one kind
+    and its text, so another one replaces it.
     """
     merged = dict(base)
     for name, value in top.items():
         below = merged.get(name)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and name != "extractor":
             merged[name] = overlay(_keys_of_kind(name, below, value), value)
         else:
             merged[name] = value

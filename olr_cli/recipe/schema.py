@@ -61,6 +61,23 @@ def _require_not_tiny(temperature: float) -> float:
     return temperature
 
 
+_EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
+"""Extractors with a setting, as `olr_cli.answers.find_extractor` reads them."""
+
+
+def _extractor_as_text(value: Any) -> Any:
+    """``{after: "####"}`` as ``after:####``, the form in which a command line gives it too."""
+    if not isinstance(value, dict):
+        return value
+    kind, setting = next(iter(value.items()), ("", None))
+    if len(value) != 1 or kind not in _EXTRACTOR_KINDS or not isinstance(setting, str) or not setting.strip():
+        raise PydanticCustomError(
+            "extractor",
+            f"Expected a name, or one of {', '.join(_EXTRACTOR_KINDS)} and its text, as {{after: '####'}}",
+        )
+    return setting if kind == "function" else f"{kind}:{setting}"
+
+
 def _require_text(text: str) -> str:
     if not text.strip():
         raise ValueError("the text is empty; fill it in, or leave the key out")
@@ -80,6 +97,8 @@ Temperature = Annotated[Number, Field(ge=0), AfterValidator(_require_not_tiny)]
 Whole = Annotated[int, BeforeValidator(_require_number), Field(ge=-(2**63), lt=2**63)]
 Count = Annotated[Whole, Field(gt=0, lt=2**31)]
 Text = Annotated[str, AfterValidator(_require_text)]
+ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
+"""How answers are read, in a recipe as in a benchmark: a name, or a kind and its text (R6)."""
 
 Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
@@ -129,8 +148,11 @@ class DataSection(Section):
     limit: Count | None = _key(
         None, "The most training prompts to take; a generated set has exactly this many."
     )
-    extractor: Text | None = _key(
-        None, "How answers are read from responses; null: as each prompt's data source requires (R6)."
+    extractor: ExtractorText | None = _key(
+        None,
+        "How answers are read from responses: `boxed`, `first_integer`, `last_number`, `choice`, `text`,"
+        " `{regex: PATTERN}`, `{after: TEXT}`, `{tag: NAME}`, or a function of your own, `package.module:function`;"
+        " null: as each prompt's data source requires (R6).",
     )
 
 
@@ -343,6 +365,20 @@ class TrainSection(Section):
     temperature: Annotated[Temperature, Field(gt=0)] = _key(
         1.0, "Sampling temperature of training rollouts; at least 0.001."
     )
+    top_p: Number = _key(
+        1.0,
+        "Tokens are drawn from the fewest most likely ones that have this probability together; 1: from all. Log-"
+        "probabilities stay those of all tokens. Held-out rollouts are drawn alike, as for `top_k` and `min_p`.",
+        gt=0,
+        le=1,
+    )
+    top_k: Count | None = _key(None, "Tokens are drawn from this many of the most likely; null: from all.")
+    min_p: Number = _key(
+        0.0,
+        "Tokens are drawn from those at least this share as likely as the most likely one; 0: from all.",
+        ge=0,
+        lt=1,
+    )
     evaluation_temperature: Temperature = _key(
         0.6, "Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001."
     )
@@ -529,18 +565,48 @@ class Recipe(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _the_engine_has_the_keys(self) -> Recipe:
+        for key in LOCAL_KEYS:
+            if self.engine.name != "local" and not self.is_default(key):
+                raise ValueError(f"{key} is a key of engine.name local alone; remove it, or use that engine")
+        return self
+
     @property
     def noise_seed(self) -> int:
         """The seed that decides which prompts are marked."""
         return self.seed if self.noise is None or self.noise.seed is None else self.noise.seed
 
     def digest(self) -> str:
-        """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`."""
+        """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`.
+
+        A key of `ADDED_LATER` counts only where it is not at its default.
+        """
         deciding = {
-            key: value for key, value in flatten(self.model_dump(mode="json")).items() if _decides(key)
+            key: value
+            for key, value in flatten(self.model_dump(mode="json")).items()
+            if _decides(key) and not (key in ADDED_LATER and self.is_default(key))
         }
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
+    def is_default(self, key: str) -> bool:
+        """Whether a dotted key of a section has its default."""
+        section, _, name = key.partition(".")
+        model: Section = getattr(self, section)
+        return bool(getattr(model, name) == type(model).model_fields[name].get_default())
+
+
+LOCAL_KEYS = ("train.top_k", "train.min_p")
+"""Keys that only the local engine has, besides those of its section."""
+
+ADDED_LATER = frozenset(
+    {
+        "train.top_p",
+        "train.top_k",
+        "train.min_p",
+    }
+)
+"""Keys that were added after runs had been stored: at their default they leave a recipe's digest as it was."""
 
 UNDECIDING = frozenset(
     {

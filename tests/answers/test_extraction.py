@@ -111,3 +111,105 @@ def test_the_arithmetic_task_has_its_own_extractor(source, extractor):
 def test_an_unknown_extractor_is_named():
     with pytest.raises(UserError, match=r"'boxd'.*did you mean 'boxed'"):
         extract("5", "boxd")
+
+
+@pytest.mark.parametrize(
+    ("extractor", "response", "answer"),
+    [
+        ("first_integer", "-1,234 apples, not 5", "-1234"),
+        ("first_integer", "3.5 then 7", "7"),
+        ("first_integer", "x2 or 3.5", None),
+        ("last_number", "so 2 * 3 = $1,234.50.", "1234.50"),
+        ("last_number", "12 - 5", "5"),
+        ("last_number", "it is -3/4", "-3/4"),
+        ("last_number", "no 2nd", "2"),
+        ("choice", r"so \boxed{\text{(b)}}", "B"),
+        ("choice", r"The answer is A. \boxed{B) Planets}", "B"),
+        ("choice", "The answer is (C). No, the **answer is: D**.", "D"),
+        ("choice", "The answer is a planet", None),
+        ("choice", "It orbits\nB. Planets", "B"),
+        ("after:####", "7 + 1\n#### 8\n", "8"),
+        ("after:Answer:", "Answer: 1. Answer:\n$\\boxed{5}$\nQuestion:", "5"),
+        ("after:####", "8", None),
+        ("tag:answer", "<answer>1</answer><answer> 5 </answer> </answer>", "5"),
+        ("tag:answer", r"<answer>so \boxed{5}</answer>", "5"),
+        ("tag:answer", "<answer>5", None),
+        (r"regex:answer is (-?\d+)", "the answer is 4, no, the answer is 55", "55"),
+        (r"regex:(?<=#### )\d+", "#### 7", "7"),
+        (r"regex:answer is (\d*)", "the answer is five", None),
+        (r"regex:is (?:(\d+)|(\w+))", "it is five", "five"),
+    ],
+)
+def test_an_extractor_with_a_setting_reads_what_it_says(extractor, response, answer):
+    assert extract(response, extractor) == answer
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "answer" + " " * 500_000 + "?",
+        "answer is " * 50_000,
+        "1," * 200_000,
+        "-" * 500_000,
+        "<answer>" * 100_000,
+    ],
+    ids=lambda response: response[:16],
+)
+def test_half_a_megabyte_takes_every_extractor_little_time(response):
+    started = time.process_time()
+    for extractor in [*EXTRACTORS, "after:is", "tag:answer"]:
+        extract(response, extractor)
+    assert time.process_time() - started < 5
+
+
+def test_a_regular_expression_that_takes_for_ever_is_stopped_and_then_refused():
+    hostile = "a" * 5_000 + "b"
+    assert extract(hostile, "regex:((?:a+)+)$") is None
+    with pytest.raises(
+        UserError, match=r"took more than 1 s on 16 responses \(the last of 5,001 characters\)"
+    ):
+        for _ in range(16):
+            extract(hostile, "regex:((?:a+)+)$")
+
+
+@pytest.mark.parametrize(
+    ("extractor", "message"),
+    [
+        ("regex:(", r"'\(' is not valid \(missing \) at position 1\)"),
+        ("regex: ", "nothing follows the colon"),
+        ("tag:<answer>", "without brackets, as in tag:answer"),
+        ("no_such_module:read", "there is no module no_such_module"),
+        ("numpy:read", "has no function read"),
+        ("os:system", "expected a function of a module of your own"),
+        ("olr_cli.errors:shown", "expected a function of a module of your own"),
+        ("broken:read", r"importing broken fails \(ZeroDivisionError: .*broken\.py line 1\)"),
+        ("mine:fails", r"fails on a response \(ValueError: no answer, .*mine\.py line 6\)"),
+        ("mine:counts", "returns a int; it must return text, or None"),
+    ],
+)
+def test_a_mistake_in_an_extractor_is_named(tmp_path, monkeypatch, extractor, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "mine.py").write_text(OWN)
+    with pytest.raises(UserError, match=message):
+        extract("so 5", extractor)
+
+
+OWN = """\
+def read(response):
+    return response.rpartition("so")[2]
+
+
+def fails(response):
+    raise ValueError("no answer")
+
+
+counts = len
+"""
+
+
+def test_a_function_of_a_module_in_the_working_folder_reads_answers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "readers_of_mine.py").write_text(OWN)
+    assert extract("so 5\n", "readers_of_mine:read") == "5"
+    assert extract(" so ", "readers_of_mine:read") is None

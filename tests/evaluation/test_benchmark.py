@@ -131,6 +131,8 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
         (OWN + "fields: {problem: q, answer: a, shuffle: true}", "fields.shuffle needs fields.choices"),
         (OWN + "fields: {problem: q, answer: a, choice: c}", "'fields.choice' (did you mean 'choices'?)"),
         (OWN + "extractor: boxd", "did you mean 'boxed'?"),
+        (OWN + "extractor: {regex: '('}", "regular expression '(' is not valid"),
+        (OWN + "extractor: {before: x}", "expected a name, or one of regex, after, tag, function"),
         ("name: [", "is not valid YAML"),
     ],
 )

@@ -6,9 +6,10 @@ import pytest
 from sums import sample
 
 from olr_cli.answers import Judge
+from olr_cli.answers.choices import option_letter
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import find_benchmark
-from olr_cli.evaluation.grading import grade, option_letter
+from olr_cli.evaluation.benchmark import Benchmark, find_benchmark
+from olr_cli.evaluation.grading import grade
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,12 @@ def test_a_benchmark_can_have_an_extractor_of_its_own(judge):
     assert (right.answer, right.is_correct) == ("579", True)
     assert (wrong.answer, wrong.is_correct) == ("975", False)
     assert missing.answer is None
+
+
+def test_benchmarks_and_recipes_name_extractors_alike(judge):
+    benchmark = Benchmark(name="x", source={"task": "arithmetic"}, extractor={"after": "####"})
+    (grading,) = grade(benchmark, [sample("6 + 1 = 7\n#### 7", "7")], judge)
+    assert (grading.answer, grading.is_correct) == ("7", True)
 
 
 def test_a_letter_is_graded_without_the_judge_and_the_answer_kept_as_it_stands():
