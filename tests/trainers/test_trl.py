@@ -28,7 +28,7 @@ from olr_cli.trainers.trl import OlrReward
 
 POLICY = policy_path("builtin:addition-easier")
 SCRIPT = Path(__file__).with_name("train_trl.py")
-RANKS = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_training_decides_as_the_supervisor_does(undisturbed, tmp_path):
     decided = decisions(undisturbed)
     assert decided.equals(supervised_anew(undisturbed, tmp_path / "anew"))
     assert decided["visit"].value_counts().sort("visit").rows() == [(1, 16), (2, 16), (3, 16)]
-    assert set(decided["label_source"]) == {"given", "noisy", "majority"}
+    assert set(decided["label_source"]) >= {"given", "noisy", "majority"}
 
 
 def test_the_run_says_what_trl_did(undisturbed):
@@ -160,8 +160,8 @@ def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undistur
     assert "use olr, grpo or ttrl" in refused(data, tmp_path / "a", recipe=smoothed)
     epochs = {"train": {"epochs": 3}}
     assert "train.epochs is a setting of trl" in refused(data, tmp_path / "b", recipe=epochs)
-    twice = Dataset.from_list([{"prompt": "1+1=", "answer": "2"}] * 4)
-    assert "4 rows have the prompt '1+1='" in refused(twice, tmp_path / "c")
+    twice = Dataset.from_list([{"prompt": "1+1=", "answer": "2"}] * 16)
+    assert "16 rows have the prompt '1+1='" in refused(twice, tmp_path / "c")
     stream = load_dataset("parquet", data_files=str(data), split="train", streaming=True)
     assert "not a stream" in refused(stream, tmp_path / "d", {"max_steps": 2})
     restoring = {"restore_callback_states_from_checkpoint": True}
