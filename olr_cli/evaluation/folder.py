@@ -14,21 +14,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import Prompt
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, shortened
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.generations import GenerationStore
 from olr_cli.evaluation.problems import digest
+from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, write_text
 from olr_cli.recipe.schema import Section
-from olr_cli.runs.directory import GIVEN_UP, held, versions
+from olr_cli.runs.directory import GIVEN_UP, versions
+from olr_cli.runs.locks import held
 
 VERSION = 1
 """Raised whenever a key of evaluation.json changes its meaning."""
@@ -40,7 +42,20 @@ _MADE_WITH = {
 }
 """Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
-_SCORED = ("problem_id", "sample", "answer", "answer_class", "is_correct", "tokens", "truncated")
+_SCORED = (
+    "problem_id",
+    "sample",
+    "answer",
+    "answer_class",
+    "is_correct",
+    "tokens",
+    "truncated",
+    "unfinished_thought",
+)
+
+
+Protocol = Literal["standard", "paper"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,8 @@ class Task:
     benchmark: Benchmark
     problems: Sequence[Prompt]
     samples: int
+    data: str | None = None
+    """File or folder that took the place of the benchmark's source."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +105,7 @@ class TaskRecord(Section):
         problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
             differ.
+        data: file or folder that took the place of the benchmark's source.
     """
 
     definition: Benchmark
@@ -95,6 +113,7 @@ class TaskRecord(Section):
     problems: int
     problems_digest: str
     answer_rules: int = 1
+    data: str | None = None
 
 
 class EvaluationRecord(Section):
@@ -104,6 +123,8 @@ class EvaluationRecord(Section):
         schema_version: `VERSION` of the olr that wrote it.
         name: as in `Target`, like `model` and `origin`.
         benchmarks: by name.
+        prompting: what the command changed in the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
+        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (`olr_cli.evaluation.protocol`).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
 
@@ -114,6 +135,8 @@ class EvaluationRecord(Section):
     sampling: Sampling
     seed: int
     benchmarks: dict[str, TaskRecord]
+    prompting: dict[str, Any] = Field(default_factory=dict)
+    protocol: Protocol = "standard"
     generated_by: tuple[dict[str, Any], ...] = ()
 
     def target(self, folder: Path) -> Target:
@@ -123,6 +146,7 @@ class EvaluationRecord(Section):
     def decisive(self) -> dict[str, object]:
         """What must not change while an evaluation goes on, but for its problems."""
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
+        settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
             definition = task.definition
             settings |= {f"samples of {name}": task.samples, f"grader of {name}": definition.grader}
@@ -157,8 +181,23 @@ class EvaluationRecord(Section):
                 )
 
 
-def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) -> EvaluationRecord:
+def begin(
+    target: Target,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    seed: int,
+    prompting: Mapping[str, Any],
+    protocol: Protocol = "standard",
+) -> EvaluationRecord:
     """The record of an evaluation that begins, or goes on; it isn't written yet.
+
+    Args:
+        target: the model and the folder.
+        tasks: what is sampled.
+        sampling: how.
+        seed: of all samples.
+        prompting: the settings with which the messages of `tasks` were made (`Prompting.settings`).
+        protocol: whose choices the defaults were.
 
     Raises:
         UserError: the folder holds something else, or an evaluation with other settings; says what changed.
@@ -170,6 +209,8 @@ def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) 
         origin=dict(target.origin),
         sampling=sampling,
         seed=seed,
+        prompting=dict(prompting),
+        protocol=protocol,
         benchmarks={
             task.benchmark.name: TaskRecord(
                 definition=task.benchmark,
@@ -177,6 +218,7 @@ def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) 
                 problems=len(task.problems),
                 problems_digest=digest(task.problems),
                 answer_rules=RULES,
+                data=task.data,
             )
             for task in tasks
         },
@@ -189,14 +231,16 @@ def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) 
     old, new = before.decisive(), record.decisive()
     if target.is_local:  # it may move: its weights are compared (`check_backend`), not its path
         old["model"] = new["model"]
-    changes = [f"{key}: {old[key]} -> {value}" for key, value in new.items() if old.get(key, value) != value]
+    changed = [key for key, value in new.items() if old.get(key, value) != value]
+    changes = [f"{key}: {shortened(str(old[key]))} -> {shortened(str(new[key]))}" for key in changed]
+    same_prompting = before.prompting == record.prompting
     for task in tasks:
         name = task.benchmark.name
         if name in before.benchmarks:
             stored = before.benchmarks[name]
             if len(task.problems) < stored.problems:
                 changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
-            elif digest(task.problems[: stored.problems]) != stored.problems_digest:
+            elif same_prompting and digest(task.problems[: stored.problems]) != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
             rules = {"answer_rules": stored.answer_rules}
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=rules)

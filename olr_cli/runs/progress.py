@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
+from olr_cli.errors import printable
 from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.throughput import GENERATED, UTILISATION
 
@@ -29,8 +30,12 @@ class Progress(Display, Protocol):
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
 
-    def step(self, step: int, metrics: Metrics) -> None:
-        """A step is complete and stored."""
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+        """A step is complete and stored.
+
+        `planned` is how many of the run's steps were planned for what is done, if not `step`: dynamic sampling needs
+        fewer.
+        """
 
 
 class JsonProgress:
@@ -39,7 +44,7 @@ class JsonProgress:
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._print("start", steps=steps, done=done, steps_per_epoch=steps_per_epoch)
 
-    def step(self, step: int, metrics: Metrics) -> None:
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
         self._print("step", step=step, **metrics)
 
     def say(self, sentence: str) -> None:
@@ -66,14 +71,15 @@ class LineProgress:
         for line, above_time in zip(self._layout.header, ("time", "left"), strict=True):
             self.say(f"{line}{above_time:>5}")
 
-    def step(self, step: int, metrics: Metrics) -> None:
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+        step = step if planned is None else planned
         row = self._rows.add(step, metrics)
         if row is not None:
             pace = (time.monotonic() - self._began) / max(1, step - self._done)
             self.say(f"{row}{rough_duration(pace * (self._steps - step)):>5}" if step else row.rstrip())
 
     def say(self, sentence: str) -> None:
-        print(sentence, file=self._stream, flush=True)
+        print(printable(sentence), file=self._stream, flush=True)
 
     def stop(self) -> None:
         """Nothing is held open."""
@@ -110,7 +116,8 @@ class LiveProgress:
             "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1, latest=""
         )
 
-    def step(self, step: int, metrics: Metrics) -> None:
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+        step = step if planned is None else planned
         row = self._rows.add(step, metrics)
         if row is not None:
             self.say(row.rstrip())
@@ -122,7 +129,7 @@ class LiveProgress:
         )
 
     def say(self, sentence: str) -> None:
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._bar.stop()

@@ -148,7 +148,7 @@ def test_a_recipe_builds_on_its_base(tmp_path):
         load_recipe(write(tmp_path, "base: nowhere.yaml"))
 
 
-@pytest.mark.parametrize("setting", ["train.top_k=5", "train.min_p=0.1"])
+@pytest.mark.parametrize("setting", ["train.top_k=5", "train.min_p=0.1", "train.dynamic_sampling=true"])
 def test_a_key_of_the_local_engine_is_refused_on_the_other(tmp_path, setting):
     path = write(tmp_path, "engine: {name: openrlhf}")
     assert load_recipe(path, [setting, "engine.name=local"]) != load_recipe(path)
