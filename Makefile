@@ -1,5 +1,6 @@
 # `make quickstart` runs the main job, `make test` runs every check, `make test-openrlhf` the tests of the OpenRLHF
-# engine on a CPU, `make test-gpu` what only a GPU can show. Each sets up what it needs.
+# engine on a CPU, `make test-trainers` olr in TRL and verl, `make test-gpu` what only a GPU can show. Each sets up what
+# it needs.
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin

@@ -251,8 +251,10 @@ class OnlineLabelRefinement:
         by_id: dict[str, Prompt] = {}
         places: dict[str, list[int]] = {}
         columns.pop("completions")
+        known: dict[Any, Prompt] = {}
         for place, (prompt, *row) in enumerate(zip(prompts, *columns.values(), strict=True)):
-            made = self._prompt(prompt, *row)
+            key = (prompt if isinstance(prompt, str) else id(prompt), *row)
+            made = known.get(key) or known.setdefault(key, self._prompt(prompt, *row))
             _require_same(by_id.setdefault(made.prompt_id, made), made)
             places.setdefault(made.prompt_id, []).append(place)
         groups = [(by_id[name], [completions[place] for place in places[name]]) for name in places]
