@@ -183,17 +183,17 @@ class OlrReward(TrainerCallback, ExportableState):
                 "OlrReward restores its state by itself; leave restore_callback_states_from_checkpoint out of the"
                 " GRPOConfig"
             )
+        dataset = kwargs["train_dataloader"].dataset
+        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
+            raise UserError(
+                "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
+            )
         run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else self._run_dir
         trainer = f"trl {metadata.version('trl')}"
         self._olr = OnlineLabelRefinement(
             run_dir, self._recipe, trainer=trainer, settings=_settings(args, state, self._model)
         )
         require_answers_only(self._olr.recipe)
-        dataset = kwargs["train_dataloader"].dataset
-        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
-            raise UserError(
-                "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
-            )
         self._index = PromptIndex(dataset.with_format("arrow")[:], self._olr.recipe, "the training data")
         for warning in recipe_warnings(self._olr.recipe):
             print(f"Warning: {warning}")

@@ -147,6 +147,8 @@ class RewardServer:
                 " trainer.val_before_train=False"
             )
         _require_free_or_resumed(config)
+        per_epoch = len(self._index.prompts) // config.data.train_batch_size
+        self._last_step = config.trainer.total_training_steps or config.trainer.total_epochs * per_epoch
         for warning in recipe_warnings(olr.recipe):
             print(f"Warning: {warning}")
         self._olr = olr
@@ -207,6 +209,8 @@ class RewardServer:
         if olr.finish_step():
             olr.log({GLOBAL_STEP: self._global_step})
             olr.flush()
+            if self._global_step == self._last_step:
+                olr.close()
 
     def _go_back(self, olr: OnlineLabelRefinement, global_step: int) -> None:
         """Continue the run in the run directory after verl's step `global_step`, which it has a checkpoint of."""

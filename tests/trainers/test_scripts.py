@@ -18,7 +18,8 @@ from olr_cli.engines.local.builtin import policy_path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text("utf-8")
 SCRIPTS = {
-    match[1]: match[0] for match in re.findall(r"```(?:python|bash)\n(# (\S+).*?)```", PAGE, flags=re.DOTALL)
+    match[1]: match[0]
+    for match in re.findall(r"```(?:python|bash)\n(# ([\w.]+).*?)```", PAGE, flags=re.DOTALL)
 }
 POLICY = policy_path("builtin:addition-easier")
 

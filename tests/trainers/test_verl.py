@@ -23,6 +23,7 @@ from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.errors import UserError
+from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.trainers.verl import RewardServer, require_enough_workers
 
@@ -67,6 +68,7 @@ def configuration(files, run, *settings):
                 f"actor_rollout_ref.model.path={policy_path('builtin:addition-easier')}",
                 "actor_rollout_ref.actor.optim.lr=1e-6",
                 f"trainer.default_local_dir={run.parent}/checkpoints",
+                "trainer.total_epochs=3",
                 *settings,
             ],
         )
@@ -170,6 +172,7 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_pa
     compared = decisions(tmp_path / "run")
     assert compared.equals(decisions(expected_run))
     assert set(compared["label_source"]) == {"given", "noisy", "majority"}
+    assert read_manifest(tmp_path / "run")["status"] == "finished"
     assert [line["trainer/global_step"] for line in read_metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
 
 
