@@ -92,7 +92,7 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 """Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
 _SETTABLE = "name, seed, method.*, data.extractor, noise.type, noise.draw, train.* and model.path"
-_IN_DATA = {"extractor", "columns"}
+_IN_DATA = {"extractor"}
 _IN_NOISE = {"type", "draw"}
 
 

@@ -157,11 +157,49 @@ def evaluate(
     seed: Annotated[
         int, typer.Option("--seed", help="Random seed of the samples.", rich_help_panel=SAMPLING)
     ] = 0,
+    seed_each: Annotated[
+        bool | None,
+        typer.Option(
+            "--seed-each/--seed-engine",
+            help="Draw each sample from a seed of its own, so that what is resumed draws the same, or, with vLLM, all"
+            " from the engine's, which is faster. By default each, but the engine's with vLLM on a GPU.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(
             "--backend",
-            help="vllm or transformers; by default vLLM if it can run here.",
+            help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    vllm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vllm",
+            metavar="KEY=VALUE",
+            help="Setting of vLLM's engine, e.g. tensor_parallel_size=2, data_parallel_size=4,"
+            " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is the name that it knows."
+            " The key is read from OPENAI_API_KEY.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            min=1,
+            help="Most requests to the server at a time; by default 64.",
             rich_help_panel=PLACE,
         ),
     ] = None,
@@ -257,7 +295,8 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.errors import UserError
-    from olr_cli.evaluation.backends import Sampling
+    from olr_cli.evaluation.backends import BACKENDS, Sampling
+    from olr_cli.evaluation.backends.vllm_settings import read_settings
     from olr_cli.evaluation.evaluate import Settings
     from olr_cli.evaluation.prompting import read_prompting
 
@@ -292,7 +331,9 @@ def evaluate(
         )
     else:
         if backend is not None:
-            require_known("--backend", backend, ("vllm", "transformers"))
+            require_known("--backend", backend, BACKENDS)
+        if (backend == "openai" and url is None) or (url is not None and backend not in (None, "openai")):
+            raise UserError("--url names a server for --backend openai; give both, or --url alone")
         require_known("--device", device, ("auto", "cpu", "cuda"))
         prompting = read_prompting(system, chat_template, template or ())
         sampling = Sampling(temperature, max_new_tokens)
@@ -301,6 +342,10 @@ def evaluate(
             "name": backend,
             "device": device,
             "trust_remote_code": trust_remote_code,
+            "vllm": read_settings(vllm or ()),
+            "seed_each": seed_each,
+            "url": url,
+            "concurrency": concurrency,
         }
         results = {"compare": compare, "export": export, "extractor": extractor}
         show_answer(
@@ -354,7 +399,7 @@ def _evaluate(
     )
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
-    models = targets(model, checkpoints, out)
+    models = targets(model, checkpoints, out, is_served=opening["url"] is not None)
     check_reference(compare, models)
     require_models(models)
     chosen, settings = follow(

@@ -112,6 +112,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         for entry in pool:
             self._left[entry.task.benchmark.name] += 1
         self._waiting: list[Generation] = []
+        self._is_recorded = False
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="olr-grading")
         self._jobs: list[Future[None]] = []
@@ -152,8 +153,10 @@ class Recorder(AbstractContextManager["Recorder"]):
             of_benchmark.setdefault(sample.benchmark, []).append(sample)
         for name, rows in of_benchmark.items():
             graded = grade(self._tasks[name].benchmark, rows, self._judge)
-            # Not before there are samples: until then, nothing ties the user to these settings.
-            write_evaluation(self._target.folder, self._record)
+            if not self._is_recorded:
+                # Not before there are samples: until then, nothing ties the user to these settings.
+                write_evaluation(self._target.folder, self._record)
+                self._is_recorded = True
             self._target.store(name).append(graded)
             self._stored(len(graded))
             self._left[name] -= len({row.problem_id for row in graded})

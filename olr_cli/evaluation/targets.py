@@ -28,23 +28,27 @@ from olr_cli.tables import Answer, File
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-def targets(model: str, checkpoints: Sequence[str], out: Path | None) -> list[Target]:
+def targets(
+    model: str, checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
+) -> list[Target]:
     """The models that a command names.
 
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
         checkpoints: of a run: ``last``, ``best`` (on its validation set, R22) or steps; none: the last.
         out: the evaluation's folder, or the folder of several; by default below the run, or ``evaluations/``.
+        is_served: the model is a server's, and has whatever name the server gives it.
 
     Raises:
         UserError: it is none of them, the run has no such checkpoint, or checkpoints are named of something that is no
             run.
     """
-    if not is_run(model):
+    if is_served or not is_run(model):
         if checkpoints:
             raise UserError(f"--checkpoint is for runs, and {model} is none (it has no manifest.json)")
         name = re.sub(r"[^A-Za-z0-9._+-]+", "-", model).strip("-.") or "model"
-        return [Target(_model(model), out or Path("evaluations") / name, model, {})]
+        known_as = model if is_served else _model(model)
+        return [Target(known_as, out or Path("evaluations") / name, model, {}, is_served)]
     run = Path(model)
     require_run(run)
     read_manifest(run)  # of a newer olr, it may mean something else
@@ -105,7 +109,9 @@ def require_models(targets: Sequence[Target]) -> None:
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     for model in {
-        target.model for target in targets if not target.is_local and not is_evaluation(target.folder)
+        target.model
+        for target in targets
+        if not (target.is_local or target.is_served or is_evaluation(target.folder))
     }:
         unreached = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
         try:
