@@ -72,6 +72,7 @@ def test_help_and_version():
         "audit",
         "replay",
         "recipes",
+        "runs",
         "make-policy",
     ):
         assert command in result.output
