@@ -15,7 +15,8 @@ from typing import Any
 from olr_cli.analysis.arms import arm_name, is_run, read_run, runs_below
 from olr_cli.errors import UserError, no_path, unknown
 from olr_cli.files import writing
-from olr_cli.runs.directory import held, is_held, read_manifest, require_run
+from olr_cli.runs.directory import read_manifest, require_run
+from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
 

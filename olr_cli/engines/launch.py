@@ -28,16 +28,16 @@ from olr_cli.engines.resume import (
 from olr_cli.engines.run import DataSets, Engine, Run, load_data, make_supervisor, require_engine
 from olr_cli.engines.steps import total_steps
 from olr_cli.errors import NotHere, UserError
+from olr_cli.files import departures
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
+from olr_cli.runs.checkpoints import finish_digests
 from olr_cli.runs.directory import (
     GIVEN_UP,
     Kind,
     begin_attempt,
     create_run,
     end_attempt,
-    held,
-    is_held,
     kind_of,
     read_manifest,
     read_recipe,
@@ -47,6 +47,7 @@ from olr_cli.runs.directory import (
     write_recipe,
 )
 from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, stored_steps
 from olr_cli.supervision import compose
@@ -180,10 +181,14 @@ def launch(
         supervisor = make_supervisor(recipe, data.train.prompts, judge, history)
         working_with = {**engine.facts, "recipe_digest": recipe.digest()}
         begin_attempt(path, from_step=done, data=data.facts, facts=working_with)
+        for departure in sorted(departures):
+            progress.say(f"Note: {departure}.")
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             facts = engine.complete(run)
+            finish_digests()
         except BaseException as error:
+            finish_digests()
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError):

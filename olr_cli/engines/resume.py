@@ -10,6 +10,7 @@ from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe, changeable_keys, refused_changes
 from olr_cli.runs.checkpoints import (
+    add_digests,
     checkpoint_path,
     checkpoint_steps,
     damage_of,
@@ -132,6 +133,8 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     # Last, after the steps that they were of: those without a checkpoint look as if checkpoints had gone.
     for step in damaged:
         set_aside(checkpoint_path(path, step))
+    for step in checkpoint_steps(path):
+        add_digests(checkpoint_path(path, step))
     return done
 
 

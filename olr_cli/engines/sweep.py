@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.resume import check_same_recipe, is_complete
@@ -121,7 +122,7 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, ended: dict[str, int], runs: int) -> int:
     failed = {place: status for place, status in ended.items() if status}
     if not failed:
-        print(f"Next: olr analyze {folder} --figure coherence --table arms")
+        print(f"Next: olr analyze {quote(str(folder))} --figure coherence --table arms")
         return 0
     logs = ", ".join(str(_log(folder, place)) for place in failed)
     print(f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr)

@@ -41,8 +41,9 @@ class Generation:
             spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
         choices: how many options a multiple-choice problem shows (`Prompt.choices`).
         is_correct: the answer matches the gold (R7); False without an answer.
-        tokens: response length, end token included.
-        truncated: the length limit cut the response.
+        tokens: response length, end token included; None if it was imported from a log that doesn't say.
+        truncated: the length limit cut the response; None likewise.
+        seed: of the sample; None if it was imported.
         unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
             at all, or was graded by an older olr.
     """
@@ -57,9 +58,9 @@ class Generation:
     gold: str
     choices: int | None
     is_correct: bool = False
-    tokens: int
-    truncated: bool
-    seed: int
+    tokens: int | None
+    truncated: bool | None
+    seed: int | None
     unfinished_thought: bool | None = None
 
 

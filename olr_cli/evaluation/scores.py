@@ -43,7 +43,8 @@ class Score:
             a bootstrap then sees no spread.
         pass_at: k -> pass@k, for k = 1, 2, 4, ... and n.
         majority: maj@n, the share of problems whose most frequent answer class is right; a tie for the top isn't.
-        truncated: share of samples that the length limit cut, or that end inside their thinking.
+        truncated: share of samples that the length limit cut, or that end inside their thinking; None if unknown (an
+            imported log), as `mean_tokens`.
         unfinished_thoughts: share of samples that end inside their thinking; None if no sample thinks.
         by_problem: problem id -> share of its samples that are right; not in scores.json.
     """
@@ -58,9 +59,9 @@ class Score:
     interval: Interval | None
     pass_at: Mapping[int, float]
     majority: float
-    truncated: float
+    truncated: float | None
     missing_answers: float
-    mean_tokens: float
+    mean_tokens: float | None
     unfinished_thoughts: float | None = None
     by_problem: Mapping[str, float] = field(repr=False, default_factory=dict)
 

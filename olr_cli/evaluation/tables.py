@@ -57,10 +57,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of one model or checkpoint, under a name that is unique in its table."""
+    """The scores of one model or checkpoint, under a name that is unique in its table.
+
+    Attributes:
+        notes: sentences about how they were made, for under the table.
+    """
 
     name: str
     scores: tuple[Score, ...]
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def values(self) -> Mapping[str, Value]:
@@ -138,7 +143,9 @@ def _compared(
     evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow
 ) -> tuple[Reference, Pairs]:
     if isinstance(reference, Evaluation):
-        note = f"Differences are to {reference.name}, in points, paired by problem."
+        note = " ".join(
+            (f"Differences are to {reference.name}, in points, paired by problem.", *reference.notes)
+        )
         paired = [(ours, scoring.differences(ours.scores, reference.scores)) for ours in evaluations]
         return Reference(reference.name, note, reference.values), paired
     shares = reference.shares
@@ -181,7 +188,9 @@ def _in_detail(evaluation: Evaluation, columns: Sequence[Column]) -> Block:
         score = scores[column.name]
         n = score.samples
         several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
-        lost = [percent(score.truncated), percent(score.missing_answers)]
+        lost = [
+            NOTHING if share is None else percent(share) for share in (score.truncated, score.missing_answers)
+        ]
         if thinks:
             lost.append(NOTHING if (share := score.unfinished_thoughts) is None else percent(share))
         cells[column.name] = [f"{score.problems:,}", str(n), *shares, *several, *lost]
@@ -278,7 +287,10 @@ def _notes(pairs: Pairs, reference: Reference | None, unit: str = "in percent") 
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if reference is not None:
         yield reference.note
+    shared = [note for note in pairs[0][0].notes if all(note in it.notes for it, _ in pairs)]
+    yield from shared
     for evaluation, _ in pairs:
+        yield from (f"{evaluation.name}: {note}" for note in evaluation.notes if note not in shared)
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
             for score in evaluation.scores

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.runs.directory import held, read_manifest
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
 
 HEAVY = (

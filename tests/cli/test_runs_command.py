@@ -9,7 +9,8 @@ from histories import write_history
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.runs.directory import held, read_manifest, write_manifest
+from olr_cli.runs.directory import read_manifest, write_manifest
+from olr_cli.runs.locks import held
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
 

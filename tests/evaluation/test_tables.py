@@ -48,9 +48,10 @@ def evaluation(name, right=10, names=PAPER, problems=20, samples=1):
 
 def test_thinking_that_does_not_end_has_a_column_where_models_think():
     score_of_thinker = scored(OWN, 15, 20, thoughts=True)
-    text = printed(scores_table([Evaluation("thinker", (score_of_thinker,))]))
+    table = scores_table([Evaluation("thinker", (score_of_thinker,))])
+    text = printed(table)
     assert re.search(r"cut no answer +think", text) and re.search(r"25\.0 +0\.0 +25\.0", text)
-    assert "end inside <think>" in text
+    assert any("end inside <think>" in note for note in table.footnotes)
     assert "think" not in printed(scores_table([evaluation("plain")]))
 
 
