@@ -5,6 +5,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUN    ?= runs/quickstart
 
+TESTED := --constraint requirements/tested.txt
+
 LOWEST_VENV ?= .venv-lowest
 
 OPENRLHF_VENV ?= .venv-openrlhf
@@ -27,14 +29,14 @@ gallery: $(VENV)/.installed
 
 install: $(VENV)/.installed-dev
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml requirements/tested.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade --quiet pip
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet $(TESTED) --editable '.[train]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(TESTED) --editable '.[dev]'
 	@touch $@
 
 # loadfile: the tests of a file share a process, which makes what they have in common once.
@@ -45,7 +47,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile
 
-# The tests with the lowest versions of its dependencies that pyproject.toml admits.
+# The tests with the lowest versions of its dependencies that pyproject.toml admits. Of torch 2.10 PyPI has CUDA's build
+# alone, 3.5 GB; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu takes the CPU's.
 test-lowest:
 	$(PYTHON) -m venv --clear $(LOWEST_VENV)
 	$(PYTHON) requirements/lowest.py > $(LOWEST_VENV)/constraints.txt

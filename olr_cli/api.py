@@ -41,13 +41,13 @@ from olr_cli.runs.directory import (
     create_run,
     drop_leftovers,
     end_attempt,
-    held,
     read_manifest,
     read_recipe,
     require_run,
     write_manifest,
     write_recipe,
 )
+from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
 from olr_cli.runs.store import RunStore, arrow_table
 from olr_cli.supervision import (

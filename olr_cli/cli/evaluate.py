@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 """How scores can be printed."""
 
-_PROMPTS = {"data", "system", "chat_template", "template"}
+EXPORTS = ("lm-eval", "leaderboard")
+"""Formats of other tools that results can be written in."""
+
+_PROMPTS = {"data", "system", "chat_template", "template", "protocol"}
+_SCORES = {"compare", "export", "format_", "json"}
 _TAKEN = {
     "list_": {"format_", "json"},
     "show": {"model", "trust_remote_code", *_PROMPTS},
-    "regrade": {"benchmarks", "compare", "format_", "json"},
+    "regrade": {"benchmarks", "extractor", *_SCORES},
+    "import_": {"benchmarks", "data", "extractor", "out", *_SCORES},
 }
 """Options that go with those that evaluate nothing."""
 
@@ -112,6 +117,16 @@ def evaluate(
             rich_help_panel=PROMPT,
         ),
     ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol",
+            metavar="standard|paper",
+            help="Whose choices the defaults are: the paper's text (standard), or how its printed scores were made"
+            " (paper); by default paper with --compare paper.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -160,6 +175,15 @@ def evaluate(
             "--trust-remote-code", help="Run code that comes with the model.", rich_help_panel=PLACE
         ),
     ] = False,
+    extractor: Annotated[
+        str | None,
+        typer.Option(
+            "--extractor",
+            metavar="NAME|KIND:TEXT",
+            help="How answers are read, in place of each benchmark's own: boxed, last_number, choice, regex:PATTERN, …",
+            rich_help_panel=RESULT,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -189,12 +213,31 @@ def evaluate(
     json: Annotated[
         bool, typer.Option("--json", help="Same as --format json.", rich_help_panel=RESULT)
     ] = False,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            "--export",
+            metavar="lm-eval|leaderboard",
+            help="Also write the results in another tool's format, below the results' folder.",
+            rich_help_panel=RESULT,
+        ),
+    ] = None,
     regrade: Annotated[
         Path | None,
         typer.Option(
             "--regrade",
             metavar="DIR",
             help="Grade the stored generations in DIR again, without a model.",
+            rich_help_panel=INSTEAD,
+        ),
+    ] = None,
+    import_: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="LOG",
+            help="Grade the responses in a sample log of lm-eval (--log_samples) or lighteval (--save-details), a file"
+            " or a folder.",
             rich_help_panel=INSTEAD,
         ),
     ] = None,
@@ -220,6 +263,14 @@ def evaluate(
 
     require_known("--format", format_, FORMATS)
     shape = shape_of(format_, as_json=json)
+    if export is not None:
+        require_known("--export", export, EXPORTS)
+    if protocol is not None:
+        require_known("--protocol", protocol, ("standard", "paper"))
+    if extractor is not None:
+        from olr_cli.answers import find_extractor
+
+        find_extractor(extractor, "--extractor")
     names = ",".join(benchmarks or []) or None
     for mode, taken in _TAKEN.items():
         if context.params[mode]:
@@ -230,9 +281,11 @@ def evaluate(
         show_answer(listing(), shape)
     elif show is not None:
         prompting = read_prompting(system, chat_template, template or ())
-        _show(show, model, Settings(limit=1, data=data, prompting=prompting), trust_remote_code)
+        _show(show, model, Settings(limit=1, data=data, prompting=prompting), protocol, trust_remote_code)
     elif regrade is not None:
-        show_answer(_regrade(regrade, names, compare), shape)
+        show_answer(_regrade(regrade, names, extractor, compare, export), shape)
+    elif import_ is not None:
+        show_answer(_import(import_, out, names, data, extractor, compare, export), shape)
     elif not model:
         raise UserError(
             "name a model or a run: olr evaluate MODEL (`olr evaluate --list` shows the benchmarks)"
@@ -248,9 +301,11 @@ def evaluate(
             "name": backend,
             "device": device,
             "trust_remote_code": trust_remote_code,
-            "chat": prompting.chat,
         }
-        show_answer(_evaluate(model, checkpoint or [], out, names, settings, opening, compare), shape)
+        results = {"compare": compare, "export": export, "extractor": extractor}
+        show_answer(
+            _evaluate(model, checkpoint or [], out, names, settings, protocol, opening, **results), shape
+        )
 
 
 def _require_nothing_but(context: typer.Context, taken: set[str]) -> None:
@@ -274,8 +329,12 @@ def _evaluate(
     out: Path | None,
     benchmarks: str | None,
     settings: Settings,
+    protocol: str | None,
     opening: dict[str, Any],
+    *,
     compare: str | None,
+    export: str | None,
+    extractor: str | None,
 ) -> Answer:
     """Evaluate every model that the command names."""
     from olr_cli.data.arithmetic import mixture_note
@@ -283,6 +342,8 @@ def _evaluate(
     from olr_cli.evaluation.benchmark import PAPER, choose
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as run_evaluation
+    from olr_cli.evaluation.protocol import follow, protocol_of
+    from olr_cli.evaluation.published import model_name
     from olr_cli.evaluation.targets import (
         answer,
         check_reference,
@@ -296,7 +357,13 @@ def _evaluate(
     models = targets(model, checkpoints, out)
     check_reference(compare, models)
     require_models(models)
-    tasks = settings.tasks(choose(benchmarks or default_benchmarks(model, settings.data)))
+    chosen, settings = follow(
+        protocol_of(protocol, compare, models),
+        choose(benchmarks or default_benchmarks(model, settings.data), extractor),
+        settings,
+        model_name(origin(model)),
+    )
+    tasks = settings.tasks(chosen)
     names = [task.benchmark.name for task in tasks]
     left_out = [] if benchmarks else [name for name in PAPER if name not in names]
     if settings.data is not None and 0 < len(left_out) < len(PAPER):
@@ -306,7 +373,7 @@ def _evaluate(
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     progress = Progress()
     for target in models:
-        open_model = partial(open_backend, model=target.model, **opening)
+        open_model = partial(open_backend, model=target.model, chat=settings.prompting.chat, **opening)
         try:
             scores = run_evaluation(target, tasks, settings, open_model, progress, opening["name"])
             evaluated.append((target, scores))
@@ -316,10 +383,38 @@ def _evaluate(
             )
             typer.echo(f"Stopped. {done}; the same command goes on.", err=True)
             raise typer.Exit(exit_status(stop)) from None
-    return answer(evaluated, compare, mixture_note(origin(model)))
+    return answer(evaluated, compare, mixture_note(origin(model)), export)
 
 
-def _regrade(place: Path, benchmarks: str | None, compare: str | None) -> Answer:
+def _import(
+    log: Path,
+    out: Path | None,
+    benchmarks: str | None,
+    data: Path | None,
+    extractor: str | None,
+    compare: str | None,
+    export: str | None,
+) -> Answer:
+    """Grade the responses in another tool's log."""
+    from olr_cli.errors import UserError
+    from olr_cli.evaluation.benchmark import choose
+    from olr_cli.evaluation.importing import import_evaluation
+    from olr_cli.evaluation.targets import answer, check_reference
+
+    if data is not None and benchmarks is None:
+        raise UserError("--import takes --data with --benchmarks alone: name the benchmark that was asked")
+    if compare is not None and compare != "paper":
+        check_reference(compare, [])
+    chosen = choose(benchmarks) if benchmarks else []
+    imported = import_evaluation(log, out, chosen, data, extractor)
+    for sentence in imported.sentences:
+        typer.echo(sentence, err=True)
+    return answer([(imported.target, imported.scores)], compare, export=export)
+
+
+def _regrade(
+    place: Path, benchmarks: str | None, extractor: str | None, compare: str | None, export: str | None
+) -> Answer:
     """Grade the evaluations at a place again."""
     from olr_cli.evaluation.benchmark import choose
     from olr_cli.evaluation.evaluate import regrade
@@ -337,18 +432,25 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None) -> Answer
     chosen = choose(benchmarks) if benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in evaluations:
-        regraded = regrade(target.folder, chosen)
+        regraded = regrade(target.folder, chosen, extractor)
         evaluated.append((regraded.target, regraded.scores))
         for sentence in regraded.sentences():
             typer.echo(sentence, err=True)
-    return answer(evaluated, compare)
+    return answer(evaluated, compare, export=export)
 
 
-def _show(name: str, model: str | None, settings: Settings, trust_remote_code: bool) -> None:
+def _show(
+    name: str, model: str | None, settings: Settings, protocol: str | None, trust_remote_code: bool
+) -> None:
     """Print one problem as the model reads it; without a model, its messages."""
     from olr_cli.evaluation.benchmark import find_benchmark
+    from olr_cli.evaluation.protocol import follow, protocol_of
+    from olr_cli.evaluation.published import model_name
+    from olr_cli.evaluation.targets import origin
 
-    problem = settings.tasks([find_benchmark(name)])[0].problems[0]
+    asked = model_name(origin(model)) if model else ""
+    chosen, settings = follow(protocol_of(protocol, None, []), [find_benchmark(name)], settings, asked)
+    problem = settings.tasks(chosen)[0].problems[0]
     if model is None:
         for message in problem.messages:
             typer.echo(f"[{message.role}]\n{message.content}\n")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from olr_cli.errors import printable
+
 if TYPE_CHECKING:
     from olr_cli.tables import Answer, Line
 
@@ -41,11 +43,11 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         elif isinstance(part, Line):
             _print_line(part, answer.indent)
         else:
-            typer.echo(part)
+            typer.echo(printable(part))
     footnotes = [line for table in answer.tables for line in table.footnotes] if is_terminal else []
     for note in answer.notes:
         if note not in footnotes:
-            typer.echo(f"Note: {note}", err=True)
+            typer.echo(f"Note: {printable(note)}", err=True)
     for file in answer.files:
         line = Line("Wrote" if file.is_new else "Unchanged", f"{file.path}{file.text}")
         _print_line(line, answer.indent, err=not is_terminal)
@@ -61,7 +63,7 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
 
     console = Console(highlight=False, stderr=err)
     head = "" if line.head is None else line.head.ljust(max(indent, len(line.head) + bool(line.head)))
-    text = line.text
+    text = printable(line.text)
     if line.is_wrapped:
         width = max(min(console.width, _WIDEST) - len(head), 40)
         text = textwrap.fill(text, width, break_on_hyphens=False).replace("\n", "\n" + " " * len(head))

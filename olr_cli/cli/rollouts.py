@@ -85,10 +85,9 @@ def rollouts(
     from olr_cli.answers import find_extractor
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
-    from olr_cli.engines.resume import check_same_recipe
+    from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
     from olr_cli.evaluation.targets import origin
-    from olr_cli.runs.directory import read_manifest
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
 
     if backend is not None:
@@ -114,7 +113,7 @@ def rollouts(
         run_dir = run_dir or unfinished_run(recipe, kind="rollouts")
         check_same_recipe(run_dir, recipe, "rollouts")
         backend = backend_of(run_dir, cast(Any, backend))
-        if read_manifest(run_dir)["status"] == "finished":
+        if is_complete(run_dir, recipe):
             typer.echo(f"{run_dir} is finished; nothing to resume.")
             return
     make_engine = partial(RolloutSampler, backend=cast(Any, backend))

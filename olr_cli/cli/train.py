@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import JsonLines, RecipeName, Settings
+from olr_cli.cli.options import JsonLines, Settings, recipe_names
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
+    from olr_cli.tables import Answer
 
 
 def train(
-    recipe: RecipeName,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
+            autocompletion=recipe_names,
+            show_default=False,
+        ),
+    ] = None,
     set_: Settings = None,
     run_dir: Annotated[
         Path | None,
@@ -26,7 +34,11 @@ def train(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue the run at --run-dir, or this recipe's unfinished run."),
+        typer.Option(
+            "--resume",
+            help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
+            " finished one.",
+        ),
     ] = False,
     dry_run: Annotated[
         bool,
@@ -51,6 +63,8 @@ def train(
     from olr_cli.recipe.files import expand_sweep, load_recipe
 
     settings = set_ or []
+    if recipe is None:
+        recipe = _recipe_of_run(run_dir, resume=resume)
     if not sweep:
         if index is not None:
             raise UserError("--index goes with --sweep")
@@ -83,6 +97,24 @@ def train(
     _train_one(chosen.recipe, path, resume=resume_it, dry_run=dry_run, arm=chosen.arm, as_json=json)
 
 
+def _recipe_of_run(run_dir: Path | None, *, resume: bool) -> str:
+    """The recipe file of the run that is to be continued.
+
+    Raises:
+        UserError: no run is named.
+    """
+    from olr_cli.errors import UserError
+    from olr_cli.runs.directory import read_recipe
+
+    if not resume or run_dir is None:
+        raise UserError(
+            "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
+            " --run-dir DIR (`olr runs` lists the runs)"
+        )
+    read_recipe(run_dir)
+    return str(run_dir / "recipe.yaml")
+
+
 def _train_one(
     recipe: Recipe,
     path: Path | None,
@@ -93,8 +125,7 @@ def _train_one(
     as_json: bool = False,
 ) -> None:
     from olr_cli.engines.launch import engine_of, launch, rehearse, unfinished_run, unused_run_path
-    from olr_cli.engines.resume import check_same_recipe
-    from olr_cli.runs.directory import read_manifest
+    from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
@@ -106,11 +137,25 @@ def _train_one(
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
     if resume:
         check_same_recipe(path, recipe)
-        if read_manifest(path)["status"] == "finished":
-            typer.echo(f"{path} is finished; nothing to resume.")
+        if is_complete(path, recipe):
+            show(_nothing_to_resume(path, recipe), "event" if as_json else "terminal")
             return
     progress = choose_progress(as_json=as_json)
-    words = ["olr", "train", str(path / "recipe.yaml"), "--resume", "--run-dir", str(path)]
+    words = ["olr", "train", "--resume", "--run-dir", str(path)]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     show(run_summary(path), "event" if as_json else "terminal")
+
+
+def _nothing_to_resume(path: Path, recipe: Recipe) -> Answer:
+    """A run that has all its epochs, and how it is trained further."""
+    from dataclasses import replace
+    from shlex import quote
+
+    from olr_cli.runs.summary import run_summary
+
+    answer = run_summary(path)
+    command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
+    more = {command: f"more than {recipe.train.epochs} epochs"} if recipe.can_be_extended else {}
+    line = f"{path} is finished; nothing to resume."
+    return replace(answer, parts=[line], next={**more, **answer.next})

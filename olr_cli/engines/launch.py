@@ -20,6 +20,7 @@ from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
+    is_complete,
     other_conditions,
     roll_back,
     stored_history,
@@ -27,24 +28,26 @@ from olr_cli.engines.resume import (
 from olr_cli.engines.run import DataSets, Engine, Run, load_data, make_supervisor, require_engine
 from olr_cli.engines.steps import total_steps
 from olr_cli.errors import NotHere, UserError
+from olr_cli.files import departures
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
+from olr_cli.runs.checkpoints import finish_digests
 from olr_cli.runs.directory import (
     GIVEN_UP,
     Kind,
     begin_attempt,
     create_run,
     end_attempt,
-    held,
-    is_held,
     kind_of,
     read_manifest,
+    read_recipe,
     recipe_yaml,
     require_free,
     rules_note,
     write_recipe,
 )
 from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, stored_steps
 from olr_cli.supervision import compose
@@ -100,7 +103,7 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
 
 
 def unfinished_run(recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training") -> Path:
-    """The one run of a kind below `root` that this recipe, under this name, began and nobody finished.
+    """The one run of a kind below `root` that was begun with this recipe, under this name, and lacks epochs of it.
 
     Raises:
         UserError: there is none, or several, which are listed.
@@ -120,10 +123,10 @@ def unfinished_run(recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "t
 def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
     try:
         facts = read_manifest(path)
+        is_this = facts["name"] == recipe.name and kind_of(facts) == kind
+        return is_this and not refused_changes(read_recipe(path), recipe) and not is_complete(path, recipe)
     except UserError:  # another program's manifest.json, or one of a newer olr
         return False
-    is_this = facts.get("recipe_digest") == recipe.digest() and facts["name"] == recipe.name
-    return is_this and kind_of(facts) == kind and facts["status"] != "finished"
 
 
 def launch(
@@ -176,11 +179,16 @@ def launch(
             create_run(path, recipe, kind=kind, arm=arm)
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.train.prompts, judge, history)
-        begin_attempt(path, from_step=done, data=data.facts, facts=engine.facts)
+        working_with = {**engine.facts, "recipe_digest": recipe.digest()}
+        begin_attempt(path, from_step=done, data=data.facts, facts=working_with)
+        for departure in sorted(departures):
+            progress.say(f"Note: {departure}.")
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             facts = engine.complete(run)
+            finish_digests()
         except BaseException as error:
+            finish_digests()
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError):

@@ -18,7 +18,7 @@ from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.run import Run
-from olr_cli.errors import NotHere
+from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
 from olr_cli.runs.collapse import CollapseWatch
@@ -198,10 +198,7 @@ def require_log_packages(recipe: Recipe) -> None:
     """
     for wanted, package in ((recipe.logging.tensorboard, "tensorboard"), (recipe.logging.wandb, "wandb")):
         if wanted and find_spec(package) is None:
-            raise NotHere(
-                f"logging.{package} is set, but the package {package} is not installed; "
-                f"pip install 'olr-cli[{package}]', or remove the key"
-            )
+            raise not_installed(package, f"logging.{package}")
 
 
 @contextmanager

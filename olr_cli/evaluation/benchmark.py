@@ -204,8 +204,10 @@ def find_benchmark(name: str) -> Benchmark:
     raise UserError(f"no benchmark is called '{name}'{hint}")
 
 
-def choose(words: str) -> list[Benchmark]:
+def choose(words: str, extractor: str | None = None) -> list[Benchmark]:
     """The benchmarks that a comma-separated list names, each once: names, aliases, YAML files, or ``all``.
+
+    An `extractor` takes the place of their own.
 
     Raises:
         UserError: one of them does not exist, two are of the same name, or there is none.
@@ -219,7 +221,9 @@ def choose(words: str) -> list[Benchmark]:
                 )
     if not chosen:
         raise UserError("no benchmark is named; name some, as in aime24,math500, or all")
-    return list(chosen.values())
+    if extractor is None:
+        return list(chosen.values())
+    return [benchmark.model_copy(update={"extractor": extractor}) for benchmark in chosen.values()]
 
 
 def read_benchmark(file: Path) -> Benchmark:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 from olr_cli.answers import RULES, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import NO_TEMPLATE
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, printable
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.folder import (
     EvaluationRecord,
+    Protocol,
     Target,
     Task,
     begin,
@@ -41,8 +42,9 @@ from olr_cli.evaluation.pool import Recorder, pool_of
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.scores import Score
-from olr_cli.runs.directory import GIVEN_UP, held
+from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
+from olr_cli.runs.locks import held
 from olr_cli.runs.progress import clock
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Settings:
         limit: only the first problems of each benchmark.
         data: interchange file, or folder of them, in place of the benchmarks' sources.
         prompting: how problems are put to the model.
+        protocol: whose choices the defaults are.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -72,6 +75,7 @@ class Settings:
     limit: int | None = None
     data: Path | None = None
     prompting: Prompting = field(default_factory=Prompting)
+    protocol: Protocol = "standard"
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """The benchmarks with their problems, which are loaded, and their samples.
@@ -87,7 +91,8 @@ class Settings:
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1
-            tasks.append(Task(benchmark, problems, self.samples or by_default))
+            data = None if self.data is None else str(self.data)
+            tasks.append(Task(benchmark, problems, self.samples or by_default, data))
         return tasks
 
 
@@ -115,7 +120,7 @@ def evaluate(
     """
     with holding(target.folder):
         prompting = settings.prompting.settings()
-        record = begin(target, tasks, settings.sampling, settings.seed, prompting)
+        record = begin(target, tasks, settings.sampling, settings.seed, prompting, settings.protocol)
         missing = [target.store(task.benchmark.name).missing(task.problems, task.samples) for task in tasks]
         total = sum(len(task.problems) * task.samples for task in tasks)
         to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
@@ -133,8 +138,8 @@ def evaluate(
             write_evaluation(target.folder, record)
         if record.old_grades:
             progress.say(
-                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R7); olr evaluate"
-                f" --regrade {target.folder} grades them again."
+                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R6, R7); olr"
+                f" evaluate --regrade {target.folder} grades them again."
             )
         for task in tasks:  # killed after its last problem, it is still in several files
             _finish(target, task)
@@ -236,12 +241,15 @@ class Regraded:
                 yield f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}"
 
 
-def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regraded:
+def regrade(
+    folder: Path, benchmarks: Sequence[Benchmark] | None = None, extractor: str | None = None
+) -> Regraded:
     """Grade an evaluation's finished benchmarks again.
 
     Args:
         folder: of the evaluation.
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
+        extractor: how answers are read, in place of the benchmarks' own.
 
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
@@ -254,6 +262,11 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         chosen = (
             definitions if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
         )
+        if extractor is not None:
+            chosen = {
+                name: benchmark.model_copy(update={"extractor": extractor})
+                for name, benchmark in chosen.items()
+            }
         unknown = ", ".join(name for name in chosen if name not in definitions)
         if unknown:
             raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(definitions)}")
@@ -335,7 +348,7 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         """A line of its own."""
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """The work on a model ended, however."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
@@ -29,7 +29,8 @@ from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, write_text
 from olr_cli.recipe.schema import Section
-from olr_cli.runs.directory import GIVEN_UP, held, versions
+from olr_cli.runs.directory import GIVEN_UP, versions
+from olr_cli.runs.locks import held
 
 VERSION = 1
 """Raised whenever a key of evaluation.json changes its meaning."""
@@ -41,7 +42,20 @@ _MADE_WITH = {
 }
 """Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
-_SCORED = ("problem_id", "sample", "answer", "answer_class", "is_correct", "tokens", "truncated")
+_SCORED = (
+    "problem_id",
+    "sample",
+    "answer",
+    "answer_class",
+    "is_correct",
+    "tokens",
+    "truncated",
+    "unfinished_thought",
+)
+
+
+Protocol = Literal["standard", "paper"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,8 @@ class Task:
     benchmark: Benchmark
     problems: Sequence[Prompt]
     samples: int
+    data: str | None = None
+    """File or folder that took the place of the benchmark's source."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +105,7 @@ class TaskRecord(Section):
         problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
             differ.
+        data: file or folder that took the place of the benchmark's source.
     """
 
     definition: Benchmark
@@ -96,6 +113,7 @@ class TaskRecord(Section):
     problems: int
     problems_digest: str
     answer_rules: int = 1
+    data: str | None = None
 
 
 class EvaluationRecord(Section):
@@ -106,6 +124,7 @@ class EvaluationRecord(Section):
         name: as in `Target`, like `model` and `origin`.
         benchmarks: by name.
         prompting: what the command changed in the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
+        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (`olr_cli.evaluation.protocol`).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
 
@@ -117,6 +136,7 @@ class EvaluationRecord(Section):
     seed: int
     benchmarks: dict[str, TaskRecord]
     prompting: dict[str, Any] = Field(default_factory=dict)
+    protocol: Protocol = "standard"
     generated_by: tuple[dict[str, Any], ...] = ()
 
     def target(self, folder: Path) -> Target:
@@ -162,7 +182,12 @@ class EvaluationRecord(Section):
 
 
 def begin(
-    target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int, prompting: Mapping[str, Any]
+    target: Target,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    seed: int,
+    prompting: Mapping[str, Any],
+    protocol: Protocol = "standard",
 ) -> EvaluationRecord:
     """The record of an evaluation that begins, or goes on; it isn't written yet.
 
@@ -172,6 +197,7 @@ def begin(
         sampling: how.
         seed: of all samples.
         prompting: the settings with which the messages of `tasks` were made (`Prompting.settings`).
+        protocol: whose choices the defaults were.
 
     Raises:
         UserError: the folder holds something else, or an evaluation with other settings; says what changed.
@@ -184,6 +210,7 @@ def begin(
         sampling=sampling,
         seed=seed,
         prompting=dict(prompting),
+        protocol=protocol,
         benchmarks={
             task.benchmark.name: TaskRecord(
                 definition=task.benchmark,
@@ -191,6 +218,7 @@ def begin(
                 problems=len(task.problems),
                 problems_digest=digest(task.problems),
                 answer_rules=RULES,
+                data=task.data,
             )
             for task in tasks
         },

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MARK = b"olr.generations"
 
 
@@ -41,8 +41,11 @@ class Generation:
             spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
         choices: how many options a multiple-choice problem shows (`Prompt.choices`).
         is_correct: the answer matches the gold (R7); False without an answer.
-        tokens: response length, end token included.
-        truncated: the length limit cut the response.
+        tokens: response length, end token included; None if it was imported from a log that doesn't say.
+        truncated: the length limit cut the response; None likewise.
+        seed: of the sample; None if it was imported.
+        unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
+            at all, or was graded by an older olr.
     """
 
     benchmark: str
@@ -55,9 +58,10 @@ class Generation:
     gold: str
     choices: int | None
     is_correct: bool = False
-    tokens: int
-    truncated: bool
-    seed: int
+    tokens: int | None
+    truncated: bool | None
+    seed: int | None
+    unfinished_thought: bool | None = None
 
 
 class GenerationStore:
@@ -165,7 +169,11 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     try:
         # Opened here: of a name, pyarrow would take part of the path for columns of a partitioned data set.
         with file.open("rb") as content:
-            table = pq.read_table(content, columns=columns and list(columns))
+            parquet = pq.ParquetFile(content)
+            there = [
+                name for name in columns or parquet.schema_arrow.names if name in parquet.schema_arrow.names
+            ]
+            table = parquet.read(there)
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{file} is torn or not Parquet ({first_line(error)}); remove it, and the command that made it makes it"
@@ -175,4 +183,8 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     if not 0 < version <= SCHEMA_VERSION:
         what = "was written by a newer olr" if version else "is not a file of generations"
         raise UserError(f"{file} {what}; {'upgrade olr' if version else 'move it away'}")
-    return pl.DataFrame(pl.from_arrow(table))
+    schema = _arrow_schema()
+    for name in columns or schema.names:
+        if name not in there and schema.field(name).nullable:  # of an older olr
+            table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
+    return pl.DataFrame(pl.from_arrow(table)).select(columns or schema.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
 from olr_cli.errors import UserError, did_you_mean, no_path
+from olr_cli.evaluation.exporting import export as export_evaluation
 from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
 from olr_cli.evaluation.problems import benchmarks_in
+from olr_cli.evaluation.protocol import differences
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
 from olr_cli.evaluation.scores import Score, is_evaluation
 from olr_cli.evaluation.tables import Evaluation, scores_table
@@ -227,9 +229,14 @@ def check_reference(named: str | None, targets: Sequence[Target]) -> None:
 
 
 def answer(
-    evaluated: Sequence[tuple[Target, Sequence[Score]]], compare: str | None, note: str | None = None
+    evaluated: Sequence[tuple[Target, Sequence[Score]]],
+    compare: str | None,
+    note: str | None = None,
+    export: str | None = None,
 ) -> Answer:
     """The scores of evaluations side by side and beside what `--compare` names, and what to do next.
+
+    With `export`, the evaluations are also written in that format (`olr_cli.evaluation.exporting.FORMATS`).
 
     Of several evaluations at the place that `--compare` names, the last counts, as the last checkpoint of a run.
 
@@ -238,15 +245,18 @@ def answer(
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
+    row = paper_row(targets) if compare == "paper" else None
     shown = [
-        Evaluation(target.name if names.count(target.name) == 1 else str(target.folder), tuple(scores))
+        Evaluation(
+            target.name if names.count(target.name) == 1 else str(target.folder),
+            tuple(scores),
+            (*_tool_grades(target.origin), *(differences(target, row) if row is not None else ())),
+        )
         for target, scores in evaluated
     ]
     notes = [] if note is None else [note]
-    reference: Evaluation | PublishedRow | None = None
-    if compare == "paper":
-        reference = paper_row(targets)
-    elif compare is not None:
+    reference: Evaluation | PublishedRow | None = row
+    if compare not in (None, "paper"):
         other = _other(compare)
         if (there := len(evaluations_at(Path(compare)))) > 1:
             notes.append(
@@ -254,13 +264,19 @@ def answer(
             )
         among = [pair[1] for pair in zip(targets, shown, strict=True) if _same(pair[0].folder, other.folder)]
         name = other.name if other.name not in names else str(other.folder)
-        reference = among[0] if among else Evaluation(name, tuple(read_scores(other.folder)))
+        reference = (
+            among[0]
+            if among
+            else Evaluation(name, tuple(read_scores(other.folder)), tuple(_tool_grades(other.origin)))
+        )
     table = scores_table(shown, reference)
     files = []
     for target in targets:
         chosen = target.origin.get("chosen", "named")
         which = "" if chosen == "named" else f" (checkpoint: {chosen})"
         files.append(File(target.folder / "scores.json", f" and generations/{which}"))
+        if export is not None:
+            files += [File(file) for file in export_evaluation(target.folder, export)]
     return Answer(
         parts=[table],
         data={
@@ -271,6 +287,14 @@ def answer(
         files=files,
         next=_next_command(targets, compare),
     )
+
+
+def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
+    """What the tool that an evaluation was imported from had scored; nothing for any other evaluation."""
+    for name, metrics in origin.get("metrics", {}).items():
+        scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
+        if scores:
+            yield f"{origin['tool']} itself scored {name}: {scores}."
 
 
 def _next_command(targets: Sequence[Target], compare: str | None) -> dict[str, str]:

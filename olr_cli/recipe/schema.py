@@ -619,6 +619,11 @@ class Recipe(Section):
         """The seed that decides which prompts are marked."""
         return self.seed if self.noise is None or self.noise.seed is None else self.noise.seed
 
+    @property
+    def can_be_extended(self) -> bool:
+        """Whether a run may get more epochs: with a constant learning rate no step depends on how many follow."""
+        return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
+
     def digest(self) -> str:
         """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`.
 
@@ -708,6 +713,30 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
     before, after = flatten(old.plain()), flatten(new.plain())
     keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
     return [f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}" for k in keys if _decides(k)]
+
+
+def refused_changes(old: Recipe, new: Recipe) -> list[str]:
+    """What keeps a run that was begun with `old` from going on with `new`, as ``key: old -> new``; empty: nothing.
+
+    The epochs may be raised: no step before depends on their number, unless the learning rate follows a schedule.
+    """
+    refused = [change for change in changed_keys(old, new) if not change.startswith("train.epochs:")]
+    before, after = old.train.epochs, new.train.epochs
+    if after < before:
+        refused.append(f"train.epochs: {before} -> {after}, which can only be raised")
+    elif after > before and not new.can_be_extended:
+        refused.append(
+            f"train.epochs: {before} -> {after}, on which the schedule of the learning rate depends"
+        )
+    return refused
+
+
+def changeable_keys(recipe: Recipe) -> list[str]:
+    """Keys, or sections of keys, of this recipe's engine that a resume may change (`refused_changes`)."""
+    fields = type(recipe.engine).model_fields
+    sections = UNDECIDING - {"sweep"}
+    keys = [key for key in sections if not key.startswith("engine.") or key.removeprefix("engine.") in fields]
+    return ["train.epochs", *sorted(keys)]
 
 
 def _decides(key: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
+from olr_cli.errors import printable
 from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.throughput import GENERATED, UTILISATION
 
@@ -78,7 +79,7 @@ class LineProgress:
             self.say(f"{row}{rough_duration(pace * (self._steps - step)):>5}" if step else row.rstrip())
 
     def say(self, sentence: str) -> None:
-        print(sentence, file=self._stream, flush=True)
+        print(printable(sentence), file=self._stream, flush=True)
 
     def stop(self) -> None:
         """Nothing is held open."""
@@ -128,7 +129,7 @@ class LiveProgress:
         )
 
     def say(self, sentence: str) -> None:
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._bar.stop()

@@ -28,11 +28,20 @@ def run_summary(run: Path) -> Answer:
     data = {
         "run": str(run),
         "name": name,
+        "metrics": final_metrics(run),
         "summary": dict(facts),
         "collapse": [{"step": step, "sign": sign} for step, sign in signs],
     }
     command = f"olr analyze {quote(str(run))} --figure dynamics"
     return Answer(lines, data, notes=[] if note is None else [note], next={command: ""})
+
+
+def final_metrics(run: Path) -> Metrics:
+    """The last known value of every metric, with the step and epoch of the last line."""
+    final: Metrics = {}
+    for line in read_metrics(run):
+        final |= line
+    return final
 
 
 def outcomes(run: Path) -> list[tuple[str, str]]:

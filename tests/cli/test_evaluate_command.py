@@ -21,7 +21,7 @@ from olr_cli.evaluation import backends
 from olr_cli.evaluation.backends import transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.runs.checkpoints import checkpoint_path
-from olr_cli.runs.directory import held
+from olr_cli.runs.locks import held
 
 MODEL = "builtin:addition-easier"
 SMALL = ("--limit", "20", "--samples", "4")

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.runs.directory import held, read_manifest
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
 
 HEAVY = (
@@ -113,9 +114,29 @@ def test_analyze_and_replay_work_on_the_run(run):
     assert {json.loads(line)["label_source"] for line in lines} > {"majority"}
 
 
-def test_resume_of_a_finished_run_says_so(run):
+def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):
     result = train("--run-dir", run, "--resume")
     assert (result.exit_code, "nothing to resume" in result.output) == (0, True)
+    assert f"Next: olr train --resume --run-dir {run} --set train.epochs=N" in result.output
+    assert olr("train", "--resume", "--run-dir", run).output == result.output
+    (event,) = map(json.loads, olr("train", "--resume", "--run-dir", run, "--json").stdout.splitlines())
+    assert (event["event"], event["run"], event["metrics"]["epoch"]) == ("finished", str(run), 2)
+
+
+def test_a_resume_needs_no_recipe_but_a_run(tmp_path):
+    for words in ([], ["--resume"], ["--run-dir", tmp_path]):
+        result = olr("train", *words)
+        assert (result.exit_code, "name a recipe" in result.stderr) == (2, True)
+    assert "not a run directory" in olr("train", "--resume", "--run-dir", tmp_path).stderr
+
+
+def test_a_finished_run_is_trained_further(tmp_path):
+    path = tmp_path / "run"
+    train("--run-dir", path)
+    result = olr("train", "--resume", "--run-dir", path, "--set", "train.epochs=3")
+    assert result.exit_code == 0, result.output
+    assert read_metrics(path)[-1]["epoch"] == 3
+    assert "nothing to resume" in olr("train", "--resume", "--run-dir", path).output
 
 
 def test_the_manifest_and_metrics_tell_the_run(run):
@@ -265,8 +286,10 @@ def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_
     (tmp_path / "bin" / "olr").chmod(0o755)
     (tmp_path / ".installed").touch()
     makefile = Path(__file__).parents[2] / "Makefile"
-    (tmp_path / "pyproject.toml").touch()
-    os.utime(tmp_path / "pyproject.toml", (0, 0))
+    (tmp_path / "requirements").mkdir()
+    for name in ("pyproject.toml", "requirements/tested.txt"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
     command = ["make", "-f", str(makefile), "quickstart", f"VENV={tmp_path}", "RUN=runs/a"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 2

@@ -86,8 +86,8 @@ def test_only_complete_steps_of_a_run_count(tmp_path: Path, prompts: PromptSet) 
     ("rows", "message"),
     [
         ([], "has no rows"),
-        ([{"prompt_id": "16", "answer": "1"}], "lacks the column is_correct"),
-        ([{"prompt_id": "16", "is_correct": False}], "lacks the column answer"),
+        ([{"prompt_id": "16", "answer": "1"}], "it has neither is_correct (true or false) nor a reward"),
+        ([{"prompt_id": "16", "is_correct": False}], "has no column response"),
         ([{"prompt_id": "16", "answer": "1", "is_correct": None}], "does not say which rollouts are wrong"),
         (
             [{"prompt_id": "x", "answer": "1", "is_correct": False}],

@@ -17,8 +17,8 @@ from olr_cli.evaluation import generations
 from olr_cli.evaluation.backends import Sampling, model_digest
 from olr_cli.evaluation.folder import read_scores
 from olr_cli.evaluation.pool import sample_seed
-from olr_cli.runs.directory import held
 from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.locks import held
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ from olr_cli.engines.steps import (
     total_steps,
     wants_checkpoint,
 )
+from olr_cli.packages import untested_versions
 from olr_cli.recipe import schema as sections
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
@@ -90,7 +91,7 @@ class LocalEngine:
             "dtype": str(self.policy.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
             "policy_digest": digest(self.policy.model),
-            "departures": [loss_average_departure(recipe), *no_repeat],
+            "departures": [loss_average_departure(recipe), *(no_repeat or untested_versions())],
         }
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
 

