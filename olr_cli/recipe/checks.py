@@ -166,8 +166,8 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
             yield f"{key} is set, but train.lora_rank is not, so there are no adapters and all weights train"
     if train.clip_high is not None and train.clip_high < train.clip:
         yield (
-            f"train.clip_high {train.clip_high:g} is below train.clip {train.clip:g}: unlikely tokens gain less than they"
-            " lose; clip-higher takes a larger one, as 0.2 and 0.28"
+            f"train.clip_high {train.clip_high:g} is below train.clip {train.clip:g}: unlikely tokens gain less than"
+            " they lose; clip-higher takes a larger one, as 0.2 and 0.28"
         )
     if train.lora_rank is not None and train.learning_rate <= 2e-6:
         yield (
