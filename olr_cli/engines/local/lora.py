@@ -15,7 +15,8 @@ import torch
 
 from olr_cli import seeding
 from olr_cli.engines.local.policy import Policy
-from olr_cli.errors import NotHere, UserError, first_line
+from olr_cli.errors import UserError, first_line
+from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
 
 ADAPTER = "adapter"
@@ -29,10 +30,7 @@ def require_peft(recipe: Recipe) -> None:
         NotHere: it is not.
     """
     if recipe.train.lora_rank is not None and find_spec("peft") is None:
-        raise NotHere(
-            "train.lora_rank is set, but the package peft is not installed; pip install 'olr-cli[lora]', or remove the"
-            " key"
-        )
+        raise not_installed("peft", "train.lora_rank")
 
 
 class LoraPolicy(Policy):
