@@ -211,11 +211,49 @@ def evaluate(
     seed: Annotated[
         int, typer.Option("--seed", help="Random seed of the samples.", rich_help_panel=SAMPLING)
     ] = 0,
+    seed_each: Annotated[
+        bool | None,
+        typer.Option(
+            "--seed-each/--seed-engine",
+            help="Draw each sample from a seed of its own, so that what is resumed draws the same, or, with vLLM, all"
+            " from the engine's, which is faster. By default each, but the engine's with vLLM on a GPU.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(
             "--backend",
-            help="vllm or transformers; by default vLLM if it can run here.",
+            help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    vllm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vllm",
+            metavar="KEY=VALUE",
+            help="Setting of vLLM's engine, e.g. tensor_parallel_size=2, data_parallel_size=4,"
+            " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is the name that it knows."
+            " The key is read from OPENAI_API_KEY.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            min=1,
+            help="Most requests to the server at a time; by default 64.",
             rich_help_panel=PLACE,
         ),
     ] = None,
@@ -311,7 +349,8 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.errors import UserError
-    from olr_cli.evaluation.backends import Sampling
+    from olr_cli.evaluation.backends import BACKENDS, Sampling
+    from olr_cli.evaluation.backends.vllm_settings import read_settings
     from olr_cli.evaluation.evaluate import Settings
     from olr_cli.evaluation.prompting import read_prompting
 
@@ -349,7 +388,9 @@ def evaluate(
         )
     else:
         if backend is not None:
-            require_known("--backend", backend, ("vllm", "transformers"))
+            require_known("--backend", backend, BACKENDS)
+        if (backend == "openai" and url is None) or (url is not None and backend not in (None, "openai")):
+            raise UserError("--url names a server for --backend openai; give both, or --url alone")
         require_known("--device", device, ("auto", "cpu", "cuda"))
         prompting = read_prompting(system, chat_template, template or (), shots, examples)
         sampling = Sampling(temperature, max_new_tokens, top_p, top_k, min_p, tuple(stop or ()))
@@ -358,6 +399,10 @@ def evaluate(
             "name": backend,
             "device": device,
             "trust_remote_code": trust_remote_code,
+            "vllm": read_settings(vllm or ()),
+            "seed_each": seed_each,
+            "url": url,
+            "concurrency": concurrency,
         }
         results = {"compare": compare, "export": export, "extractor": extractor}
         show_answer(
@@ -412,7 +457,7 @@ def _evaluate(
     )
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
-    named = all_targets(models, checkpoints, out)
+    named = all_targets(models, checkpoints, out, is_served=opening["url"] is not None)
     targets = [target for group in named.values() for target in group]
     check_reference(compare, targets)
     require_models(targets)
@@ -424,6 +469,11 @@ def _evaluate(
         if note is not None:
             typer.echo(note, err=True)
     followed = protocol_of(protocol, compare, targets)
+    if followed != (protocol or "standard"):
+        typer.echo(
+            "Samples and prompts are those behind the paper's scores (--protocol paper); or name --protocol standard",
+            err=True,
+        )
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     progress = Progress()
     plans: dict[str, tuple[Settings, list[Task]]] = {}

@@ -143,6 +143,7 @@ class RolloutSampler:
             str(policy_path(path)) if is_builtin(path) else path,
             device=section.device,
             trust_remote_code=recipe.model.trust_remote_code,
+            seed_each=True,  # a run that is resumed draws what it would have drawn
         )
         self._backend.encode([prompt.messages for prompt in data.train.prompts], self._sampling)
         import torch  # not before the backend, which may set what torch reads when it is imported

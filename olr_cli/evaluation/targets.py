@@ -31,23 +31,27 @@ from olr_cli.tables import Answer, File
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-def targets(model: str, checkpoints: Sequence[str], out: Path | None) -> list[Target]:
+def targets(
+    model: str, checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
+) -> list[Target]:
     """The models that a command names.
 
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
         checkpoints: of a run: ``last``, ``best`` (on its validation set, R22) or steps; none: the last.
         out: the evaluation's folder, or the folder of several; by default below the run, or ``evaluations/``.
+        is_served: the model is a server's, and has whatever name the server gives it.
 
     Raises:
         UserError: it is none of them, the run has no such checkpoint, or checkpoints are named of something that is no
             run.
     """
-    if not is_run(model):
+    if is_served or not is_run(model):
         if checkpoints:
             raise UserError(f"--checkpoint is for runs, and {model} is none (it has no manifest.json)")
         name = re.sub(r"[^A-Za-z0-9._+-]+", "-", model).strip("-.") or "model"
-        return [Target(_model(model), out or Path("evaluations") / name, model, {})]
+        known_as = model if is_served else _model(model)
+        return [Target(known_as, out or Path("evaluations") / name, model, {}, is_served)]
     run = Path(model)
     require_run(run)
     read_manifest(run)  # of a newer olr, it may mean something else
@@ -65,7 +69,7 @@ def targets(model: str, checkpoints: Sequence[str], out: Path | None) -> list[Ta
 
 
 def all_targets(
-    models: Sequence[str], checkpoints: Sequence[str], out: Path | None
+    models: Sequence[str], checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
 ) -> dict[str, list[Target]]:
     """The targets of several models, by the model as the command names it; errors as of `targets`.
 
@@ -73,14 +77,14 @@ def all_targets(
     """
     models = list(dict.fromkeys(models))
     if len(models) == 1:
-        return {models[0]: targets(models[0], checkpoints, out)}
-    if checkpoints and not any(map(is_run, models)):
+        return {models[0]: targets(models[0], checkpoints, out, is_served=is_served)}
+    if checkpoints and (is_served or not any(map(is_run, models))):
         raise UserError(
             "--checkpoint is for runs, and none of these models is one (they have no manifest.json)"
         )
     named: dict[str, list[Target]] = {}
     for model in models:
-        named[model] = targets(model, checkpoints if is_run(model) else (), None)
+        named[model] = targets(model, checkpoints if is_run(model) else (), None, is_served=is_served)
         if out is not None:
             run = f"{Path(model).absolute().name}-" if is_run(model) else ""
             named[model] = [
@@ -141,7 +145,9 @@ def require_models(targets: Sequence[Target]) -> None:
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     for model in {
-        target.model for target in targets if not target.is_local and not is_evaluation(target.folder)
+        target.model
+        for target in targets
+        if not (target.is_local or target.is_served or is_evaluation(target.folder))
     }:
         unreached = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
         try:
@@ -350,6 +356,7 @@ def answer(
             if among
             else Evaluation(name, tuple(read_scores(other.folder)), tuple(_tool_grades(other.origin)))
         )
+        notes += _read_otherwise(targets, other)
     table = scores_table(shown, reference)
     files = []
     for target in targets:
@@ -368,6 +375,18 @@ def answer(
         files=files,
         next=_next_command(targets, compare),
     )
+
+
+def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
+    """Benchmarks whose answers two evaluations read with different extractors."""
+    theirs = read_evaluation(other.folder).benchmarks
+    for target in targets:
+        for name, task in read_evaluation(target.folder).benchmarks.items():
+            if name in theirs and task.definition.extractor != theirs[name].definition.extractor:
+                yield (
+                    f"{task.definition.title}: answers are read with {task.definition.extractor} in {target.name}, and"
+                    f" with {theirs[name].definition.extractor} in {other.name}; --regrade takes --extractor."
+                )
 
 
 def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
