@@ -174,14 +174,14 @@ def evaluate(
         ),
     ] = 1.0,
     top_k: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--top-k",
-            min=0,
-            help="Draw from this many of the most likely tokens; 0: from all.",
+            min=1,
+            help="Draw from this many of the most likely tokens; by default from all.",
             rich_help_panel=SAMPLING,
         ),
-    ] = 0,
+    ] = None,
     min_p: Annotated[
         float,
         typer.Option(
