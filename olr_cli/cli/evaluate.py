@@ -30,7 +30,7 @@ _SCORES = {"compare", "export", "format_", "json"}
 _TAKEN = {
     "list_": {"format_", "json"},
     "show": {"model", "trust_remote_code", *_PROMPTS},
-    "regrade": {"benchmarks", "extractor", *_SCORES},
+    "regrade": {"benchmarks", "data", "extractor", *_SCORES},
     "import_": {"benchmarks", "data", "extractor", "out", *_SCORES},
 }
 """Options that go with those that evaluate nothing."""
@@ -174,14 +174,14 @@ def evaluate(
         ),
     ] = 1.0,
     top_k: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--top-k",
-            min=0,
-            help="Draw from this many of the most likely tokens; 0: from all.",
+            min=1,
+            help="Draw from this many of the most likely tokens; by default from all.",
             rich_help_panel=SAMPLING,
         ),
-    ] = 0,
+    ] = None,
     min_p: Annotated[
         float,
         typer.Option(
@@ -319,7 +319,7 @@ def evaluate(
         typer.Option(
             "--regrade",
             metavar="DIR",
-            help="Grade the stored generations in DIR again, without a model.",
+            help="Grade the stored generations in DIR again, without a model; with --data by its golds.",
             rich_help_panel=INSTEAD,
         ),
     ] = None,
@@ -379,7 +379,7 @@ def evaluate(
         name = model[0] if model else None
         _show(show, name, Settings(limit=1, data=data, prompting=prompting), protocol, trust_remote_code)
     elif regrade is not None:
-        show_answer(_regrade(regrade, names, extractor, compare, export), shape)
+        show_answer(_regrade(regrade, names, data, extractor, compare, export), shape)
     elif import_ is not None:
         show_answer(_import(import_, out, names, data, extractor, compare, export), shape)
     elif not model:
@@ -524,12 +524,17 @@ def _import(
 
 
 def _regrade(
-    place: Path, benchmarks: str | None, extractor: str | None, compare: str | None, export: str | None
+    place: Path,
+    benchmarks: str | None,
+    data: Path | None,
+    extractor: str | None,
+    compare: str | None,
+    export: str | None,
 ) -> Answer:
     """Grade the evaluations at a place again."""
-    from olr_cli.evaluation.benchmark import choose
+    from olr_cli.evaluation.benchmark import choose, registry
     from olr_cli.evaluation.evaluate import regrade
-    from olr_cli.evaluation.folder import finished
+    from olr_cli.evaluation.folder import finished, read_evaluation
     from olr_cli.evaluation.targets import answer, check_reference, evaluations_at
 
     evaluations = evaluations_at(place)
@@ -540,10 +545,16 @@ def _regrade(
         typer.echo(f"{target.folder}: no benchmark is done yet; left out", err=True)
     evaluations = [target for target in evaluations if target not in begun]
     check_reference(compare, evaluations)
-    chosen = choose(benchmarks) if benchmarks else None
+    own = [
+        task.definition
+        for target in evaluations
+        for name, task in read_evaluation(target.folder).benchmarks.items()
+        if name not in registry()
+    ]
+    chosen = choose(benchmarks, own=own) if benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in evaluations:
-        regraded = regrade(target.folder, chosen, extractor)
+        regraded = regrade(target.folder, chosen, extractor, data)
         evaluated.append((regraded.target, regraded.scores))
         for sentence in regraded.sentences():
             typer.echo(sentence, err=True)

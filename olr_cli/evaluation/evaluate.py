@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from olr_cli.evaluation.folder import (
     write_evaluation,
 )
 from olr_cli.evaluation.generations import Generation
+from olr_cli.evaluation.golds import golds_of, in_data, new_golds
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
 from olr_cli.evaluation.pool import Recorder, pool_of
 from olr_cli.evaluation.problems import load_problems
@@ -213,6 +214,7 @@ class Regraded:
 
     Attributes:
         samples: how many were graded.
+        golds: how many were replaced; None where the stored ones count.
         now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
     """
@@ -220,6 +222,7 @@ class Regraded:
     target: Target
     scores: Sequence[Score]
     samples: int
+    golds: int | None
     now_right: Sequence[Generation]
     now_wrong: Sequence[Generation]
     unfinished: Sequence[str]
@@ -228,8 +231,9 @@ class Regraded:
         """How many grades changed, and the first of them."""
         changed = len(self.now_right) + len(self.now_wrong)
         left_out = f"; not done yet: {', '.join(self.unfinished)}" if self.unfinished else ""
+        golds = "" if self.golds is None else f"{self.golds:,} gold{'s' * (self.golds != 1)} and "
         yield (
-            f"{self.target.folder}: {self.samples:,} samples graded again, {changed:,} grades changed{left_out}"
+            f"{self.target.folder}: {self.samples:,} samples graded again, {golds}{changed:,} grades changed{left_out}"
         )
         for verdict, rows in (("right", self.now_right), ("wrong", self.now_wrong)):
             for row in rows[:_SHOWN]:
@@ -240,17 +244,24 @@ class Regraded:
 
 
 def regrade(
-    folder: Path, benchmarks: Sequence[Benchmark] | None = None, extractor: str | None = None
+    folder: Path,
+    benchmarks: Sequence[Benchmark] | None = None,
+    extractor: str | None = None,
+    data: Path | None = None,
 ) -> Regraded:
     """Grade an evaluation's finished benchmarks again.
+
+    Golds are the stored ones, but with `data`, or for a named benchmark whose source is a file: then those of the file.
 
     Args:
         folder: of the evaluation.
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
         extractor: how answers are read, in place of the benchmarks' own.
+        data: the same problems with golds that count from now on; of the benchmarks, those in it alone.
 
     Raises:
-        UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
+        UserError: it is no evaluation, has no such benchmark or none that is done, its files cannot be read, or the
+            data ask other problems.
     """
     read_evaluation(folder)  # or else a lock would be put into a folder of something else
     with held(folder, option="folder"), Judge(time_limit=VERIFICATION_SECONDS) as judge:
@@ -271,12 +282,28 @@ def regrade(
         done = [name for name in finished(folder) if name in chosen]
         if not done:
             raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
+        if data is not None and benchmarks is None:
+            done = in_data(data, [chosen[name] for name in done])
         target = record.target(folder)
         before = {name: target.store(name).generations() for name in done}
-        after = {name: grade(chosen[name], before[name], judge) for name in done}
+        golds = {
+            name: new
+            for name in done
+            if (data is not None or (benchmarks is not None and chosen[name].source.file is not None))
+            and (new := new_golds(record, chosen[name], before[name], data)) is not None
+        }
+        asked = {
+            name: [replace(row, gold=golds[name][0].get(row.problem_id, row.gold)) for row in before[name]]
+            if name in golds
+            else before[name]
+            for name in done
+        }
+        after = {name: grade(chosen[name], asked[name], judge) for name in done}
         # All at once, after what takes long: a definition must not stand beside grades of another one.
         for name in done:
-            update = {"definition": chosen[name], "answer_rules": RULES}
+            update: dict[str, object] = {"definition": chosen[name], "answer_rules": RULES}
+            if name in golds:
+                update["problems_digest"] = golds[name][1]
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=update)
         write_evaluation(folder, record)
         for name in done:
@@ -287,6 +314,13 @@ def regrade(
         target,
         [scores[name] for name in done],
         samples=len(pairs),
+        golds=sum(
+            golds_of(before[name])[problem] != gold
+            for name, (new, _) in golds.items()
+            for problem, gold in new.items()
+        )
+        if golds
+        else None,
         now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
         now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
         unfinished=[name for name in chosen if name not in done],

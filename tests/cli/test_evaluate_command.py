@@ -146,7 +146,7 @@ def test_how_responses_are_drawn_is_part_of_an_evaluation():
     assert record["sampling"] == {
         "temperature": 0.6, "max_new_tokens": 6, "top_p": 0.9, "top_k": 3, "min_p": 0.05, "stop": [],
     }  # fmt: skip
-    assert "(top_k: 3 -> 0; min_p: 0.05 -> 0.0)" in refused(MODEL, *words[:2], *words[6:])
+    assert "(top_k: 3 -> None; min_p: 0.05 -> 0.0)" in refused(MODEL, *words[:2], *words[6:])
     assert "top_p is 1.5; give a number above 0, and at most 1" in refused(MODEL, "--top-p", "1.5")
 
 
