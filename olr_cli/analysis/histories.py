@@ -93,6 +93,11 @@ def read_history(
     runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
     if not runs:
         return _log_history(places, columns, changes)
+    if not has_run(runs[0]):
+        raise UserError(
+            f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
+            " (.parquet, .jsonl); name one of these"
+        )
     if len(places) > 1:
         raise UserError(f"{runs[0]} is a run directory; name it alone, or the files of one log")
     if columns:
