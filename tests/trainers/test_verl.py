@@ -124,7 +124,7 @@ class Trainer:
         asked = [(prompt, sample) for prompt in prompts for sample in range(K)]
         self.draw.shuffle(asked)
         refs = [self.ask(p, response(p, number, s), f"{p.prompt_id}/{number}", s, number) for p, s in asked]
-        results = ray.get(refs, timeout=120)
+        results = ray.get(refs, timeout=300)
         return {
             (p.prompt_id, s): result["reward_score"] for (p, s), result in zip(asked, results, strict=True)
         }
@@ -159,7 +159,7 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_pa
     trainer = Trainer(configuration(files, tmp_path / "run"))
     graded = [trainer.ask(p, p.gold[::-1], f"val {p.prompt_id}", 0, 0) for p in held_out]
     graded.append(trainer.ask(held_out[0], "1", "val again", 0, 0))
-    assert [result["reward_score"] for result in ray.get(graded, timeout=120)] == [1.0] * 4 + [0.0]
+    assert [result["reward_score"] for result in ray.get(graded, timeout=300)] == [1.0] * 4 + [0.0]
     for number, batch in steps_of(prompts):
         assert trainer.step(batch, number) == expected[number]
     # verl is killed after step 4 and goes on from its checkpoint after step 2
@@ -181,10 +181,10 @@ def test_a_group_that_stays_incomplete_fails_and_the_others_do_not(files, tmp_pa
     first, second = read_prompts(files / "train.parquet").prompts[:2]
     lost = [trainer.ask(first, "1", "lost", session, 1) for session in range(K - 1)]
     whole = [trainer.ask(second, "1", "whole", session, 1) for session in range(K)]
-    assert len(ray.get(whole, timeout=60)) == K
+    assert len(ray.get(whole, timeout=300)) == K
     for reference in lost:
         with pytest.raises(Exception, match=r"a group of 4 has had 3 responses for 2 seconds"):
-            ray.get(reference, timeout=60)
+            ray.get(reference, timeout=300)
 
 
 @pytest.mark.parametrize(
