@@ -365,6 +365,20 @@ class TrainSection(Section):
     temperature: Annotated[Temperature, Field(gt=0)] = _key(
         1.0, "Sampling temperature of training rollouts; at least 0.001."
     )
+    top_p: Number = _key(
+        1.0,
+        "Tokens are drawn from the fewest most likely ones that have this probability together; 1: from all. Log-"
+        "probabilities stay those of all tokens. Held-out rollouts are drawn alike, as for `top_k` and `min_p`.",
+        gt=0,
+        le=1,
+    )
+    top_k: Count | None = _key(None, "Tokens are drawn from this many of the most likely; null: from all.")
+    min_p: Number = _key(
+        0.0,
+        "Tokens are drawn from those at least this share as likely as the most likely one; 0: from all.",
+        ge=0,
+        lt=1,
+    )
     evaluation_temperature: Temperature = _key(
         0.6, "Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001."
     )
@@ -544,18 +558,48 @@ class Recipe(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _the_engine_has_the_keys(self) -> Recipe:
+        for key in LOCAL_KEYS:
+            if self.engine.name != "local" and not self.is_default(key):
+                raise ValueError(f"{key} is a key of engine.name local alone; remove it, or use that engine")
+        return self
+
     @property
     def noise_seed(self) -> int:
         """The seed that decides which prompts are marked."""
         return self.seed if self.noise is None or self.noise.seed is None else self.noise.seed
 
     def digest(self) -> str:
-        """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`."""
+        """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`.
+
+        A key of `ADDED_LATER` counts only where it is not at its default.
+        """
         deciding = {
-            key: value for key, value in flatten(self.model_dump(mode="json")).items() if _decides(key)
+            key: value
+            for key, value in flatten(self.model_dump(mode="json")).items()
+            if _decides(key) and not (key in ADDED_LATER and self.is_default(key))
         }
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
+    def is_default(self, key: str) -> bool:
+        """Whether a dotted key of a section has its default."""
+        section, _, name = key.partition(".")
+        model: Section = getattr(self, section)
+        return bool(getattr(model, name) == type(model).model_fields[name].get_default())
+
+
+LOCAL_KEYS = ("train.top_k", "train.min_p")
+"""Keys that only the local engine has, besides those of its section."""
+
+ADDED_LATER = frozenset(
+    {
+        "train.top_p",
+        "train.top_k",
+        "train.min_p",
+    }
+)
+"""Keys that were added after runs had been stored: at their default they leave a recipe's digest as it was."""
 
 UNDECIDING = frozenset(
     {

@@ -145,9 +145,9 @@ def test_the_generation_config_ends_responses_but_does_not_sample(tmp_path, back
             assert output == (Rollout(head, len(head) + 1, False) if found else full)
 
 
-def test_top_p_is_refused(backend):
-    with pytest.raises(UserError, match=r"top_p 1, not 0\.9.*use the vllm backend"):
-        generate(backend, MESSAGES[:1], SEEDS[:1], Sampling(top_p=0.9))
+def test_a_nucleus_of_the_most_likely_token_alone_is_greedy_decoding(backend):
+    nucleus = generate(backend, MESSAGES[:4], SEEDS[:4], replace(SAMPLED, top_p=1e-9))
+    assert nucleus == generate(backend, MESSAGES[:4], SEEDS[:4], GREEDY)
 
 
 def test_the_facts_tell_models_apart(tmp_path, backend):

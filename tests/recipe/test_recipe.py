@@ -148,6 +148,14 @@ def test_a_recipe_builds_on_its_base(tmp_path):
         load_recipe(write(tmp_path, "base: nowhere.yaml"))
 
 
+@pytest.mark.parametrize("setting", ["train.top_k=5", "train.min_p=0.1"])
+def test_a_key_of_the_local_engine_is_refused_on_the_other(tmp_path, setting):
+    path = write(tmp_path, "engine: {name: openrlhf}")
+    assert load_recipe(path, [setting, "engine.name=local"]) != load_recipe(path)
+    with pytest.raises(UserError, match=rf"{setting.split('=')[0]} is a key of engine\.name local alone"):
+        load_recipe(path, [setting])
+
+
 def test_a_sweep_is_arms_times_grid(tmp_path):
     path = write(
         tmp_path,
@@ -232,6 +240,8 @@ def test_the_digest_ignores_what_does_not_decide_the_result():
     recipe = Recipe()
     assert recipe.model_copy(update={"name": "other"}).digest() == recipe.digest()
     assert recipe.model_copy(update={"seed": 1}).digest() != recipe.digest()
+    added = recipe.train.model_copy(update={"top_p": 0.9})
+    assert recipe.model_copy(update={"train": added}).digest() != recipe.digest()
     assert changed_keys(recipe, recipe.model_copy(update={"seed": 1, "name": "x"})) == ["seed: 0 -> 1"]
 
 

@@ -189,6 +189,9 @@ class LocalEngine:
             keys_PG,
             max_new_tokens=recipe.train.max_new_tokens,
             temperature=temperature,
+            top_p=recipe.train.top_p,
+            top_k=recipe.train.top_k,
+            min_p=recipe.train.min_p,
             batch_tokens=section(recipe).max_batch_tokens,
         )
 

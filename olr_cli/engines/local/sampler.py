@@ -8,8 +8,9 @@ once they are half of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,9 @@ from olr_cli.seeding import uniform_streams
 class SampledRollouts:
     """G rollouts of each of P prompts, T tokens the longest; an end token counts as a response token.
 
-    Log-probabilities and averages are of the distribution that was sampled from, softmax(logits / temperature).
+    Log-probabilities and averages are of softmax(logits / temperature) over all tokens, also where top_p, top_k or
+    min_p leave the draw fewer: the update compares them to those of the policy that trains, which nothing truncates.
+    (TRL and verl compute their old log-probabilities alike.)
 
     Attributes:
         prompts: token ids of each prompt.
@@ -65,9 +68,12 @@ def sample(
     *,
     max_new_tokens: int,
     temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int | None = None,
+    min_p: float = 0.0,
     batch_tokens: int = 131_072,
 ) -> SampledRollouts:
-    """Sample as many rollouts of each prompt as it has keys, from the whole distribution (top_p 1, top_k off).
+    """Sample as many rollouts of each prompt as it has keys, by default from the whole distribution.
 
     Args:
         policy: that answers.
@@ -75,12 +81,16 @@ def sample(
         keys_PG: a key a rollout, see `olr_cli.seeding`.
         max_new_tokens: length limit of a response.
         temperature: divides the logits; 0 takes the most likely token (its statistics are of temperature 1).
+        top_p: see `truncated`, as for the next two.
+        top_k: the number of the most likely tokens.
+        min_p: a share of the largest probability.
         batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
             is never split.
     """
     P, G = keys_PG.shape
     longest = max(map(len, prompts)) + max_new_tokens
     at_once = max(1, batch_tokens // (G * longest))
+    truncate = partial(truncated, top_p=top_p, top_k=top_k, min_p=min_p)
     with torch.inference_mode(), policy.precision():
         chunks = [
             _respond(
@@ -89,6 +99,7 @@ def sample(
                 keys_PG[first : first + at_once],
                 max_new_tokens,
                 temperature,
+                truncate,
             )
             for first in range(0, P, at_once)
         ]
@@ -120,7 +131,12 @@ class _Responses(NamedTuple):
 
 
 def _respond(
-    policy: Policy, prompts: Sequence[list[int]], keys_PG: NDArray[np.uint64], limit: int, temperature: float
+    policy: Policy,
+    prompts: Sequence[list[int]],
+    keys_PG: NDArray[np.uint64],
+    limit: int,
+    temperature: float,
+    truncate: Callable[[Tensor], Tensor],
 ) -> _Responses:
     """The responses of one batch, B = P * G."""
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
@@ -141,7 +157,9 @@ def _respond(
     for position in range(limit):
         log_pi_BV = torch.log_softmax(context.logits_BV.float() / (temperature or 1.0), dim=-1)
         pi_BV = log_pi_BV.exp()
-        tokens_B = _draw(pi_BV, uniform_streams(keys_B, position)) if temperature else pi_BV.argmax(-1)
+        tokens_B = (
+            _draw(truncate(pi_BV), uniform_streams(keys_B, position)) if temperature else pi_BV.argmax(-1)
+        )
         logprobs_B = log_pi_BV.gather(1, tokens_B[:, None])[:, 0]
         entropy_B = torch.special.entr(pi_BV).sum(-1)
         self_certainty_B = self_certainty_of(log_pi_BV)
@@ -172,8 +190,34 @@ def self_certainty_of(log_pi_V: Tensor) -> Tensor:
     return -math.log(log_pi_V.shape[-1]) - log_pi_V.mean(-1)
 
 
+def truncated(pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, min_p: float = 0.0) -> Tensor:
+    """`pi_BV` with 0 at the tokens that are not to be drawn; not normalised, which `_draw` does.
+
+    The three ways in vLLM's order, each from what the one before has left; the most likely token always stays.
+
+    Args:
+        pi_BV: probabilities of V tokens.
+        top_p: the fewest most likely tokens that together have at least this share of the probability stay
+            (Holtzman et al. 2020, arXiv:1904.09751); 1: all.
+        top_k: so many most likely tokens stay, and those as likely as the last of them; None: all.
+        min_p: tokens at least this share as likely as the most likely one stay (Nguyen et al. 2024,
+            arXiv:2407.01082); 0: all.
+    """
+    if min_p > 0:
+        pi_BV = pi_BV.where(pi_BV >= min_p * pi_BV.amax(-1, keepdim=True), 0)
+    if top_k is not None and top_k < pi_BV.shape[-1]:
+        pi_BV = pi_BV.where(pi_BV >= pi_BV.topk(top_k).values[:, -1:], 0)
+    if top_p < 1:
+        sorted_BV, tokens_BV = pi_BV.sort(descending=True, stable=True)
+        cumulative_BV = sorted_BV.double().cumsum(-1)
+        more_likely_BV = cumulative_BV - sorted_BV
+        sorted_BV = sorted_BV.where(more_likely_BV < top_p * cumulative_BV[:, -1:], 0)
+        pi_BV = torch.zeros_like(pi_BV).scatter(-1, tokens_BV, sorted_BV)
+    return pi_BV
+
+
 def _draw(pi_BV: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
-    """The first token whose cumulative probability exceeds a uniform number; in float64, or rare tokens get lost."""
+    """The first token whose cumulative share exceeds a uniform number; in float64, or rare tokens get lost."""
     cumulative_BV = pi_BV.double().cumsum(-1)
     # Below the total even after rounding, since a uniform number is at most 1 - 2**-53: there is such a token.
     threshold_B = torch.from_numpy(uniform_B).to(pi_BV.device) * cumulative_BV[:, -1]

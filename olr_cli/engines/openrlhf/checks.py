@@ -6,7 +6,14 @@ import argparse
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.engines.openrlhf.flags import DECIDED_BY, INSTALL, REFUSED, installed_version, section
+from olr_cli.engines.openrlhf.flags import (
+    DECIDED_BY,
+    FLAG_OR_KEY,
+    INSTALL,
+    REFUSED,
+    installed_version,
+    section,
+)
 from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
@@ -47,6 +54,8 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
             raise UserError(f"engine.flags: {name} is decided by {DECIDED_BY[name]}; set that key instead")
         if name in REFUSED:
             raise UserError(f"engine.flags: {name} cannot be set, because {REFUSED[name]}; remove it")
+        if name in FLAG_OR_KEY and not recipe.is_default(FLAG_OR_KEY[name]):
+            raise UserError(f"engine.flags: {name} and {FLAG_OR_KEY[name]} are both set; remove the flag")
         if name not in known:
             raise UserError(
                 f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"

@@ -99,7 +99,7 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     raise UserError(f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}")
 
 
-SAME: Mapping[str, str] = {
+SAME: dict[str, str] = {
     "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
     "rollout.max_new_tokens": "train.max_new_tokens",
     "rollout.temperature": "train.temperature",
@@ -120,6 +120,9 @@ SAME: Mapping[str, str] = {
     "vllm.gpu_memory_utilization": "engine.vllm_memory",
 }
 """Flags that are keys of the recipe under another name."""
+
+FLAG_OR_KEY: dict[str, str] = {"rollout.top_p": "train.top_p"}
+"""Flags of which a recipe sets the key or, as before there were these keys, the flag in `engine.flags`."""
 
 
 def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "data.max_len": places.max_tokens,
         "eval.dataset": places.held_out,
         "train.agent_func_path": Path(__file__).with_name("rollouts.py"),
-        **{flag: keys[key] for flag, key in SAME.items()},
+        **{flag: keys[key] for flag, key in (SAME | FLAG_OR_KEY).items()},
         # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
         "rollout.batch_size": train.prompts_per_step * views,
         # One pass over them in mini-batches, which OpenRLHF counts in samples.

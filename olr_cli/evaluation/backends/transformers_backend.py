@@ -12,7 +12,6 @@ import transformers
 from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import Device, Policy
 from olr_cli.engines.local.sampler import sample
-from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
@@ -58,12 +57,7 @@ class TransformersBackend(Backend):
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Rollout]]:
-        """See `Backend`; top_p must be 1."""
-        if sampling.top_p != 1:
-            raise UserError(
-                f"the transformers backend samples from the whole distribution (top_p 1, not {sampling.top_p}); leave"
-                " top_p at 1 or use the vllm backend"
-            )
+        """See `Backend`."""
         tokens, limits = self.encode(prompts, sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -82,6 +76,7 @@ class TransformersBackend(Backend):
                     np.array([seeds[number][part] for number in numbers], dtype=np.uint64),
                     max_new_tokens=limit,
                     temperature=sampling.temperature,
+                    top_p=sampling.top_p,
                     batch_tokens=rows * longest,
                 )
                 values_PG = (

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
+from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from olr_cli.engines.local.sampler import _draw, sample
+from olr_cli.engines.local.sampler import _draw, sample, truncated
 
 LIMIT = 12
 
@@ -122,6 +123,57 @@ def test_tokens_are_drawn_with_the_policys_probabilities():
     drawn_V = np.bincount(rollouts.tokens_PGT.flatten().numpy(), minlength=len(pi_V))
     standard_errors_V = (drawn_V - draws * pi_V) / np.sqrt(draws * pi_V * (1 - pi_V))
     assert np.abs(standard_errors_V[draws * pi_V > 20]).max() < 4
+
+
+@pytest.mark.parametrize(
+    "truncation",
+    [
+        {"top_p": 0.9},
+        {"top_p": 1e-6},
+        {"top_k": 1},
+        {"top_k": 5},
+        {"top_k": 10_000},
+        {"min_p": 0.3},
+        {"min_p": 0.05, "top_k": 12, "top_p": 0.8},
+    ],
+    ids=str,
+)
+def test_truncation_leaves_the_tokens_that_transformers_own_processors_leave(truncation):
+    logits_BV = 3 * torch.randn(200, 60, generator=torch.Generator().manual_seed(0))
+    kept_BV = truncated(logits_BV.softmax(-1), **truncation)
+    processors = [
+        process(truncation[name])
+        for name, process in (
+            ("min_p", MinPLogitsWarper),
+            ("top_k", TopKLogitsWarper),
+            ("top_p", TopPLogitsWarper),
+        )
+        if name in truncation
+    ]
+    for process in processors:
+        logits_BV = process(None, logits_BV)
+    torch.testing.assert_close(kept_BV / kept_BV.sum(-1, keepdim=True), logits_BV.softmax(-1))
+
+
+def test_tokens_as_likely_as_the_last_of_the_top_k_stay_and_a_nucleus_is_as_small_as_it_can_be():
+    pi_BV = torch.tensor([[0.25, 0.125, 0.25, 0.125, 0.25]])
+    assert truncated(pi_BV, top_k=2).tolist() == [[0.25, 0, 0.25, 0, 0.25]]
+    assert truncated(pi_BV, top_p=0.5).tolist() == [[0.25, 0, 0.25, 0, 0]]
+    assert truncated(pi_BV, top_p=0.51).tolist() == [[0.25, 0, 0.25, 0, 0.25]]
+
+
+def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
+    policy, draws = tiny_policy(), 20_000
+    rollouts = sample(policy, PROMPTS[:1], keys(1, draws), max_new_tokens=1, temperature=0.7, top_k=4)
+    _, log_pi_TV = plain_logprobs(policy, PROMPTS[0], [0], temperature=0.7)
+    pi_V = log_pi_TV[0].detach()
+    tokens_N = rollouts.tokens_PGT.flatten()
+    torch.testing.assert_close(rollouts.logprobs_PGT.flatten(), pi_V[tokens_N], atol=1e-5, rtol=1e-5)
+    best = pi_V.topk(4)
+    share_4 = best.values.softmax(-1).numpy()
+    drawn_4 = np.array([(tokens_N == token).sum() for token in best.indices])
+    assert drawn_4.sum() == draws
+    assert np.abs((drawn_4 - draws * share_4) / np.sqrt(draws * share_4 * (1 - share_4))).max() < 4
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,17 @@ def test_without_a_kl_weight_there_is_no_kl_loss():
 
 
 def test_flags_of_the_recipe_come_last_and_may_be_nested():
-    found = flags_of(recipe(flags={"rollout.top_p": 0.9, "actor": {"lr_scheduler": "linear"}}))
-    assert list(found)[-1] == "rollout.top_p"
+    found = flags_of(recipe(flags={"ds.grad_accum_dtype": "fp32", "actor": {"lr_scheduler": "linear"}}))
+    assert list(found)[-1] == "ds.grad_accum_dtype"
     assert found["actor.lr_scheduler"] == "linear"
+
+
+def test_top_p_is_a_key_and_in_recipes_from_before_a_flag():
+    assert flags_of(recipe())["rollout.top_p"] == 1
+    assert flags_of(recipe({"top_p": 0.8}))["rollout.top_p"] == 0.8
+    assert flags_of(recipe(flags={"rollout.top_p": 0.9}))["rollout.top_p"] == 0.9
+    with pytest.raises(UserError, match=r"rollout\.top_p and train\.top_p are both set; remove the flag"):
+        check_flags(recipe({"top_p": 0.8}, flags={"rollout.top_p": 0.9}), ArgumentParser())
 
 
 def test_a_resume_continues_from_the_checkpoint_with_other_random_numbers():
