@@ -18,7 +18,7 @@ from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
-from olr_cli.runs.directory import GIVEN_UP, read_recipe, rules_note
+from olr_cli.runs.directory import GIVEN_UP, data_digests, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.shards import table_shards
 from olr_cli.supervision import compose
@@ -65,7 +65,7 @@ class RolloutHistory:
         return rules_note(self.source) if self.is_run else []
 
 
-def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:
+def read_history(source: Path, overrides: Iterable[str] = (), *, also: Sequence[str] = ()) -> RolloutHistory:
     """Rollouts from a run directory, or from a Parquet or JSON table of any trainer.
 
     A table needs `prompt_id`, `visit` and `response` (or `answer`); `given_label`, `true_answer`, `noise_type`,
@@ -76,13 +76,14 @@ def read_history(source: Path, overrides: Iterable[str] = ()) -> RolloutHistory:
         overrides: recipe settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the
             seed, the draw of noisy labels, the answer extractor, and of a table the noise type of sentinels (R1). A
             run whose method refines no labels is replayed under OLR unless the settings name a method.
+        also: other keys that may be set, which decide nothing about the rollouts.
 
     Raises:
         UserError: there is no such history, a step or column is missing or has wrong values, or a setting has no
             effect.
     """
     changes = override({}, overrides, example=EXAMPLE)
-    return _run_history(source, changes) if source.is_dir() else _table_history(source, changes)
+    return _run_history(source, changes, also) if source.is_dir() else _table_history(source, changes, also)
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
@@ -120,9 +121,9 @@ def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
     return any(key in of_a_choice or key not in OlrMethod.model_fields for key in settings)
 
 
-def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
+def _run_history(run: Path, changes: Mapping[str, Any], also: Sequence[str]) -> RolloutHistory:
     run_recipe = read_recipe(run)
-    recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor"))
+    recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor", *also))
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
     labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_LABELS).collect()
@@ -133,7 +134,7 @@ def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
         columns = (*columns, "response")
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), len(steps))
     if reads_anew:
-        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
+        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor, data_digests(run).get("train"))
     return RolloutHistory(run, rollouts, prompts, recipe, is_run=True)
 
 
@@ -164,19 +165,20 @@ def rewards_responses(recipe: Recipe) -> bool:
 
 
 def _read_anew(
-    steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None
+    steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None, digest: str | None
 ) -> Iterator[pl.DataFrame]:
     """A run's answers under another extractor than its own; None: what each prompt's data source calls for (R6)."""
     sources: dict[str, str] = {}
     if extractor is None:
-        sources = {prompt.prompt_id: prompt.data_source for prompt in training_prompts(run_recipe).prompts}
+        prompts = training_prompts(run_recipe, digest).prompts
+        sources = {prompt.prompt_id: prompt.data_source for prompt in prompts}
     for rows in steps:
         of_rows = [sources.get(prompt_id, "") for prompt_id in rows["prompt_id"]]
         yield rows.with_columns(_answers(rows["response"], of_rows, extractor))
 
 
-def _table_history(file: Path, changes: Mapping[str, Any]) -> RolloutHistory:
-    settable = ("seed", "noise.type", "noise.draw", "data.extractor")
+def _table_history(file: Path, changes: Mapping[str, Any], also: Sequence[str]) -> RolloutHistory:
+    settable = ("seed", "noise.type", "noise.draw", "data.extractor", *also)
     recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
     table = _read_table(file)
     if recipe.data.extractor is not None and "response" not in table.columns:

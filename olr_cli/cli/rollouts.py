@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import require_known
+from olr_cli.cli.options import Columns, SystemPrompt, read_columns, require_known
 from olr_cli.cli.printing import show
 
 
@@ -48,6 +48,8 @@ def rollouts(
             show_default=False,
         ),
     ] = None,
+    columns: Columns = None,
+    system: SystemPrompt = None,
     backend: Annotated[
         str | None,
         typer.Option("--backend", help="vllm or transformers; by default vLLM if it can run here."),
@@ -98,7 +100,13 @@ def rollouts(
         find_extractor(extractor, "--extractor")
     recipe = rollouts_recipe(
         model,
-        {"train": data, "limit": limit, "extractor": extractor},
+        {
+            "train": data,
+            "limit": limit,
+            "columns": read_columns(columns),
+            "system_prompt": system,
+            "extractor": extractor,
+        },
         {
             "epochs": visits,
             "prompts_per_step": prompts_per_step,

@@ -57,6 +57,8 @@ _OPTIONS = {
     "data.train": "DATA",
     "data.limit": "--limit",
     "data.extractor": "--extractor",
+    "data.columns": "--columns",
+    "data.system_prompt": "--system",
     "model.path": "MODEL",
     "seed": "--seed",
     "train.epochs": "--visits",

@@ -100,6 +100,8 @@ Text = Annotated[str, AfterValidator(_require_text)]
 ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 """How answers are read, in a recipe as in a benchmark: a name, or a kind and its text (R6)."""
 
+ColumnRole = Literal["question", "answer", "id", "system"]
+"""What a column can hold."""
 Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
@@ -147,6 +149,17 @@ class DataSection(Section):
     test: Text | None = _key(None, "Held-out prompts; they never train.")
     limit: Count | None = _key(
         None, "The most training prompts to take; a generated set has exactly this many."
+    )
+    columns: dict[ColumnRole, Text] | None = _key(
+        None,
+        "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`; `meta.gold` is a"
+        " field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of that role; null: columns"
+        " of standard names. Held-out files that have none of them are read by the standard names.",
+    )
+    system_prompt: Text | None = _key(
+        None,
+        "System message of every prompt that has none, or `none`; null: plain questions get R21's, which asks for a"
+        " `\\boxed{}`, and messages stay as they are.",
     )
     extractor: ExtractorText | None = _key(
         None,
@@ -594,6 +607,8 @@ LOCAL_KEYS = ("train.top_k", "train.min_p")
 
 ADDED_LATER = frozenset(
     {
+        "data.columns",
+        "data.system_prompt",
         "train.top_p",
         "train.top_k",
         "train.min_p",

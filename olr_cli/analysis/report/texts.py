@@ -17,7 +17,7 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
 from olr_cli.data.readers import training_prompts
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.directory import data_digests
 from olr_cli.runs.store import read_rollout_steps
 
 SAMPLES = 4
@@ -61,10 +61,11 @@ def questions(run: Run) -> tuple[Mapping[str, str], str]:
     try:
         if parse_source(source) is None:
             matching_files(source)
-        prompts = training_prompts(run.recipe)
+        digest = data_digests(run.path).get("train")
+        prompts = training_prompts(run.recipe, digest)
     except (UserError, OSError) as error:
         return {}, f"The questions are not shown: {source} is not to be read from here ({error})."
-    if prompts.digest != read_manifest(run.path).get("data", {}).get("train", {}).get("digest"):
+    if prompts.digest != digest:
         return {}, f"The questions are not shown: {source} does not hold the prompts of this run any more."
     return {prompt.prompt_id: _question(prompt.messages) for prompt in prompts.prompts}, ""
 
