@@ -22,12 +22,23 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 """How scores can be printed."""
 
+_PROMPTS = {"data", "system", "chat_template", "template"}
 _TAKEN = {
     "list_": {"format_", "json"},
-    "show": {"model", "data", "trust_remote_code"},
+    "show": {"model", "trust_remote_code", *_PROMPTS},
     "regrade": {"benchmarks", "compare", "format_", "json"},
 }
 """Options that go with those that evaluate nothing."""
+
+PROBLEMS, PROMPT, SAMPLING, PLACE, RESULT, INSTEAD = (
+    "What is scored",
+    "How it is asked",
+    "How responses are drawn",
+    "Where it runs",
+    "Results",
+    "Instead of evaluating",
+)
+"""Groups of options in the help."""
 
 
 def evaluate(
@@ -46,41 +57,108 @@ def evaluate(
             "--benchmarks",
             help="Benchmark names or your own YAML files, separated by commas; may be repeated. By default all of the"
             " paper's nine; with --data those that the data contain; for a built-in policy its own task.",
+            rich_help_panel=PROBLEMS,
         ),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option("--backend", help="vllm or transformers; by default vLLM if it can run here."),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Read the problems from this interchange file, or folder of such files."),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option("--samples", min=1, help="Samples per problem; by default each benchmark's own number."),
+        typer.Option(
+            "--data",
+            help="Read the problems from this interchange file, or folder of such files.",
+            rich_help_panel=PROBLEMS,
+        ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Use only the first N problems of each benchmark.")
+        int | None,
+        typer.Option(
+            "--limit",
+            min=1,
+            help="Use only the first N problems of each benchmark.",
+            rich_help_panel=PROBLEMS,
+        ),
     ] = None,
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(
             "--checkpoint",
             help="Checkpoint of the run: last, best or a step; may be repeated. By default last.",
+            rich_help_panel=PROBLEMS,
+        ),
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(
+            "--system",
+            metavar="TEXT|none",
+            help="System message of every problem, in place of the benchmark's and the data's.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
+    chat_template: Annotated[
+        str | None,
+        typer.Option(
+            "--chat-template",
+            metavar="FILE|none",
+            help="Jinja file in place of the model's chat template; none: prompts are plain text.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--template",
+            metavar="KEY=VALUE",
+            help="Variable of the chat template, e.g. enable_thinking=false; may be repeated.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            "--samples",
+            min=1,
+            help="Samples per problem; by default each benchmark's own number.",
+            rich_help_panel=SAMPLING,
         ),
     ] = None,
     temperature: Annotated[
         float,
-        typer.Option("--temperature", min=0, help="Sampling temperature; 0 takes the most likely token."),
+        typer.Option(
+            "--temperature",
+            min=0,
+            help="Sampling temperature; 0 takes the most likely token.",
+            rich_help_panel=SAMPLING,
+        ),
     ] = 0.6,
     max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", min=1, help="Maximum length of a response, in tokens.")
+        int,
+        typer.Option(
+            "--max-new-tokens",
+            min=1,
+            help="Maximum length of a response, in tokens.",
+            rich_help_panel=SAMPLING,
+        ),
     ] = 4096,
-    seed: Annotated[int, typer.Option("--seed", help="Random seed of the samples.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="Device of the model: auto, cpu or cuda.")] = "auto",
+    seed: Annotated[
+        int, typer.Option("--seed", help="Random seed of the samples.", rich_help_panel=SAMPLING)
+    ] = 0,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            help="vllm or transformers; by default vLLM if it can run here.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option("--device", help="Device of the model: auto, cpu or cuda.", rich_help_panel=PLACE),
+    ] = "auto",
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+        bool,
+        typer.Option(
+            "--trust-remote-code", help="Run code that comes with the model.", rich_help_panel=PLACE
+        ),
     ] = False,
     out: Annotated[
         Path | None,
@@ -88,6 +166,7 @@ def evaluate(
             "--out",
             metavar="DIR",
             help="Folder for the results; by default in the run, or evaluations/<model>.",
+            rich_help_panel=RESULT,
         ),
     ] = None,
     compare: Annotated[
@@ -96,30 +175,48 @@ def evaluate(
             "--compare",
             metavar="paper|DIR",
             help="Show the paper's row, or another evaluation, for comparison.",
+            rich_help_panel=RESULT,
         ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="Format of the scores: terminal, markdown, latex, csv or json.")
+        str,
+        typer.Option(
+            "--format",
+            help="Format of the scores: terminal, markdown, latex, csv or json.",
+            rich_help_panel=RESULT,
+        ),
     ] = "terminal",
-    json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Same as --format json.", rich_help_panel=RESULT)
+    ] = False,
     regrade: Annotated[
         Path | None,
         typer.Option(
-            "--regrade", metavar="DIR", help="Grade the stored generations in DIR again, without a model."
+            "--regrade",
+            metavar="DIR",
+            help="Grade the stored generations in DIR again, without a model.",
+            rich_help_panel=INSTEAD,
         ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and their sources.")] = False,
+    list_: Annotated[
+        bool,
+        typer.Option("--list", help="List the benchmarks and their sources.", rich_help_panel=INSTEAD),
+    ] = False,
     show: Annotated[
         str | None,
         typer.Option(
             "--show",
             metavar="BENCHMARK",
             help="Show one prompt exactly as the model sees it, and its gold answer.",
+            rich_help_panel=INSTEAD,
         ),
     ] = None,
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.errors import UserError
+    from olr_cli.evaluation.backends import Sampling
+    from olr_cli.evaluation.evaluate import Settings
+    from olr_cli.evaluation.prompting import read_prompting
 
     require_known("--format", format_, FORMATS)
     shape = shape_of(format_, as_json=json)
@@ -132,7 +229,8 @@ def evaluate(
 
         show_answer(listing(), shape)
     elif show is not None:
-        _show(show, model, data, trust_remote_code=trust_remote_code)
+        prompting = read_prompting(system, chat_template, template or ())
+        _show(show, model, Settings(limit=1, data=data, prompting=prompting), trust_remote_code)
     elif regrade is not None:
         show_answer(_regrade(regrade, names, compare), shape)
     elif not model:
@@ -140,14 +238,18 @@ def evaluate(
             "name a model or a run: olr evaluate MODEL (`olr evaluate --list` shows the benchmarks)"
         )
     else:
-        from olr_cli.evaluation.backends import Sampling
-        from olr_cli.evaluation.evaluate import Settings
-
         if backend is not None:
             require_known("--backend", backend, ("vllm", "transformers"))
         require_known("--device", device, ("auto", "cpu", "cuda"))
-        settings = Settings(Sampling(temperature, max_new_tokens), seed, samples, limit, data)
-        opening = {"name": backend, "device": device, "trust_remote_code": trust_remote_code}
+        prompting = read_prompting(system, chat_template, template or ())
+        sampling = Sampling(temperature, max_new_tokens)
+        settings = Settings(sampling, seed, samples, limit, data, prompting)
+        opening = {
+            "name": backend,
+            "device": device,
+            "trust_remote_code": trust_remote_code,
+            "chat": prompting.chat,
+        }
         show_answer(_evaluate(model, checkpoint or [], out, names, settings, opening, compare), shape)
 
 
@@ -242,12 +344,11 @@ def _regrade(place: Path, benchmarks: str | None, compare: str | None) -> Answer
     return answer(evaluated, compare)
 
 
-def _show(name: str, model: str | None, data: Path | None, *, trust_remote_code: bool) -> None:
+def _show(name: str, model: str | None, settings: Settings, trust_remote_code: bool) -> None:
     """Print one problem as the model reads it; without a model, its messages."""
     from olr_cli.evaluation.benchmark import find_benchmark
-    from olr_cli.evaluation.problems import load_problems
 
-    problem = load_problems(find_benchmark(name), data=data, limit=1)[0]
+    problem = settings.tasks([find_benchmark(name)])[0].problems[0]
     if model is None:
         for message in problem.messages:
             typer.echo(f"[{message.role}]\n{message.content}\n")
@@ -256,6 +357,8 @@ def _show(name: str, model: str | None, data: Path | None, *, trust_remote_code:
         from olr_cli.engines import prompt_text
         from olr_cli.evaluation.targets import load_tokenizer, targets
 
+        chat = settings.prompting.chat
         tokenizer = load_tokenizer(targets(model, [], None)[0].model, trust_remote_code=trust_remote_code)
-        typer.echo(prompt_text.render(tokenizer, problem.messages))
+        chat.check(tokenizer)
+        typer.echo(prompt_text.render(tokenizer, problem.messages, chat))
     typer.echo(f"gold: {problem.gold}")

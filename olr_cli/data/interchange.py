@@ -387,7 +387,7 @@ def _marks(
             marks.append(_named_mark(name, label, original, f"{place}: row {row} (the first is 0)"))
         else:
             marks.append(
-                (None, None) if is_unknown else _implied_mark(label, original, noise_type_of_sentinel)
+                (None, None) if is_unknown else implied_mark(label, original, noise_type_of_sentinel)
             )
     return marks
 
@@ -407,7 +407,7 @@ def _named_mark(
     return noise_type, original
 
 
-def _implied_mark(
+def implied_mark(
     label: str | None, original: str | None, noise_type_of_sentinel: NoiseType
 ) -> tuple[NoiseType | None, str | None]:
     if label is None:

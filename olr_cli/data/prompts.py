@@ -127,6 +127,22 @@ def _disagrees(group: Iterable[Prompt]) -> bool:
     return any(not is_match(str(labels[0]), str(label)) for label in labels[1:])
 
 
+def digested(prompt: Prompt) -> bytes:
+    """What a data set's digest is made of: everything that training sees of a prompt."""
+    turns = [(m.role, m.content) for m in prompt.messages]
+    row = [
+        prompt.prompt_id,
+        turns,
+        prompt.given_label,
+        prompt.true_answer,
+        prompt.noise_type,
+        prompt.data_source,
+    ]
+    if prompt.rephrased is not None:
+        row.append([(m.role, m.content) for m in prompt.rephrased])
+    return json.dumps(row).encode()
+
+
 @dataclass(frozen=True, eq=False)
 class PromptSet:
     """Prompts in file order, and the rows they came from, so that nothing is lost on the way back to a file."""
@@ -151,12 +167,8 @@ class PromptSet:
     def digest(self) -> str:
         """sha256 (hexadecimal) of everything training sees of the prompts; the same in every file format."""
         digest = hashlib.sha256()
-        for p in self.prompts:
-            turns = [(m.role, m.content) for m in p.messages]
-            row = [p.prompt_id, turns, p.given_label, p.true_answer, p.noise_type, p.data_source]
-            if p.rephrased is not None:
-                row.append([(m.role, m.content) for m in p.rephrased])
-            digest.update(json.dumps(row).encode())
+        for prompt in self.prompts:
+            digest.update(digested(prompt))
         return digest.hexdigest()
 
     @property

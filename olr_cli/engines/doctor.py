@@ -24,10 +24,10 @@ from olr_cli.engines.openrlhf.checks import (
 )
 from olr_cli.engines.openrlhf.flags import cluster_address, installed_version, openrlhf_parser, section
 from olr_cli.engines.openrlhf.memory import MemoryNeed, memory_need
-from olr_cli.engines.run import load_data
+from olr_cli.engines.run import load_data, require_engine
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.throughput import ModelShape
 
 _USUAL_CARD = 85.0 * GB
@@ -81,6 +81,7 @@ def diagnose(recipe: Recipe | None, root: Path = Path("runs")) -> Diagnosis:
     disk = Check("disk", f"{gigabytes(free)} free at {place}")
     if recipe is None:
         return Diagnosis((*computer.checks, disk))
+    require_engine(recipe)
     use = _use(recipe)
     checks = [*computer.checks, *_recipe_checks(recipe, computer, use)]
     memory = None
@@ -107,7 +108,8 @@ def diagnose(recipe: Recipe | None, root: Path = Path("runs")) -> Diagnosis:
 
 def _use(recipe: Recipe) -> Use:
     if not isinstance(recipe.engine, OpenRlhfEngine):
-        return "local gpu" if recipe.engine.device == "cuda" else "local"
+        on_gpu = isinstance(recipe.engine, LocalEngine) and recipe.engine.device == "cuda"
+        return "local gpu" if on_gpu else "local"
     if recipe.engine.device == "cpu":
         return "rehearsal"
     return "gpus" if cluster_address(recipe) is None else "cluster"
@@ -157,7 +159,7 @@ def _recipe_checks(recipe: Recipe, computer: Computer, use: Use) -> Iterator[Che
 
     engine, train = recipe.engine, recipe.train
     if not isinstance(engine, OpenRlhfEngine):
-        if engine.device == "cuda" and computer.torch.gpus == 0:
+        if use == "local gpu" and computer.torch.gpus == 0:
             problem = "engine.device is cuda, and torch finds no GPU; set it to auto or cpu"
             yield Check("its GPUs", "none", "1", problem, frozenset({use}))
         return

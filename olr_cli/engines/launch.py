@@ -24,7 +24,7 @@ from olr_cli.engines.resume import (
     roll_back,
     stored_history,
 )
-from olr_cli.engines.run import DataSets, Engine, Run, load_data, make_supervisor
+from olr_cli.engines.run import DataSets, Engine, Run, load_data, make_supervisor, require_engine
 from olr_cli.engines.steps import total_steps
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
@@ -58,7 +58,11 @@ def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Rec
     Args:
         recipe: names the engine.
         lacking: in a dry run, receives a sentence for everything that is missing on this machine.
+
+    Raises:
+        UserError: the engine is another trainer.
     """
+    require_engine(recipe)
     if isinstance(recipe.engine, OpenRlhfEngine):
         from olr_cli.engines.openrlhf import engine
 
@@ -203,7 +207,8 @@ def launch(
             write_recipe(path, recipe)
         else:
             create_run(path, recipe, kind=kind, arm=arm)
-        supervisor = make_supervisor(recipe, data.train, judge, stored_history(path, judge) if done else None)
+        history = stored_history(path, judge) if done else None
+        supervisor = make_supervisor(recipe, data.train.prompts, judge, history)
         begin_attempt(path, from_step=done, data=data.facts, facts=engine.facts)
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:

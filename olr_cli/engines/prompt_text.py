@@ -2,25 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import TemplateError
 
 from olr_cli.data.prompts import Message, Prompt, View
-from olr_cli.errors import UserError, first_line
+from olr_cli.errors import UserError, did_you_mean, first_line
 from olr_cli.recipe.schema import Recipe
 
 NO_TEMPLATE = "{} has no chat template: prompts are given to it as plain text, roles left out"
 
 
-def has_chat_template(tokenizer: Any) -> bool:
+@dataclass(frozen=True)
+class ChatFormat:
+    """How chat turns become the text that a model reads.
+
+    Attributes:
+        template: a chat template (Jinja) in place of the model's own; empty: none, plain text; None: the model's own.
+        variables: values for the template's variables beside the messages, such as ``enable_thinking``.
+    """
+
+    template: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+    def template_of(self, tokenizer: Any) -> Any:
+        """The template that prompts are rendered with; None: they are plain text."""
+        if self.template is not None:
+            return self.template or None
+        return getattr(tokenizer, "chat_template", None)
+
+    def check(self, tokenizer: Any) -> None:
+        """Make sure that every variable is one that the template reads: Jinja would ignore another name.
+
+        Raises:
+            UserError: the template has no such variable, or there is no template.
+        """
+        template = self.template_of(tokenizer)
+        words = set(re.findall(r"[^\W\d]\w*", str(template)))
+        for name in self.variables:
+            if template is None:
+                raise UserError(f"--template {name}: there is no chat template to take it; leave it out")
+            if name == "messages" or name not in words:
+                raise UserError(
+                    f"--template {name}: the chat template has no such variable{did_you_mean(name, words)}; leave it"
+                    " out, or mend the name"
+                )
+
+
+AS_THE_MODEL_HAS_IT = ChatFormat()
+
+
+def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> bool:
     """Whether prompts are rendered as chat turns; if not, as plain text."""
-    return getattr(tokenizer, "chat_template", None) is not None
+    return chat.template_of(tokenizer) is not None
 
 
-def render(tokenizer: Any, messages: Sequence[Message]) -> str:
+def render(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> str:
     """A prompt as text, exactly as the policy will read it.
+
+    Without a chat template, messages are separated by a blank line, and an assistant's turn stands one space after the
+    question that it answers.
 
     A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can do no
     more than make text; but how long it takes, and how much it makes, is up to it.
@@ -28,25 +72,35 @@ def render(tokenizer: Any, messages: Sequence[Message]) -> str:
     Raises:
         UserError: the chat template refuses the prompt's roles, fails, or makes something else than text.
     """
-    if not has_chat_template(tokenizer):
-        return "\n\n".join(message.content for message in messages)
+    if not has_chat_template(tokenizer, chat):
+        return _plain(messages)
     turns = [{"role": message.role, "content": message.content} for message in messages]
     roles = ", ".join(message.role for message in messages)
+    named = "the model's chat template" if chat.template is None else "the chat template"
+    settings: dict[str, Any] = {"add_generation_prompt": True, **chat.variables, "tokenize": False}
+    if chat.template is not None:
+        settings["chat_template"] = chat.template
     try:
-        text: object = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        text: object = tokenizer.apply_chat_template(turns, **settings)
     except (TemplateError, MemoryError, RecursionError) as error:
         raise UserError(
-            f"the model's chat template refuses a prompt of roles {roles} ({_reason(error)}); change the prompt's "
+            f"{named} refuses a prompt of roles {roles} ({_reason(error)}); change the prompt's "
             "messages or the template"
         ) from error
     except Exception as error:  # whatever Python raises for an expression in a template
         raise UserError(
-            f"the model's chat template fails on a prompt of roles {roles} ({_reason(error)}); mend the template"
+            f"{named} fails on a prompt of roles {roles} ({_reason(error)}); mend the template"
         ) from error
     if not isinstance(text, str) or not _is_unicode(text):
-        raise UserError(
-            f"the model's chat template makes no text of a prompt of roles {roles}; mend the template"
-        )
+        raise UserError(f"{named} makes no text of a prompt of roles {roles}; mend the template")
+    return text
+
+
+def _plain(messages: Sequence[Message]) -> str:
+    text = ""
+    for message in messages:
+        separator = " " if message.role == "assistant" else "\n\n"
+        text += (separator if text else "") + message.content
     return text
 
 
@@ -63,15 +117,17 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}" if str(error) else type(error).__name__
 
 
-def encode(tokenizer: Any, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
+def encode(
+    tokenizer: Any, prompts: Sequence[Sequence[Message]], chat: ChatFormat = AS_THE_MODEL_HAS_IT
+) -> list[list[int]]:
     """Token ids of every prompt. A chat template writes its special tokens itself.
 
     Raises:
         UserError: a prompt has no token at all.
     """
-    texts = [render(tokenizer, messages) for messages in prompts]
+    texts = [render(tokenizer, messages, chat) for messages in prompts]
     ids: list[list[int]] = tokenizer(
-        texts, add_special_tokens=not has_chat_template(tokenizer), verbose=False
+        texts, add_special_tokens=not has_chat_template(tokenizer, chat), verbose=False
     )["input_ids"]
     for number, tokens in enumerate(ids, start=1):
         if not tokens:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from olr_cli.answers import Judge, find_extractor
-from olr_cli.data.prompts import Message, PromptSet
+from olr_cli.data.prompts import Message, Prompt, PromptSet
 from olr_cli.data.readers import held_out_prompts, noise_draw, training_prompts
-from olr_cli.recipe.schema import Recipe
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import Kind
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore
@@ -109,6 +110,19 @@ class Engine(Protocol):
         ...
 
 
+def require_engine(recipe: Recipe) -> None:
+    """Make sure that an engine of ours trains by this recipe.
+
+    Raises:
+        UserError: another trainer does.
+    """
+    if isinstance(recipe.engine, ExternalEngine):
+        raise UserError(
+            f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr, so start or"
+            " continue it there (docs/trainers.md)"
+        )
+
+
 def load_data(
     recipe: Recipe, kind: Kind = "training", digests: Mapping[str, str] = MappingProxyType({})
 ) -> DataSets:
@@ -136,7 +150,9 @@ def load_data(
     return DataSets(train, held_out["validation"], held_out["test"])
 
 
-def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: History | None) -> Supervisor:
+def make_supervisor(
+    recipe: Recipe, prompts: Collection[Prompt], judge: Judge, history: History | None
+) -> Supervisor:
     """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
     return Supervisor(
         compose(recipe.method),
@@ -144,7 +160,7 @@ def make_supervisor(recipe: Recipe, train: PromptSet, judge: Judge, history: His
         seed=recipe.seed,
         draw=noise_draw(recipe),
         extractor=recipe.data.extractor,
-        keep_fraction=keep_fraction(recipe.method, train.prompts),
+        keep_fraction=keep_fraction(recipe.method, prompts),
         history=history,
     )
 

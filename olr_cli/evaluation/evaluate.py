@@ -1,23 +1,21 @@
-"""Evaluate a model: sample, grade and store benchmark after benchmark; go on where an earlier call stopped.
+"""Evaluate a model: sample, grade and store the problems of all benchmarks; go on where an earlier call stopped.
 
     prompts  →  backend: rollouts  →  grade: generations  →  store  →  score
 
-`regrade` does the last three steps again with stored responses, without a model: after the grader, or a benchmark's
-extractor, was mended.
+The first three steps are one pool (`olr_cli.evaluation.pool`). `regrade` does the last three again with stored
+responses, without a model: after the grader, or a benchmark's extractor, was mended.
 
-Problems are worked on in chunks. A chunk's samples are stored together, so a kill costs one chunk at most; and since a
-sample is a function of its prompt and its own seed, an evaluation that was interrupted ends with the same bytes.
+A sample is a function of its prompt and its own seed, so an evaluation that was interrupted ends with the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli import seeding
 from olr_cli.answers import RULES, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import NO_TEMPLATE
@@ -39,7 +37,9 @@ from olr_cli.evaluation.folder import (
 )
 from olr_cli.evaluation.generations import Generation
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
+from olr_cli.evaluation.pool import Recorder, pool_of
 from olr_cli.evaluation.problems import load_problems
+from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.scores import Score
 from olr_cli.runs.directory import GIVEN_UP, held
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
@@ -47,13 +47,6 @@ from olr_cli.runs.progress import clock
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-SAMPLES_AT_A_TIME = {"cpu": 64, "transformers": 256, "vllm": 1024}
-"""About how many samples a chunk has: on a CPU, and on a GPU for each backend.
-
-Larger chunks keep a GPU busy while the last samples of a chunk finish; smaller ones show progress. The numbers are
-fixed, so that a resumed evaluation has the same chunks.
-"""
 
 _LINE_EVERY_SECONDS = 30
 
@@ -70,6 +63,7 @@ class Settings:
         samples: of each problem; None: as many as the benchmark says, or one at temperature 0.
         limit: only the first problems of each benchmark.
         data: interchange file, or folder of them, in place of the benchmarks' sources.
+        prompting: how problems are put to the model.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -77,6 +71,7 @@ class Settings:
     samples: int | None = None
     limit: int | None = None
     data: Path | None = None
+    prompting: Prompting = field(default_factory=Prompting)
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """The benchmarks with their problems, which are loaded, and their samples.
@@ -86,7 +81,9 @@ class Settings:
         """
         tasks = []
         for benchmark in benchmarks:
-            problems = load_problems(benchmark, data=self.data, limit=self.limit)
+            problems = list(
+                map(self.prompting.ask, load_problems(benchmark, data=self.data, limit=self.limit))
+            )
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1
@@ -117,7 +114,8 @@ def evaluate(
         Interrupted: Ctrl-C or SIGTERM came; likewise.
     """
     with holding(target.folder):
-        record = begin(target, tasks, settings.sampling, settings.seed)
+        prompting = settings.prompting.settings()
+        record = begin(target, tasks, settings.sampling, settings.seed, prompting)
         missing = [target.store(task.benchmark.name).missing(task.problems, task.samples) for task in tasks]
         total = sum(len(task.problems) * task.samples for task in tasks)
         to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
@@ -153,35 +151,44 @@ def _sample(
     open_model: Callable[[], AbstractContextManager[Backend]],
     progress: Progress,
 ) -> None:
-    """Generate, grade and store the samples of the missing problems of each task."""
-    waiting = "Stopping when the samples in progress are stored; Ctrl-C again stops at once."
+    """Generate, grade and store the samples of the missing problems of all tasks."""
+
+    def show_score(task: Task) -> None:
+        _finish(target, task)
+        if len(tasks) > 1:
+            [score] = read_scores(target.folder, [task.benchmark.name])
+            progress.say(f"{score.title}: {100 * score.avg:.1f}%")
+
+    pool = pool_of(tasks, missing, settings.seed)
+    waiting = "Stopping when the finished samples are stored; Ctrl-C again stops at once."
     with (
         stop_requests(lambda: progress.say(waiting)) as stop,
         open_model() as backend,
         Judge(time_limit=VERIFICATION_SECONDS, ledger=target.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
-        if not backend.has_chat_template:
+        if not backend.has_chat_template and settings.prompting.chat.template is None:
             progress.say(f"Warning: {NO_TEMPLATE.format(target.model)}")
         record = record.with_backend(target.folder, backend.facts)
-        at_a_time = SAMPLES_AT_A_TIME["cpu" if backend.facts["device"] == "cpu" else backend.facts["name"]]
-        for task, problems in zip(tasks, missing, strict=True):
-            if not problems:
-                continue
-            progress.benchmark(task.benchmark.title)
-            size = max(1, at_a_time // task.samples)
-            for first in range(0, len(problems), size):
-                chunk = Task(task.benchmark, problems[first : first + size], task.samples)
-                rows = grade(task.benchmark, _generate(chunk, settings, backend), judge)
-                # Not before there are samples: until then, nothing ties the user to these settings.
-                write_evaluation(target.folder, record)
-                target.store(task.benchmark.name).append(rows)
-                progress.advance(len(rows))
+        progress.generating(
+            [task.benchmark.title for task, problems in zip(tasks, missing, strict=True) if problems]
+        )
+        requests = [entry.request for entry in pool]
+        with (
+            Recorder(target, record, pool, judge, progress.advance, show_score) as recorder,
+            closing(backend.stream(requests, settings.sampling)) as stream,
+        ):
+            for finished in stream:
+                recorder.add(
+                    [
+                        sample
+                        for number, rollouts in finished.items()
+                        for sample in pool[number].generations(
+                            backend.render(requests[number].messages), rollouts
+                        )
+                    ]
+                )
                 _heed(stop)
-            _finish(target, task)
-            if len(tasks) > 1:
-                [score] = read_scores(target.folder, [task.benchmark.name])
-                progress.say(f"{score.title}: {100 * score.avg:.1f}%")
         if judge.timeouts:
             progress.say(
                 f"Warning: verification gave up on {judge.timeouts} answers or pairs, and graded them wrong"
@@ -195,42 +202,6 @@ def _heed(stop: StopRequest) -> None:
 
 def _finish(target: Target, task: Task) -> None:
     target.store(task.benchmark.name).finish([problem.prompt_id for problem in task.problems])
-
-
-def _generate(task: Task, settings: Settings, backend: Backend) -> list[Generation]:
-    """The samples of a task's problems, not graded yet."""
-    name, problems = task.benchmark.name, task.problems
-    seeds_PG = [
-        [sample_seed(settings.seed, name, problem.prompt_id, number) for number in range(task.samples)]
-        for problem in problems
-    ]
-    rollouts_PG = backend.generate([problem.messages for problem in problems], seeds_PG, settings.sampling)
-    generations = []
-    for problem, seeds, rollouts in zip(problems, seeds_PG, rollouts_PG, strict=True):
-        prompt = backend.render(problem.messages)
-        for number, (seed, rollout) in enumerate(zip(seeds, rollouts, strict=True)):
-            # A problem has a gold, and a backend counts tokens.
-            assert problem.gold is not None and rollout.tokens is not None and rollout.truncated is not None
-            generations.append(
-                Generation(
-                    benchmark=name,
-                    problem_id=problem.prompt_id,
-                    sample=number,
-                    prompt=prompt,
-                    response=rollout.response,
-                    gold=problem.gold,
-                    choices=problem.choices,
-                    tokens=rollout.tokens,
-                    truncated=rollout.truncated,
-                    seed=seed,
-                )
-            )
-    return generations
-
-
-def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
-    """A sample's own seed, whatever else is sampled with it; 63 bits, as vLLM and torch take them."""
-    return seeding.key("evaluation", seed, benchmark, problem_id, sample) >> 1
 
 
 @dataclass(frozen=True)
@@ -314,7 +285,7 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
 class Progress:
     """How far an evaluation is, on standard error: a bar in a terminal; elsewhere lines, one each half minute.
 
-    The time left is at the pace since the first chunk of samples, whose time may include the start of an engine.
+    The time left is at the pace since the first samples were stored, whose time may include the start of an engine.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -342,13 +313,14 @@ class Progress:
         self.say(f"{name}: {samples:,} samples{there}; loading the model …")
         self._bar.add_task("", total=samples, completed=done)
 
-    def benchmark(self, title: str) -> None:
-        """The benchmark's samples are generated from now on."""
+    def generating(self, titles: Sequence[str]) -> None:
+        """The model is loaded, and samples of the benchmarks with these titles are generated from now on."""
+        title = titles[0] if len(titles) == 1 else f"{len(titles)} benchmarks"
         self._bar.start()  # not before: loading the model may have much to say
         self._bar.update(self._bar.task_ids[-1], description=title)
         self._said = self._console.get_time()
         if not self._is_live:
-            self.say(f"{title} …")
+            self.say(f"{', '.join(titles)} …")
 
     def advance(self, samples: int) -> None:
         """More samples are stored."""

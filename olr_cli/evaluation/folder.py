@@ -16,15 +16,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import Prompt
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, shortened
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.generations import GenerationStore
 from olr_cli.evaluation.problems import digest
+from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, write_text
 from olr_cli.recipe.schema import Section
@@ -104,6 +105,7 @@ class EvaluationRecord(Section):
         schema_version: `VERSION` of the olr that wrote it.
         name: as in `Target`, like `model` and `origin`.
         benchmarks: by name.
+        prompting: what the command changed in the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
 
@@ -114,6 +116,7 @@ class EvaluationRecord(Section):
     sampling: Sampling
     seed: int
     benchmarks: dict[str, TaskRecord]
+    prompting: dict[str, Any] = Field(default_factory=dict)
     generated_by: tuple[dict[str, Any], ...] = ()
 
     def target(self, folder: Path) -> Target:
@@ -123,6 +126,7 @@ class EvaluationRecord(Section):
     def decisive(self) -> dict[str, object]:
         """What must not change while an evaluation goes on, but for its problems."""
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
+        settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
             definition = task.definition
             settings |= {f"samples of {name}": task.samples, f"grader of {name}": definition.grader}
@@ -157,8 +161,17 @@ class EvaluationRecord(Section):
                 )
 
 
-def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) -> EvaluationRecord:
+def begin(
+    target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int, prompting: Mapping[str, Any]
+) -> EvaluationRecord:
     """The record of an evaluation that begins, or goes on; it isn't written yet.
+
+    Args:
+        target: the model and the folder.
+        tasks: what is sampled.
+        sampling: how.
+        seed: of all samples.
+        prompting: the settings with which the messages of `tasks` were made (`Prompting.settings`).
 
     Raises:
         UserError: the folder holds something else, or an evaluation with other settings; says what changed.
@@ -170,6 +183,7 @@ def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) 
         origin=dict(target.origin),
         sampling=sampling,
         seed=seed,
+        prompting=dict(prompting),
         benchmarks={
             task.benchmark.name: TaskRecord(
                 definition=task.benchmark,
@@ -189,14 +203,16 @@ def begin(target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int) 
     old, new = before.decisive(), record.decisive()
     if target.is_local:  # it may move: its weights are compared (`check_backend`), not its path
         old["model"] = new["model"]
-    changes = [f"{key}: {old[key]} -> {value}" for key, value in new.items() if old.get(key, value) != value]
+    changed = [key for key, value in new.items() if old.get(key, value) != value]
+    changes = [f"{key}: {shortened(str(old[key]))} -> {shortened(str(new[key]))}" for key in changed]
+    same_prompting = before.prompting == record.prompting
     for task in tasks:
         name = task.benchmark.name
         if name in before.benchmarks:
             stored = before.benchmarks[name]
             if len(task.problems) < stored.problems:
                 changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
-            elif digest(task.problems[: stored.problems]) != stored.problems_digest:
+            elif same_prompting and digest(task.problems[: stored.problems]) != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
             rules = {"answer_rules": stored.answer_rules}
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=rules)

@@ -487,6 +487,13 @@ class OpenRlhfEngine(Section):
         return max(1, self.policy_gpus // self.tensor_parallel) if self.colocate else 1
 
 
+class ExternalEngine(Section):
+    """Another trainer, which takes its rewards from olr (`olr_cli.api`); `olr train` cannot run it."""
+
+    name: Literal["external"] = "external"
+    trainer: Text = _key("unknown", "The trainer and its version.")
+
+
 class LoggingSection(Section):
     """Where metrics go besides metrics.jsonl, which is always written."""
 
@@ -528,7 +535,7 @@ Method = Annotated[
     | RandomSelectionMethod,
     Field(discriminator="name"),
 ]
-Engine = Annotated[LocalEngine | OpenRlhfEngine, Field(discriminator="name")]
+Engine = Annotated[LocalEngine | OpenRlhfEngine | ExternalEngine, Field(discriminator="name")]
 
 
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
@@ -623,6 +630,7 @@ UNDECIDING = frozenset(
         "sweep",
         "train.checkpoint_every",
         "train.keep_checkpoints",
+        "engine.trainer",
         "engine.ray_address",
         "engine.vllm_memory",
         "engine.micro_batch_samples",

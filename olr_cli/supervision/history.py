@@ -124,5 +124,37 @@ class History:
             history.add(row["prompt_id"], row["visit"], visit)
         return history
 
+    def copy(self) -> History:
+        """A history that grows apart from this one."""
+        history = History()
+        history._pasts = dict(self._pasts)
+        return history
+
+    def state(self) -> dict[str, Any]:
+        """The history as JSON values; answers stand for their classes."""
+        return {
+            prompt_id: {
+                "visits": past.visits,
+                "scale": past.scale,
+                "total": past.total,
+                "moment": past.moment,
+                "majorities": {a: n for spellings in past.majorities.values() for a, n in spellings.items()},
+            }
+            for prompt_id, past in self._pasts.items()
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], keys: Mapping[str, Key]) -> History:
+        """The history of a `state`; `keys` are those of its majority answers."""
+        history = cls()
+        for prompt_id, sums in state.items():
+            majorities: dict[Key, dict[str, int]] = {}
+            for answer, times in sums["majorities"].items():
+                majorities.setdefault(keys[answer], {})[answer] = times
+            history._pasts[prompt_id] = Past(
+                sums["visits"], majorities, sums["scale"], sums["total"], sums["moment"]
+            )
+        return history
+
 
 _NO_VISIT = Past()

@@ -95,9 +95,9 @@ def test_a_run_directory_means_its_last_checkpoint(tmp_path):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_asked_to_stop_it_stores_the_step_and_goes_on_with_resume(sampled, monkeypatch, number, status):
     class Stopped(TransformersBackend):
-        def generate(self, *words):
+        def stream(self, *words):
             os.kill(os.getpid(), number)
-            return super().generate(*words)
+            yield from super().stream(*words)
 
     with monkeypatch.context() as patch:
         patch.setattr(transformers_backend, "TransformersBackend", Stopped)

@@ -13,7 +13,8 @@ from olr_cli.supervision import Rollout
 
 PROBLEMS = 12
 SAMPLES = 16
-"""Four problems are a chunk."""
+CHUNK = 4
+"""Problems that `Backend` finishes at a time; their samples are stored together."""
 FACTS = {"name": "transformers", "model_digest": "sha256:1234", "device": "cpu", "dtype": "float32"}
 
 
@@ -35,13 +36,18 @@ class Backend:
     def render(self, messages):
         return "\n".join(message.content for message in messages)
 
-    def generate(self, prompts, seeds, sampling):
-        self._before_chunk(len(self.asked) + 1)
-        self.asked.append([messages[-1].content for messages in prompts])
-        return [
-            [self._answer(messages[-1].content, seed) for seed in own]
-            for messages, own in zip(prompts, seeds, strict=True)
-        ]
+    def stream(self, requests, sampling):
+        for first in range(0, len(requests), CHUNK):
+            self._before_chunk(len(self.asked) + 1)
+            chunk = range(first, min(first + CHUNK, len(requests)))
+            self.asked.append([requests[number].messages[-1].content for number in chunk])
+            yield {
+                number: [
+                    self._answer(requests[number].messages[-1].content, seed)
+                    for seed in requests[number].seeds
+                ]
+                for number in chunk
+            }
 
     def _answer(self, question, seed):
         value = sum(map(int, question.removesuffix(" = ?").split(" + "))) + (seed % 3 == 0)
@@ -57,8 +63,8 @@ class Silent:
     def start(self, name, samples, done):
         self.told.append(("start", samples, done))
 
-    def benchmark(self, title):
-        self.told.append(("benchmark", title))
+    def generating(self, titles):
+        self.told.append(("generating", titles))
 
     def advance(self, samples):
         self.told.append(("advance", samples))

@@ -4,18 +4,19 @@ import errno
 import json
 import os
 import signal
+import time
 from dataclasses import asdict
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from sums import FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
+from sums import CHUNK, FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation import generations
 from olr_cli.evaluation.backends import Sampling, model_digest
-from olr_cli.evaluation.evaluate import SAMPLES_AT_A_TIME, sample_seed
 from olr_cli.evaluation.folder import read_scores
+from olr_cli.evaluation.pool import sample_seed
 from olr_cli.runs.directory import held
 from olr_cli.runs.interrupts import Interrupted
 
@@ -47,11 +48,14 @@ def uninterrupted(tmp_path, benchmark):
     return contents(tmp_path / "uninterrupted")
 
 
-def interrupted_by(error, at):
-    """A backend that is interrupted before its chunk number `at`."""
+def interrupted_by(error, at, folder):
+    """A backend that is interrupted before its chunk number `at`, as soon as the earlier ones are stored."""
 
     def before_chunk(number):
         if number == at:
+            parts = folder / "generations" / "sums.parts"
+            while len(list(parts.glob("part-*.parquet"))) < at - 1:
+                time.sleep(0.01)
             raise error
 
     return Backend(before_chunk)
@@ -107,13 +111,12 @@ def test_a_finished_evaluation_needs_no_model(folder, benchmark):
 
 def test_after_an_interruption_only_the_missing_problems_are_generated(folder, benchmark, uninterrupted):
     with pytest.raises(KeyboardInterrupt):
-        run(folder, [benchmark], interrupted_by(KeyboardInterrupt, at=2))
+        run(folder, [benchmark], interrupted_by(KeyboardInterrupt, 2, folder))
     assert not (folder / "scores.json").exists()
     backend, progress = Backend(), Silent()
     run(folder, [benchmark], backend, progress=progress)
-    chunk = SAMPLES_AT_A_TIME["cpu"]
-    assert sum(map(len, backend.asked)) == PROBLEMS - chunk // SAMPLES
-    assert progress.told[0] == ("start", PROBLEMS * SAMPLES, chunk)
+    assert sum(map(len, backend.asked)) == PROBLEMS - CHUNK
+    assert progress.told[0] == ("start", PROBLEMS * SAMPLES, CHUNK * SAMPLES)
     assert contents(folder) == uninterrupted
 
 
@@ -133,7 +136,7 @@ def test_killed_while_parts_are_put_together_nothing_is_counted_twice(
 
 def test_what_a_kill_left_of_files_in_the_making_goes_and_nothing_else(folder, benchmark):
     with pytest.raises(KeyboardInterrupt):
-        run(folder, [benchmark], interrupted_by(KeyboardInterrupt, at=2))
+        run(folder, [benchmark], interrupted_by(KeyboardInterrupt, 2, folder))
     there = folder / "generations"
     leftovers = [
         folder / ".evaluation.json.17.tmp",
@@ -158,7 +161,7 @@ def test_a_request_to_stop_lets_the_chunk_be_stored(folder, benchmark, uninterru
     assert len(backend.asked) == 2
     assert len(list((folder / "generations" / "sums.parts").iterdir())) == 2
     said = [words[1] for words in progress.told if words[0] == "say"]
-    assert said == ["Stopping when the samples in progress are stored; Ctrl-C again stops at once."]
+    assert said == ["Stopping when the finished samples are stored; Ctrl-C again stops at once."]
     run(folder, [benchmark], Backend())
     assert contents(folder) == uninterrupted
 
@@ -207,7 +210,7 @@ def test_a_problem_without_generations_is_an_error(folder, benchmark):
 
 def test_a_torn_part_is_named_and_made_again_once_it_is_removed(folder, benchmark, uninterrupted):
     with pytest.raises(KeyboardInterrupt):
-        run(folder, [benchmark], interrupted_by(KeyboardInterrupt, at=3))
+        run(folder, [benchmark], interrupted_by(KeyboardInterrupt, 3, folder))
     part = folder / "generations" / "sums.parts" / "part-000001.parquet"
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(UserError, match=r"part-000001\.parquet is torn.*remove it"):

@@ -24,7 +24,7 @@ def test_lines_say_what_is_there_and_now_and_then_how_far_it_is(clock):
     console = shown_on(clock)
     progress = Progress(console)
     progress.start("some model", 1000, 500)
-    progress.benchmark("[b]AIME24")
+    progress.generating(["[b]AIME24"])
     for clock[0] in (100, 110, 120, 150):  # the first 100 seconds may be the start of an engine
         progress.advance(125)
     assert console.file.getvalue().splitlines() == [
@@ -40,7 +40,7 @@ def test_the_time_left_is_at_the_pace_since_the_first_samples_and_every_model_ha
     progress = Progress(console)
     for begins in (0, 1000):
         progress.start("some model", 500, 0)
-        progress.benchmark("AIME24")
+        progress.generating(["AIME24"])
         for seconds in (100, 110, 140):
             clock[0] = begins + seconds
             progress.advance(100)
@@ -53,7 +53,7 @@ def test_what_is_printed_appears_above_the_bar(clock):
     bar = Progress(console)
     bar.start("some model", 100, 20)
     assert "\x1b" not in console.file.getvalue(), "the bar waits until the model is loaded"
-    bar.benchmark("[b]AIME24")
+    bar.generating(["[b]AIME24"])
     bar.advance(30)
     print("a warning", file=sys.stderr)
     bar.say("Stopping")

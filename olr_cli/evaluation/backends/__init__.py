@@ -1,7 +1,10 @@
 """The backends that generate responses: vLLM and transformers, with the same prompts, stop rules and seeds.
 
     with open_backend(None, "checkpoints/step_400") as backend:
-        rollouts_PG = backend.generate(prompts_P, seeds_PG, Sampling(temperature=0.6))
+        for finished in backend.stream(requests, Sampling(temperature=0.6)):
+            ...  # {number of a request: its rollouts}
+
+Requests of all benchmarks go into one stream, so that a backend always has enough to do; `generate` waits for all.
 
 Both end a response at an end token of the model's generation config or tokenizer, and sample by `Sampling` alone,
 whatever else the generation config proposes. A sample is a function of its prompt and its seed. The backends use a seed
@@ -17,7 +20,7 @@ import hashlib
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +30,7 @@ from typing import Any, Literal
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
@@ -40,20 +44,26 @@ _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are drawn; top_k and every penalty are off.
+    """How responses are drawn; every penalty is off.
 
     Attributes:
         temperature: 0 takes the most likely token.
         max_new_tokens: length limit of a response, its end token included.
-        top_p: share of the probability that is drawn from.
+        top_p: draw from the most likely tokens that together have this probability.
+        top_k: draw from this many of the most likely tokens; 0: from all.
+        min_p: draw from the tokens that are at least this share as likely as the most likely one; 0: from all.
+        stop: texts that end a response, which then lacks them.
 
     Raises:
-        UserError: the temperature is not finite, negative or next to nothing, or top_p is no share.
+        UserError: a value is not possible.
     """
 
     temperature: float = 0.6
     max_new_tokens: int = 4096
     top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
@@ -62,6 +72,25 @@ class Sampling:
             )
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
+        if self.top_k < 0:
+            raise UserError(f"top_k is {self.top_k}; give a number of tokens, or 0 for all")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p is {self.min_p}; give a number from 0 to 1")
+        if "" in self.stop:
+            raise UserError("a stop text is empty; give at least one character")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, and the samples that are wanted of it.
+
+    Attributes:
+        messages: chat turns.
+        seeds: a sample each; 0 to 2**64 - 1, of which vLLM takes the lower 63 bits.
+    """
+
+    messages: Sequence[Message]
+    seeds: Sequence[int]
 
 
 class Backend(AbstractContextManager["Backend"]):
@@ -72,40 +101,55 @@ class Backend(AbstractContextManager["Backend"]):
         facts: what the responses depend on: name, model_digest, device, dtype, versions.
         tokenizer: writes prompts as the model reads them.
         context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+        chat: how chat turns become text.
     """
 
     model: str
     facts: Mapping[str, Any]
     tokenizer: Any
     context: int | None
+    chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     @abstractmethod
-    def generate(
-        self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Rollout]]:
-        """Respond to every prompt as often as it has seeds.
+    def stream(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> Generator[Mapping[int, list[Rollout]], None, None]:
+        """Respond to every request as often as it has seeds.
 
-        A response ends where the model's context ends, if that comes before the length limit.
+        A response ends where the model's context ends, if that comes before the length limit. Closing the iterator
+        drops the requests that are not finished.
 
         Args:
-            prompts: chat turns.
-            seeds: of each prompt's samples, which are returned in this order; 0 to 2**64 - 1, of which vLLM takes the
-                lower 63 bits.
+            requests: are begun in this order, as far as the backend can.
             sampling: how responses are drawn.
+
+        Yields:
+            The requests that have finished since the last time, by their number in `requests`: a rollout a seed. While
+            a backend works on long responses there may be none, so that the caller can look after something else.
 
         Raises:
             UserError: a prompt does not fit the model, or its roles not the chat template; the backend cannot sample
                 like that; the model cannot run here.
         """
 
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Rollout]]:
+        """The rollouts of every prompt, in the order of prompts and of their seeds; errors as of `stream`."""
+        requests = [Request(*pair) for pair in zip(prompts, seeds, strict=True)]
+        rollouts: dict[int, list[Rollout]] = {}
+        for finished in self.stream(requests, sampling):
+            rollouts.update(finished)
+        return [rollouts[number] for number in range(len(requests))]
+
     @property
     def has_chat_template(self) -> bool:
         """Whether the model reads prompts as chat turns; if not, as plain text."""
-        return prompt_text.has_chat_template(self.tokenizer)
+        return prompt_text.has_chat_template(self.tokenizer, self.chat)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt as text, exactly as the model will read it."""
-        return prompt_text.render(self.tokenizer, messages)
+        return prompt_text.render(self.tokenizer, messages, self.chat)
 
     def encode(
         self, prompts: Sequence[Sequence[Message]], sampling: Sampling
@@ -115,7 +159,7 @@ class Backend(AbstractContextManager["Backend"]):
         Raises:
             UserError: prompts leave no room for a response, or their roles do not fit the chat template.
         """
-        tokens = prompt_text.encode(self.tokenizer, prompts)
+        tokens = prompt_text.encode(self.tokenizer, prompts, self.chat)
         if self.context is None:
             return tokens, [sampling.max_new_tokens] * len(tokens)
         too_long = [len(prompt) for prompt in tokens if len(prompt) >= self.context]
@@ -128,7 +172,12 @@ class Backend(AbstractContextManager["Backend"]):
 
 
 def open_backend(
-    name: BackendName | None, model: str, *, device: Device = "auto", trust_remote_code: bool = False
+    name: BackendName | None,
+    model: str,
+    *,
+    device: Device = "auto",
+    trust_remote_code: bool = False,
+    chat: ChatFormat = AS_THE_MODEL_HAS_IT,
 ) -> Backend:
     """Open a model for generation.
 
@@ -137,17 +186,24 @@ def open_backend(
         model: folder in Hugging Face layout, or hub id.
         device: ``auto`` takes the GPU if there is one.
         trust_remote_code: run model code that comes with the weights.
+        chat: how chat turns become text.
 
     Raises:
-        UserError: no such model, no such device, or vLLM is asked for where it cannot run.
+        UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks a
+            variable of `chat`.
     """
+    backend: Backend
     if _choose(name, device) == "vllm":
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-        return VllmBackend(model, trust_remote_code=trust_remote_code)
-    from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
+        backend = VllmBackend(model, trust_remote_code=trust_remote_code)
+    else:
+        from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
-    return TransformersBackend(model, device=device, trust_remote_code=trust_remote_code)
+        backend = TransformersBackend(model, device=device, trust_remote_code=trust_remote_code)
+    chat.check(backend.tokenizer)
+    backend.chat = chat
+    return backend
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:

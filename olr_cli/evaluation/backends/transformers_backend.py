@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 import torch
 import transformers
 
-from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import Device, Policy
 from olr_cli.engines.local.sampler import sample
-from olr_cli.evaluation.backends import Backend, Sampling, model_digest
+from olr_cli.errors import UserError
+from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
 CPU_MEMORY = 2 * 1024**3
 """Bytes that a batch may take on a CPU; on a GPU it is half of what is free."""
+BATCH = 131_072
+"""Tokens of a batch, prompts and responses, where memory allows them; `LEAST_ROWS` if that is more. Larger batches are
+hardly faster, and a batch is lost when the process is killed."""
+LEAST_ROWS = {"cpu": 64, "cuda": 256}
+"""Responses of a batch, however long they may become, where memory allows them."""
 BYTES_PER_WORD = 40
 """Memory of the sampler's float32 and float64 tensors, for each batch row and vocabulary entry."""
 
@@ -54,48 +59,70 @@ class TransformersBackend(Backend):
         if self._on_gpu:
             torch.cuda.empty_cache()
 
-    def generate(
-        self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Rollout]]:
-        """See `Backend`."""
-        tokens, limits = self.encode(prompts, sampling)
+    def stream(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> Generator[Mapping[int, list[Rollout]], None, None]:
+        """See `Backend`; batch after batch."""
+        if sampling.stop:
+            raise UserError(
+                "the transformers backend stops at the model's end tokens alone; leave --stop out, or use the vllm"
+                " backend"
+            )
+        tokens, limits = self.encode([request.messages for request in requests], sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for number in sorted(range(len(prompts)), key=lambda number: len(tokens[number])):
-            alike[limits[number], len(seeds[number])].append(number)
-
-        rollouts: list[list[Rollout]] = [[] for _ in prompts]
+        for number in sorted(range(len(requests)), key=lambda number: -len(tokens[number])):
+            alike[limits[number], len(requests[number].seeds)].append(number)
         for (limit, samples), numbers in alike.items():
-            longest = len(tokens[numbers[-1]]) + limit
-            rows = self._rows(longest)
-            for first in range(0, samples, rows):
-                part = slice(first, first + rows)
-                written = sample(
-                    self._policy,
-                    [tokens[number] for number in numbers],
-                    np.array([seeds[number][part] for number in numbers], dtype=np.uint64),
-                    max_new_tokens=limit,
-                    temperature=sampling.temperature,
-                    top_p=sampling.top_p,
-                    batch_tokens=rows * longest,
-                )
-                values_PG = (
-                    written.lengths_PG,
-                    written.truncated_PG,
-                    written.mean_logprobs_PG,
-                    written.entropy_PG,
-                    written.self_certainty_PG,
-                )
-                columns_PG = (written.texts_PG, *(values.tolist() for values in values_PG))
-                for number, *columns_G in zip(numbers, *columns_PG, strict=True):
-                    rollouts[number] += [
-                        Rollout(text, length, cut, "original", *statistics)
-                        for text, length, cut, *statistics in zip(*columns_G, strict=True)
-                    ]
+            first = 0
+            while first < len(numbers):
+                rows = self._rows(len(tokens[numbers[first]]) + limit)
+                batch = numbers[first : first + max(1, rows // max(1, samples))]
+                yield self._respond(batch, [tokens[n] for n in batch], requests, rows, limit, sampling)
+                first += len(batch)
+
+    def _respond(
+        self,
+        numbers: Sequence[int],
+        prompts: Sequence[list[int]],
+        requests: Sequence[Request],
+        rows: int,
+        limit: int,
+        sampling: Sampling,
+    ) -> dict[int, list[Rollout]]:
+        """The rollouts of requests with the same number of samples, `rows` responses at a time."""
+        rollouts: dict[int, list[Rollout]] = {number: [] for number in numbers}
+        for first in range(0, len(requests[numbers[0]].seeds), rows):
+            seeds_PG = [requests[number].seeds[first : first + rows] for number in numbers]
+            written = sample(
+                self._policy,
+                prompts,
+                np.array(seeds_PG, dtype=np.uint64),
+                max_new_tokens=limit,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=sampling.top_k or None,
+                min_p=sampling.min_p,
+                batch_tokens=len(numbers) * rows * (max(map(len, prompts)) + limit),
+            )
+            values_PG = (
+                written.lengths_PG,
+                written.truncated_PG,
+                written.mean_logprobs_PG,
+                written.entropy_PG,
+                written.self_certainty_PG,
+            )
+            columns_PG = (written.texts_PG, *(values.tolist() for values in values_PG))
+            for number, *columns_G in zip(numbers, *columns_PG, strict=True):
+                rollouts[number] += [
+                    Rollout(text, length, cut, "original", *statistics)
+                    for text, length, cut, *statistics in zip(*columns_G, strict=True)
+                ]
         return rollouts
 
     def _rows(self, longest: int) -> int:
-        """How many responses, of `longest` tokens with their prompts, memory allows at once."""
+        """How many responses, of `longest` tokens with their prompts, are a batch."""
         memory = torch.cuda.mem_get_info()[0] // 2 if self._on_gpu else CPU_MEMORY
         words: int = self._policy.model.config.vocab_size
-        return max(1, memory // (longest * self._bytes_per_token + words * BYTES_PER_WORD))
+        allowed = memory // (longest * self._bytes_per_token + words * BYTES_PER_WORD)
+        return max(1, min(allowed, max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])))

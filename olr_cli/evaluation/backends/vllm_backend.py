@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +20,10 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.engines.model_files import loading, require_safetensors
 from olr_cli.errors import UserError, first_line, no_path
-from olr_cli.evaluation.backends import Backend, Sampling, model_digest
+from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
 PROMPT_ROOM = 2048
@@ -32,6 +33,8 @@ GPU_MEMORY = 0.9
 CPU_CACHE = 2 * 1024**3
 """Bytes for keys and values on a CPU, where vLLM itself would take nearly all memory; VLLM_CPU_KVCACHE_SPACE, in GiB,
 overrides it."""
+WAITING = 256
+"""Requests that wait in the engine, besides those that it works on."""
 _SEED_BITS = 2**63 - 1
 
 
@@ -74,34 +77,65 @@ class VllmBackend(Backend):
         """Stop the engine and free its memory."""
         self._stop()
 
-    def generate(
-        self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> list[list[Rollout]]:
-        """See `Backend`."""
-        from vllm import SamplingParams, TokensPrompt
+    def stream(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> Generator[Mapping[int, list[Rollout]], None, None]:
+        """See `Backend`; one yield a step of the engine.
 
-        tokens, limits = self.encode(prompts, sampling)
+        A sample is a request of its own. The engine always has `WAITING` of them to begin with when others finish.
+        """
+        if not requests:
+            return
+        tokens, limits = self.encode([request.messages for request in requests], sampling)
         self._make_room(max(map(len, tokens)), sampling.max_new_tokens)
-        requests = [
-            (TokensPrompt(prompt_token_ids=prompt), limit, seed)
-            for prompt, limit, seeds_G in zip(tokens, limits, seeds, strict=True)
-            for seed in seeds_G
-        ]
-        settings = [
-            SamplingParams(
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=0,
-                seed=seed & _SEED_BITS if sampling.temperature else None,
-                max_tokens=limit,
-                stop_token_ids=self._end_ids,
-                detokenize=False,
-            )
-            for _, limit, seed in requests
-        ]
-        written = self._llm.generate([prompt for prompt, *_ in requests], settings, use_tqdm=False)
-        rollouts = iter([self._rollout(request.outputs[0]) for request in written])
-        return [[next(rollouts) for _ in seeds_G] for seeds_G in seeds]
+        engine = self._llm.llm_engine
+        coming = (
+            (number, sample)
+            for number, request in enumerate(requests)
+            for sample in range(len(request.seeds))
+        )
+        written: dict[int, dict[int, Rollout]] = defaultdict(dict)
+        running: dict[str, tuple[int, int]] = {}
+        most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
+        try:
+            yield {number: [] for number, request in enumerate(requests) if not request.seeds}
+            while True:
+                for number, sample in islice(coming, most - len(running)):
+                    name = f"{number}-{sample}"
+                    seed = requests[number].seeds[sample]
+                    settings = self._settings(sampling, limits[number], seed)
+                    engine.add_request(name, {"prompt_token_ids": tokens[number]}, settings)
+                    running[name] = number, sample
+                if not running:
+                    return
+                finished: dict[int, list[Rollout]] = {}
+                for output in engine.step():
+                    if output.finished:
+                        number, sample = running.pop(output.request_id)
+                        written[number][sample] = self._rollout(output.outputs[0])
+                        if len(written[number]) == len(requests[number].seeds):
+                            samples = written.pop(number)
+                            finished[number] = [samples[sample] for sample in range(len(samples))]
+                yield finished
+        finally:
+            if running:
+                engine.abort_request(list(running))
+
+    def _settings(self, sampling: Sampling, limit: int, seed: int) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            seed=seed & _SEED_BITS if sampling.temperature else None,
+            max_tokens=limit,
+            stop_token_ids=self._end_ids,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
 
     def _rollout(self, completion: Any) -> Rollout:
         truncated = completion.finish_reason == "length"

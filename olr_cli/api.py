@@ -1,0 +1,628 @@
+"""Labels and rewards for the rollouts of any trainer; needs no torch. docs/trainers.md shows it in use.
+
+    olr = OnlineLabelRefinement("runs/mine", recipe={"method": {"warmup_epochs": 2}})
+    for prompts, completions, labels in batches:         # K completions of each prompt, one after the other
+        step = olr(prompts, completions, labels)
+        update(step.rewards)
+        save(checkpoint, json.dumps(olr.state_dict()))
+    olr.close()
+
+`OnlineLabelRefinement` counts visits, keeps the history, and writes the run directory that every `olr` command reads.
+`Supervisor` is what decides, for a loop that counts and stores by itself. Every name of `__all__` is stable: what it
+takes and returns changes only with a new major version. `olr_cli.trainers` has ready-made rewards for TRL and verl.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from olr_cli.answers import Judge, default_extractor, extract
+from olr_cli.data.interchange import implied_mark
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, digested
+from olr_cli.data.readers import read_prompts, sentinel_type
+from olr_cli.engines.run import make_supervisor
+from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
+from olr_cli.errors import UserError, shortened
+from olr_cli.recipe.checks import validate
+from olr_cli.recipe.files import find_recipe, overlay, read_tree
+from olr_cli.recipe.schema import OlrMethod, changed_keys, flatten
+from olr_cli.runs.directory import (
+    GIVEN_UP,
+    Status,
+    begin_attempt,
+    create_run,
+    drop_leftovers,
+    end_attempt,
+    held,
+    read_manifest,
+    read_recipe,
+    require_run,
+    write_manifest,
+    write_recipe,
+)
+from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
+from olr_cli.runs.store import RunStore, arrow_table
+from olr_cli.supervision import (
+    History,
+    LabelRecord,
+    Rollout,
+    RolloutGroup,
+    RolloutRecord,
+    SupervisedGroup,
+    Supervisor,
+    compose,
+)
+
+__all__ = [
+    "SENTINEL",
+    "Judge",
+    "LabelRecord",
+    "Message",
+    "OlrMethod",
+    "OnlineLabelRefinement",
+    "Prompt",
+    "Rollout",
+    "RolloutGroup",
+    "RolloutRecord",
+    "SupervisedGroup",
+    "SupervisedStep",
+    "Supervisor",
+    "UserError",
+    "compose",
+]
+
+STATE_VERSION = 1
+"""Raised whenever a key of `state_dict` changes its meaning."""
+
+PROMPTS = "prompts.jsonl"
+"""The prompts of a run, in the interchange format: what `data.train` names in its recipe."""
+
+DATA_SOURCE = "external"
+"""Of prompts whose trainer names none."""
+
+Chat: TypeAlias = Sequence[Mapping[str, Any]]
+"""Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
+
+_SETTABLE = "name, seed, method.*, data.extractor, noise.type, noise.draw, train.* and model.path"
+_IN_DATA = {"extractor", "columns"}
+_IN_NOISE = {"type", "draw"}
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedStep:
+    """What was decided for the completions of one step.
+
+    Attributes:
+        step: its number, from 1.
+        rewards: a reward a completion, in the order in which they were given.
+        trains: whether each completion takes part in the update; False only under methods that choose prompts.
+        groups: a decision a prompt, with the records that are stored.
+        metrics: of the step, by the names of metrics.jsonl.
+    """
+
+    step: int
+    rewards: tuple[float, ...]
+    trains: tuple[bool, ...]
+    groups: tuple[SupervisedGroup, ...]
+    metrics: Mapping[str, float]
+
+    @property
+    def labels(self) -> tuple[LabelRecord, ...]:
+        """A record a prompt."""
+        return tuple(group.label for group in self.groups)
+
+    @property
+    def rollouts(self) -> tuple[RolloutRecord, ...]:
+        """A record a completion, prompt by prompt."""
+        return tuple(record for group in self.groups for record in group.rollouts)
+
+
+class OnlineLabelRefinement:
+    """Rewards for the completions of another trainer, step by step, by labels that are refined on the way.
+
+    Decisions are those of `olr train` on the same rollouts. Not for threads that call it at the same time.
+
+    Args:
+        run_dir: where labels, rollouts, metrics and the recipe are stored; must not hold a run yet, unless the state
+            of one is loaded. None: nothing is stored.
+        recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
+            `method.name` says otherwise; `train` and `model.path` describe what the trainer does, and are only stored.
+        trainer: name and version, for the run's manifest.
+        settings: what the trainer is known to do, as keys of a recipe, which `recipe` then must not set.
+
+    Raises:
+        UserError: the recipe has unknown keys, wrong values, or keys that are the trainer's.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str] | None = None,
+        recipe: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        *,
+        trainer: str = "another trainer",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.run_dir = None if run_dir is None else Path(run_dir)
+        self._trainer = trainer
+        self._tree = _recipe_tree(recipe, trainer, settings or {}, self.run_dir)
+        self.recipe = validate(self._tree, "recipe")
+        if self.recipe.method.prompts != "all" and self.recipe.method.keep_fraction is None:
+            raise UserError(
+                f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
+                " known before they have come; set method.keep_fraction"
+            )
+        self._reset()
+
+    def _reset(self) -> None:
+        self._stack = ExitStack()
+        self._run_id: str | None = None
+        self._is_open = False
+        self._store: RunStore | None = None
+        self._step = 0
+        self._prompts: dict[str, Prompt] = {}
+        self._digest = hashlib.sha256()
+        self._pending: tuple[int, int, dict[str, float]] | None = None
+        self._supervisor = self._make_supervisor(Judge())
+
+    def _make_supervisor(self, judge: Judge, history: History | None = None) -> Supervisor:
+        return make_supervisor(self.recipe, (), judge, history)
+
+    def __enter__(self) -> OnlineLabelRefinement:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        stopped = isinstance(error, KeyboardInterrupt)
+        self.close("finished" if error is None else "interrupted" if stopped else "failed")
+
+    @property
+    def step(self) -> int:
+        """Complete steps so far."""
+        return self._step
+
+    # Rewards ------------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        prompts: Sequence[str | Chat],
+        completions: Sequence[str | Chat | Rollout],
+        labels: Sequence[str | None],
+        *,
+        prompt_ids: Sequence[str] | None = None,
+        true_answers: Sequence[str | None] | None = None,
+        noise_types: Sequence[NoiseType | None] | None = None,
+        step: int | None = None,
+    ) -> SupervisedStep:
+        """Decide the labels of a step and reward its completions.
+
+        All arguments but `step` have one item a completion, N in all; the K completions of a prompt come in the same
+        call, in any place.
+
+        Args:
+            prompts: N texts or chats.
+            completions: N texts, chats or rollouts; a `Rollout` also tells tokens, truncation and what intrinsic
+                rewards are made of.
+            labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None
+                where a prompt has none, under methods that need none.
+            prompt_ids: N ids; by default a digest of the prompt.
+            true_answers: N true answers, where they are known; they decide what is reported, and noisy labels (R3).
+            noise_types: N of clean, inactive, active, active_frozen; by default what label and true answer say.
+            step: the number of this step, to make sure that none is lost or repeated.
+
+        Raises:
+            UserError: the arguments do not fit each other or earlier steps, or the step cannot be stored.
+        """
+        size = len(prompts)
+        columns: dict[str, Sequence[Any]] = {
+            "completions": completions,
+            "labels": labels,
+            "prompt_ids": [None] * size if prompt_ids is None else prompt_ids,
+            "true_answers": [None] * size if true_answers is None else true_answers,
+            "noise_types": [None] * size if noise_types is None else noise_types,
+        }
+        for name, column in columns.items():
+            if len(column) != size:
+                raise UserError(
+                    f"{size} prompts and {len(column)} {name} were given; give one of each a completion"
+                )
+        by_id: dict[str, Prompt] = {}
+        places: dict[str, list[int]] = {}
+        columns.pop("completions")
+        for place, (prompt, *row) in enumerate(zip(prompts, *columns.values(), strict=True)):
+            made = self._prompt(prompt, *row)
+            _require_same(by_id.setdefault(made.prompt_id, made), made)
+            places.setdefault(made.prompt_id, []).append(place)
+        groups = [(by_id[name], [completions[place] for place in places[name]]) for name in places]
+        decided = self.supervise(groups, step=step)
+        order = [place for of_prompt in places.values() for place in of_prompt]
+        rank = sorted(range(size), key=order.__getitem__)
+        return SupervisedStep(
+            decided.step,
+            tuple(decided.rewards[at] for at in rank),
+            tuple(decided.trains[at] for at in rank),
+            decided.groups,
+            decided.metrics,
+        )
+
+    def supervise(
+        self, groups: Sequence[tuple[Prompt, Sequence[str | Chat | Rollout]]], *, step: int | None = None
+    ) -> SupervisedStep:
+        """As a call, on completions that are grouped already; rewards are in the order of the groups.
+
+        Raises:
+            UserError: a prompt comes twice, has a single completion, lacks a label or another label than before, or
+                the step cannot be stored.
+        """
+        number = self._step + 1
+        if step is not None and step != number:
+            raise UserError(
+                f"step {step} came where step {number} is due; load the state after step {step - 1}"
+            )
+        self._require_groups(groups)
+        self._open(groups)
+        self._flush()
+        self._register([prompt for prompt, _ in groups])
+        judge, history, clock = self._supervisor.judge, self._supervisor.history, Stopwatch()
+        timeouts = judge.timeouts
+        rollout_groups = [
+            RolloutGroup(
+                prompt, history.of(prompt.prompt_id).visits + 1, number, tuple(map(_rollout, completions))
+            )
+            for prompt, completions in groups
+        ]
+        decided = self._supervisor.supervise(rollout_groups, clock.measure)
+        records = [record for group in decided for record in group.rollouts]
+        with clock.measure("store"):
+            tables = (
+                (arrow_table("labels", [group.label for group in decided]), arrow_table("rollouts", records))
+                if self._store is None
+                else store_step(self._store, number, decided)
+            )
+        metrics = step_metrics(tables, judge.timeouts - timeouts)
+        times = clock.metrics()
+        times["time/supervision"] = times.pop("time/step")
+        self._step = number
+        self._pending = (number, max(group.visit for group in rollout_groups), {**metrics, **times})
+        trains = tuple(group.trains for group in decided for _ in group.rollouts)
+        rewards = tuple(record.reward for record in records)
+        return SupervisedStep(number, rewards, trains, tuple(decided), metrics)
+
+    def grade(self, completions: Sequence[str | Chat | Rollout], golds: Sequence[str]) -> list[float]:
+        """1.0 for every completion that is right, given the gold beside it, else 0.0; for held-out prompts.
+
+        Nothing is recorded.
+        """
+        extractor = self.recipe.data.extractor or default_extractor(DATA_SOURCE)
+        answers = [extract(_rollout(completion).response, extractor) for completion in completions]
+        pairs = [(g, a) for g, a in zip(golds, answers, strict=True) if a is not None and a != SENTINEL]
+        verdicts = self._supervisor.judge.matches(pairs)
+        return [
+            float(answer is not None and verdicts.get((gold, answer)) is True)
+            for gold, answer in zip(golds, answers, strict=True)
+        ]
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.
+
+        They are written with the next step, or by `state_dict` and `close`.
+        """
+        if self._pending is None and self._step == 0:
+            self._pending = (0, 0, {})
+        if self._pending is not None:
+            self._pending[2].update(metrics)
+
+    # State --------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later decisions depend on, as JSON values; what is stored of the steps is on the disk then.
+
+        Its size grows with the prompts, not with the steps.
+        """
+        self._flush()
+        if self._store is not None and self.run_dir is not None:
+            self._store.sync()
+            if (self.run_dir / "metrics.jsonl").exists():
+                sync_metrics(self.run_dir)
+        return {
+            "version": STATE_VERSION,
+            "run": self._run_id,
+            "step": self._step,
+            "history": self._supervisor.history.state(),
+            "given_up": [list(task) for task in self._supervisor.judge.given_up],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the step at which a state was taken; later steps in the run directory are removed.
+
+        Raises:
+            UserError: the state is of a newer olr, or of another run than the one in the run directory, or the recipe
+                has changed.
+        """
+        if state.get("version", 0) > STATE_VERSION:
+            raise UserError(
+                f"the state was saved by a newer olr (version {state['version']}, this one reads up to"
+                f" {STATE_VERSION}); upgrade olr"
+            )
+        self.close("interrupted")
+        self._reset()
+        if self.run_dir is not None and state["run"] is not None:
+            self._resume(self.run_dir, state)
+        elif self.run_dir is not None and state["step"]:
+            raise UserError(
+                f"the state is that of {state['step']} steps that were not stored, so {self.run_dir} would lack them;"
+                " leave run_dir out"
+            )
+        judge = self._supervisor.judge
+        judge.give_up(tuple(task) for task in state["given_up"])
+        answers = dict.fromkeys(a for sums in state["history"].values() for a in sums["majorities"])
+        history = History.from_state(state["history"], judge.keys(answers))
+        self._supervisor = self._make_supervisor(judge, history)
+        self._step = state["step"]
+
+    def close(self, status: Status = "finished") -> None:
+        """Write what is pending, note in the manifest how the run ended, and let the run directory go."""
+        self._flush()
+        if self._is_open and self.run_dir is not None:
+            end_attempt(self.run_dir, status, steps=self._step)
+        self._is_open = False
+        self._stack.close()
+        self._supervisor.judge.close()
+
+    # The run directory --------------------------------------------------------------------------------------------
+
+    def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
+        """Make the run directory before the first step."""
+        path = self.run_dir
+        if self._is_open or path is None:
+            return
+        if self._run_id is not None:
+            raise UserError(f"{path} was closed after step {self._step}; load its state to go on")
+        if (path / "manifest.json").exists():
+            raise UserError(
+                f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
+                " checkpoint to continue it, or choose another run_dir"
+            )
+        sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
+        self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
+        self.recipe = validate(self._tree, "recipe")
+        self._stack.enter_context(held(path, make=True, option="run_dir"))
+        create_run(path, self.recipe)
+        self._begin(path, from_step=0)
+
+    def _resume(self, path: Path, state: Mapping[str, Any]) -> None:
+        require_run(path)
+        manifest, before = read_manifest(path), read_recipe(path)
+        if manifest["id"] != state["run"]:
+            raise UserError(
+                f"the state was saved by another run than the one in {path}; name the run_dir that it belongs to"
+            )
+        self._tree = overlay(before.plain(), self._tree)
+        self.recipe = validate(self._tree, "recipe")
+        changed = [
+            key for key in changed_keys(before, self.recipe) if not key.startswith(("train.", "model."))
+        ]
+        if changed:
+            raise UserError(
+                f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
+                " run in another run_dir"
+            )
+        self._stack.enter_context(held(path, option="run_dir"))
+        drop_leftovers(path)
+        RunStore(path).drop_after(state["step"])
+        drop_metrics_after(path, state["step"])
+        write_recipe(path, self.recipe)
+        self._read_prompts(path / PROMPTS)
+        self._begin(path, from_step=state["step"])
+
+    def _begin(self, path: Path, *, from_step: int) -> None:
+        facts = {"engine": self._trainer}
+        begin_attempt(path, from_step=from_step, data=self._data_facts, facts=facts)
+        self._run_id = read_manifest(path)["id"]
+        self._store = RunStore(path)
+        judge = Judge(ledger=path / GIVEN_UP)
+        self._supervisor = self._make_supervisor(judge)
+        self._is_open = True
+
+    @property
+    def _data_facts(self) -> dict[str, Any]:
+        size = len(self._prompts)
+        return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
+
+    def _read_prompts(self, file: Path) -> None:
+        """The prompts of the run so far; a last line that a kill has cut off is removed."""
+        if not file.exists():
+            return
+        content = file.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            file.write_bytes(whole)
+        if whole:
+            for prompt in read_prompts(file).prompts:
+                self._prompts[prompt.prompt_id] = prompt
+                self._digest.update(digested(prompt))
+
+    def _register(self, prompts: Sequence[Prompt]) -> None:
+        """Note prompts that come for the first time, in memory and in the run directory."""
+        new = [prompt for prompt in prompts if prompt.prompt_id not in self._prompts]
+        for prompt in new:
+            self._prompts[prompt.prompt_id] = prompt
+            self._digest.update(digested(prompt))
+        if not new or self.run_dir is None or not self._is_open:
+            return
+        with (self.run_dir / PROMPTS).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(_row(prompt)) + "\n" for prompt in new)
+        write_manifest(self.run_dir, {**read_manifest(self.run_dir), "data": self._data_facts})
+
+    def _flush(self) -> None:
+        if self._pending is not None and self._is_open and self.run_dir is not None:
+            append_metrics(self.run_dir, *self._pending)
+        self._pending = None
+
+    # Prompts ------------------------------------------------------------------------------------------------------
+
+    def _prompt(
+        self,
+        prompt: str | Chat,
+        label: str | None,
+        name: str | None,
+        true: str | None,
+        kind: NoiseType | None,
+    ) -> Prompt:
+        """A prompt of the caller's values."""
+        messages = _messages(prompt)
+        if kind is not None and kind not in NOISE_TYPES:
+            raise UserError(f"the noise type '{kind}' is not one of {', '.join(NOISE_TYPES)}")
+        if kind is None and (true is not None or label == SENTINEL):
+            kind, true = implied_mark(label, true, sentinel_type(self.recipe))
+        elif kind == "clean" and true is None:
+            true = label
+        name = _digest(messages) if name is None else str(name)
+        return Prompt(name, messages, label, true, kind, DATA_SOURCE)
+
+    def _require_groups(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
+        names: set[str] = set()
+        for prompt, completions in groups:
+            if prompt.prompt_id in names:
+                raise UserError(
+                    f"prompt {prompt.prompt_id} comes twice in one step; give its completions at once"
+                )
+            names.add(prompt.prompt_id)
+            if len(completions) < 2:
+                raise UserError(
+                    f"prompt {prompt.prompt_id} has one completion, and a vote needs several; give all completions of a"
+                    " prompt in one call, and sample at least 2 of each"
+                )
+            if prompt.given_label is None and self.recipe.method.needs_labels:
+                raise UserError(
+                    f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
+                    " or leave the prompt out"
+                )
+            _require_same(self._prompts.get(prompt.prompt_id, prompt), prompt)
+
+
+def _with_method(keys: Mapping[str, Any]) -> dict[str, Any]:
+    method = keys.get("method", {})
+    return {**keys, "method": {"name": "olr", **method} if isinstance(method, Mapping) else method}
+
+
+def _recipe_tree(
+    recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
+    trainer: str,
+    settings: Mapping[str, Any],
+    run_dir: Path | None,
+) -> dict[str, Any]:
+    """The keys of a run that another trainer makes."""
+    keys = (
+        dict(recipe or {})
+        if recipe is None or isinstance(recipe, Mapping)
+        else read_tree(find_recipe(str(recipe)))
+    )
+    known = flatten(dict(settings))
+    for key in flatten(keys):
+        section, _, name = key.partition(".")
+        is_ours = section not in ("engine", "logging", "sweep") and not (
+            (section == "data" and name.split(".")[0] not in _IN_DATA)
+            or (section == "noise" and name and name not in _IN_NOISE)
+        )
+        if not is_ours:
+            raise UserError(
+                f"recipe: {key} has no effect under {trainer}; leave it out (what counts: {_SETTABLE})"
+            )
+        if key in known:
+            raise UserError(
+                f"recipe: {key} is a setting of {trainer}, which has {known[key]}; leave it out here"
+            )
+    tree = overlay(dict(settings), _with_method(keys))
+    data = {**tree.get("data", {}), "train": str((run_dir / PROMPTS).absolute()) if run_dir else PROMPTS}
+    model = {"path": "unknown", **tree.get("model", {})}
+    name = tree.get("name") or (run_dir.name if run_dir and run_dir.name else "external")
+    return {
+        **tree,
+        "name": name,
+        "data": data,
+        "model": model,
+        "engine": {"name": "external", "trainer": trainer},
+    }
+
+
+def _require_same(before: Prompt, now: Prompt) -> None:
+    if before == now:
+        return
+    for what, old, new in (
+        ("label", before.given_label, now.given_label),
+        ("true answer", before.true_answer, now.true_answer),
+        ("noise type", before.noise_type, now.noise_type),
+    ):
+        if old != new:
+            raise UserError(
+                f"prompt {now.prompt_id} has the {what} {old} and the {what} {new}; it is constant, so give two"
+                " questions two prompt_ids"
+            )
+    raise UserError(
+        f"prompt {now.prompt_id} has two texts, '{shortened(before.messages[-1].content)}' and"
+        f" '{shortened(now.messages[-1].content)}'; give two questions two prompt_ids"
+    )
+
+
+def _row(prompt: Prompt) -> dict[str, Any]:
+    """A prompt in the interchange format."""
+
+    def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+        return [{"role": message.role, "content": message.content} for message in messages]
+
+    return {
+        "data_source": prompt.data_source,
+        "prompt": chat(prompt.messages),
+        "ability": "math",
+        "reward_model": {"ground_truth": prompt.given_label, "style": "rule"},
+        "extra_info": {
+            "index": prompt.prompt_id,
+            "split": "train",
+            "original_ground_truth": prompt.true_answer,
+            "noise_type": prompt.noise_type,
+        },
+        **({} if prompt.rephrased is None else {"rephrased_prompt": chat(prompt.rephrased)}),
+    }
+
+
+def _messages(prompt: str | Chat) -> tuple[Message, ...]:
+    if isinstance(prompt, str):
+        return (Message("user", prompt),)
+    return tuple(Message(str(turn["role"]), _text(turn.get("content"))) for turn in prompt)
+
+
+def completion_text(completion: str | Chat) -> str:
+    """What the model said: a text as it is, of a chat the assistant's messages, a line each."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(_text(turn.get("content")) for turn in completion if turn.get("role") == "assistant")
+
+
+def _rollout(completion: str | Chat | Rollout) -> Rollout:
+    return completion if isinstance(completion, Rollout) else Rollout(completion_text(completion))
+
+
+def _text(content: Any) -> str:
+    """The text of a message's content, which may consist of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(_parts(content))
+
+
+def _parts(content: Any) -> Iterator[str]:
+    for part in content:
+        yield part if isinstance(part, str) else str(part.get("text") or "")
+
+
+def _digest(messages: Sequence[Message]) -> str:
+    text = json.dumps([(message.role, message.content) for message in messages])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

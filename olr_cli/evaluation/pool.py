@@ -1,0 +1,161 @@
+"""One pool of all missing samples: generated in one stream, graded beside it, stored in small parts.
+
+    missing problems of all benchmarks  →  backend.stream  →  recorder: grade, store, finish a benchmark
+                                           (this thread)      (another one, and the judge's processes)
+
+The backend gets everything at once, so that it is busy until the last samples of the last benchmark. What is finished
+is stored every `STORED_AT_ONCE` samples or `STORED_EVERY` seconds, whichever is first, so a kill loses little. Samples
+finish in an order that depends on the backend; a finished benchmark's file has them in the order of its problems.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from olr_cli import seeding
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import Prompt
+from olr_cli.evaluation.backends import Request
+from olr_cli.evaluation.folder import EvaluationRecord, Target, Task, write_evaluation
+from olr_cli.evaluation.generations import Generation
+from olr_cli.evaluation.grading import grade
+from olr_cli.supervision import Rollout
+
+STORED_AT_ONCE = 64
+"""Finished samples that are stored together."""
+STORED_EVERY = 15.0
+"""Seconds after which finished samples are stored, however few they are."""
+
+
+@dataclass(frozen=True)
+class PooledProblem:
+    """A problem of the pool, and the seeds of its samples."""
+
+    task: Task
+    problem: Prompt
+    seeds: Sequence[int]
+
+    @property
+    def request(self) -> Request:
+        """What the backend is asked."""
+        return Request(self.problem.messages, self.seeds)
+
+    def generations(self, prompt: str, rollouts: Sequence[Rollout]) -> Iterator[Generation]:
+        """The samples, not graded yet; `prompt` as the model read it."""
+        problem = self.problem
+        for number, (seed, rollout) in enumerate(zip(self.seeds, rollouts, strict=True)):
+            # A problem has a gold, and a backend counts tokens.
+            assert problem.gold is not None and rollout.tokens is not None and rollout.truncated is not None
+            yield Generation(
+                benchmark=self.task.benchmark.name,
+                problem_id=problem.prompt_id,
+                sample=number,
+                prompt=prompt,
+                response=rollout.response,
+                gold=problem.gold,
+                choices=problem.choices,
+                tokens=rollout.tokens,
+                truncated=rollout.truncated,
+                seed=seed,
+            )
+
+
+def pool_of(tasks: Sequence[Task], missing: Sequence[Sequence[Prompt]], seed: int) -> list[PooledProblem]:
+    """The missing problems of all tasks, in the order in which they are asked."""
+    return [
+        PooledProblem(
+            task,
+            problem,
+            [sample_seed(seed, task.benchmark.name, problem.prompt_id, n) for n in range(task.samples)],
+        )
+        for task, problems in zip(tasks, missing, strict=True)
+        for problem in problems
+    ]
+
+
+def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
+    """A sample's own seed, whatever else is sampled with it; 63 bits, as vLLM and torch take them."""
+    return seeding.key("evaluation", seed, benchmark, problem_id, sample) >> 1
+
+
+class Recorder(AbstractContextManager["Recorder"]):
+    """Grades and stores finished problems in a thread of its own, while others are generated.
+
+    Leaving the context after an error that a user can mend, or a request to stop, stores what is finished.
+
+    Args:
+        target: the evaluation.
+        record: of the evaluation; written with the first samples.
+        pool: all problems that will come.
+        judge: grades.
+        stored: called with the number of samples after each part, in the thread.
+        finished: called with a benchmark when all its problems are stored, in the thread.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        record: EvaluationRecord,
+        pool: Sequence[PooledProblem],
+        judge: Judge,
+        stored: Callable[[int], None],
+        finished: Callable[[Task], None],
+    ) -> None:
+        self._target, self._record, self._judge = target, record, judge
+        self._stored, self._finished = stored, finished
+        self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
+        self._left = dict.fromkeys(self._tasks, 0)
+        for entry in pool:
+            self._left[entry.task.benchmark.name] += 1
+        self._waiting: list[Generation] = []
+        self._last = time.monotonic()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="olr-grading")
+        self._jobs: list[Future[None]] = []
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Store what is finished, unless the program ends at once."""
+        try:
+            if kind is None or issubclass(kind, Exception):
+                self._store()
+                for job in self._jobs:
+                    job.result()
+        finally:
+            self._thread.shutdown(cancel_futures=True)
+
+    def add(self, samples: Sequence[Generation]) -> None:
+        """Take all samples of some problems.
+
+        Raises:
+            UserError: earlier ones could not be graded or stored.
+        """
+        self._waiting += samples
+        while self._jobs and self._jobs[0].done():
+            self._jobs.pop(0).result()
+        is_time = time.monotonic() - self._last > STORED_EVERY
+        if len(self._waiting) >= STORED_AT_ONCE or is_time:
+            self._store()
+
+    def _store(self) -> None:
+        """Let the thread grade and store what waits."""
+        self._last = time.monotonic()
+        if self._waiting:
+            self._jobs.append(self._thread.submit(self._grade, self._waiting))
+            self._waiting = []
+
+    def _grade(self, samples: Sequence[Generation]) -> None:
+        of_benchmark: dict[str, list[Generation]] = {}
+        for sample in samples:
+            of_benchmark.setdefault(sample.benchmark, []).append(sample)
+        for name, rows in of_benchmark.items():
+            graded = grade(self._tasks[name].benchmark, rows, self._judge)
+            # Not before there are samples: until then, nothing ties the user to these settings.
+            write_evaluation(self._target.folder, self._record)
+            self._target.store(name).append(graded)
+            self._stored(len(graded))
+            self._left[name] -= len({row.problem_id for row in graded})
+            if not self._left[name]:
+                self._finished(self._tasks[name])

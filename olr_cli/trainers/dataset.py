@@ -1,0 +1,97 @@
+"""A trainer's data set as prompts: read by the rules that `olr train` reads files by, and found again by its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from olr_cli.data.interchange import read_rows
+from olr_cli.data.prompts import Prompt, PromptSet
+from olr_cli.data.readers import sentinel_type
+from olr_cli.errors import UserError, shortened
+from olr_cli.recipe.schema import Recipe
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PromptIndex:
+    """The prompts of a table, by what a trainer hands to its reward: a row's id, or the text of its prompt.
+
+    Args:
+        table: rows in the interchange format, or with plain columns; the column `prompt` is what the trainer samples
+            from.
+        recipe: whose method may need labels, and whose noise types sentinel rows.
+        place: names the table in errors.
+
+    Raises:
+        UserError: there are no prompts, labels are missing, or rows cannot be told apart.
+    """
+
+    def __init__(self, table: pa.Table, recipe: Recipe, place: str) -> None:
+        rows = read_rows(
+            table,
+            place=place,
+            data_source="external",
+            split="train",
+            noise_type_of_sentinel=sentinel_type(recipe),
+        )
+        prompts = PromptSet(rows.prompts, rows.table, place, label_column=rows.label_column)
+        if recipe.method.needs_labels:
+            prompts.require_labels(f"method '{recipe.method.name}'")
+        self.prompts = prompts.prompts
+        self._place = place
+        self._by_id = {prompt.prompt_id: prompt for prompt in self.prompts}
+        self._by_text: dict[str, list[Prompt]] = {}
+        texts = table.column("prompt").to_pylist() if "prompt" in table.column_names else []
+        for text, prompt in zip(texts, self.prompts, strict=False):
+            self._by_text.setdefault(_key(text), []).append(prompt)
+        has_ids = "prompt_id" in table.column_names or "extra_info" in table.column_names
+        twice = next((same for same in self._by_text.values() if len(same) > 1), None)
+        if twice is not None and not has_ids:
+            question = shortened(twice[0].messages[-1].content)
+            raise UserError(
+                f"{place}: {len(twice)} rows have the prompt '{question}'; remove all but one, or add a column"
+                " prompt_id"
+            )
+
+    def of(self, row: Mapping[str, Any]) -> Prompt:
+        """The prompt of a row as the trainer hands it on, of which `prompt` or an id is enough.
+
+        Raises:
+            UserError: the table has no such row.
+        """
+        for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
+            if name is not None and str(name) in self._by_id:
+                return self._by_id[str(name)]
+        same = self._by_text.get(_key(row["prompt"]), [])
+        if len(same) != 1:
+            raise UserError(
+                f"{self._place} has {'no' if not same else 'more than one'} row with the prompt"
+                f" {shortened(repr(row['prompt']))}, which the trainer has sampled from; train on the data set that"
+                " olr was given, without changing its prompts"
+            )
+        return same[0]
+
+
+def gold(row: Mapping[str, Any]) -> str | None:
+    """The answer by which a held-out row is graded: its true answer, or a label that is not known to be noise."""
+    import pyarrow as pa
+
+    table = pa.Table.from_pylist([dict(row)])
+    rows = read_rows(
+        table,
+        place="the evaluation data",
+        data_source="external",
+        split="test",
+        noise_type_of_sentinel="inactive",
+    )
+    return rows.prompts[0].gold
+
+
+def _key(prompt: Any) -> str:
+    """The same text for the same prompt: a text, or messages, of which role and content count."""
+    if isinstance(prompt, str):
+        return prompt
+    return json.dumps([[turn["role"], turn["content"]] for turn in prompt])

@@ -1,0 +1,312 @@
+"""Online Label Refinement as a reward function of TRL's `GRPOTrainer`.
+
+    reward = OlrReward("runs/mine")
+    GRPOTrainer(model, reward_funcs=reward, callbacks=[reward], args=config, train_dataset=data).train()
+
+One object is both: as the reward function it gets the completions, as the callback it learns what is trained on, how
+many completions a group has, whether the model is being evaluated, and when a checkpoint is saved or loaded.
+
+    every rank:  completions ──► gathered on the first rank ──► OnlineLabelRefinement ──► rewards, back to each rank
+
+A group may be split over ranks, in any way. What TRL averages, clips and logs is its own affair. The state is part of
+a checkpoint's trainer_state.json, so `trainer.train(resume_from_checkpoint=True)` needs nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from math import ceil
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
+
+from olr_cli.api import OnlineLabelRefinement, Rollout, SupervisedStep, completion_text
+from olr_cli.errors import UserError, shortened
+from olr_cli.recipe.checks import recipe_warnings
+from olr_cli.supervision import compose
+from olr_cli.supervision.rewards import verifier_reward
+from olr_cli.trainers.dataset import PromptIndex, gold
+
+_METRICS = {
+    "policy/kl": "kl",
+    "policy/entropy": "entropy",
+    "policy/grad_norm": "grad_norm",
+    "policy/lr": "learning_rate",
+    "policy/clip_fraction": "clip_ratio/region_mean",
+    "time/step": "step_time",
+    "eval/avg": "eval_rewards/olr/mean",
+}
+"""Our names for TRL's."""
+
+
+class OlrReward(TrainerCallback, ExportableState):
+    """Rewards by refined labels, for one call of `GRPOTrainer.train`; it is the reward function and a callback.
+
+    The data set has the column `prompt` (text or messages) and one of labels: `answer`, `label`, `ground_truth`,
+    `solution`, or `reward_model.ground_truth` as in the files that `olr inject-noise` writes. While the model is
+    evaluated, completions are graded by the labels of the evaluation data, and nothing is recorded.
+
+    Args:
+        run_dir: where labels, rollouts and metrics are stored; by default in `olr/` in the trainer's output_dir.
+        recipe: keys of a recipe (method, seed, data.extractor …), or the name of a recipe file; `train` and the model
+            are TRL's.
+    """
+
+    __name__ = "olr"
+    """What TRL calls its metrics by: rewards/olr/mean."""
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str] | None = None,
+        recipe: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._run_dir = run_dir
+        self._recipe = recipe
+        self._olr: OnlineLabelRefinement | None = None
+        self._index: PromptIndex | None = None
+        self._args: Any = None
+        self._model: Any = None
+        self._end_token: int | None = None
+        self._micro_batches = 0
+        self._before: dict[str, Any] | None = None
+
+    # The reward function ------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float]:
+        """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over.
+
+        Raises:
+            UserError: the callback is missing, a group is incomplete or unknown, or the step cannot be stored.
+        """
+        lists = {name: column for name, column in columns.items() if _is_column(column, len(prompts))}
+        rows = [
+            {"prompt": prompt, **{name: column[at] for name, column in lists.items()}}
+            for at, prompt in enumerate(prompts)
+        ]
+        if self._model is None:
+            raise UserError(
+                "OlrReward is a reward function and a callback; give it to the trainer as both:"
+                " GRPOTrainer(..., reward_funcs=reward, callbacks=[reward])"
+            )
+        if not self._model.training:
+            return self._grade(rows, completions)
+        here = [
+            (
+                {name: row[name] for name in ("prompt", "prompt_id", "extra_info") if name in row},
+                self._rollout(completion, tokens),
+            )
+            for row, completion, tokens in zip(rows, completions, completion_ids, strict=True)
+        ]
+        rewards, metrics = _on_first_rank(here, self._supervise)
+        if log_metric is not None:
+            for name, value in metrics.items():
+                log_metric(name, value)
+        return rewards
+
+    def _supervise(self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]) -> tuple[list[float], Any]:
+        """The rewards of all ranks' samples, groups after groups."""
+        if self._olr is None or self._index is None:
+            raise UserError(
+                "OlrReward was not told that training begins; add it to the callbacks of this trainer"
+            )
+        size = self._args.num_generations
+        groups = []
+        for start in range(0, len(samples), size):
+            members = samples[start : start + size]
+            prompts = {self._index.of(row).prompt_id: self._index.of(row) for row, _ in members}
+            if len(prompts) > 1 or len(members) < size:
+                raise UserError(
+                    f"TRL handed over a group of {len(members)} completions of {len(prompts)} prompts, where"
+                    f" num_generations is {size}; OlrReward needs TRL's own sampler and no other trainer class"
+                )
+            groups.append((next(iter(prompts.values())), [rollout for _, rollout in members]))
+        # Checkpoints within a batch of generations go back to before it, for TRL then generates it again.
+        self._before = (
+            self._olr.state_dict() if self._generate_every > self._args.gradient_accumulation_steps else None
+        )
+        step: SupervisedStep = self._olr.supervise(groups)
+        return list(step.rewards), {
+            name: value
+            for name, value in step.metrics.items()
+            if name.startswith(("label/", "majority/", "rollout/"))
+        }
+
+    def _grade(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[Any]) -> list[float]:
+        golds = [gold(row) for row in rows]
+        if None in golds:
+            raise UserError(
+                "the evaluation data has neither a true answer nor a clean label for"
+                f" {shortened(repr(rows[golds.index(None)]['prompt']))}; remove the row"
+            )
+        return self._grader.grade(completions, [text for text in golds if text is not None])
+
+    @property
+    def _grader(self) -> OnlineLabelRefinement:
+        if self._olr is None:  # on ranks that only compute
+            self._olr = OnlineLabelRefinement(recipe=self._recipe)
+        return self._olr
+
+    def _rollout(self, completion: Any, tokens: Sequence[int]) -> Rollout:
+        is_cut = None
+        if self._end_token is not None and self._args.max_completion_length is not None:
+            is_cut = len(tokens) >= self._args.max_completion_length and tokens[-1] != self._end_token
+        return Rollout(completion_text(completion), tokens=len(tokens), truncated=is_cut)
+
+    # The callback -------------------------------------------------------------------------------------------------
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Learn which model it is; TRL evaluates it also without training it."""
+        self._args, self._model = args, kwargs["model"]
+        tokenizer = kwargs.get("processing_class")
+        tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+        self._end_token = getattr(tokenizer, "eos_token_id", None)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Read the data set, and make or continue the run.
+
+        Raises:
+            UserError: the data, the recipe or the run directory is not what is needed.
+        """
+        self.on_init_end(args, state, control, **kwargs)
+        self._micro_batches, self._before = 0, None
+        if not state.is_world_process_zero:
+            return
+        if args.restore_callback_states_from_checkpoint:
+            raise UserError(
+                "OlrReward restores its state by itself; leave restore_callback_states_from_checkpoint out of the"
+                " GRPOConfig"
+            )
+        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else self._run_dir
+        trainer = f"trl {metadata.version('trl')}"
+        self._olr = OnlineLabelRefinement(
+            run_dir, self._recipe, trainer=trainer, settings=_settings(args, state, self._model)
+        )
+        _require_computable(self._olr)
+        dataset = kwargs["train_dataloader"].dataset
+        if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
+            raise UserError(
+                "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
+            )
+        self._index = PromptIndex(dataset.with_format("arrow")[:], self._olr.recipe, "the training data")
+        for warning in recipe_warnings(self._olr.recipe):
+            print(f"Warning: {warning}")
+        if state.global_step:
+            saved = (
+                (state.stateful_callbacks or {}).get(type(self).__name__, {}).get("attributes", {}).get("olr")
+            )
+            if saved is None:
+                raise UserError(
+                    f"the checkpoint of step {state.global_step} was saved without OlrReward, so that the history is"
+                    " missing; train from the start"
+                )
+            self._olr.load_state_dict(saved)
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count micro-batches."""
+        self._micro_batches += 1
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count micro-batches."""
+        self._micro_batches += 1
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Keep TRL's metrics of the step with ours."""
+        logs = kwargs.get("logs") or {}
+        if self._olr is not None and state.is_world_process_zero:
+            self._olr.log({name: logs[theirs] for name, theirs in _METRICS.items() if theirs in logs})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Close the run."""
+        if self._olr is not None:
+            self._olr.close()
+
+    def state(self) -> dict[str, Any]:
+        """For trainer_state.json, by `transformers.trainer_callback.ExportableState`."""
+        saved = None
+        if self._olr is not None:
+            is_whole = self._before is None or self._micro_batches % self._generate_every == 0
+            saved = self._olr.state_dict() if is_whole else self._before
+        return {"args": {}, "attributes": {"olr": saved}}
+
+    @property
+    def _generate_every(self) -> int:
+        """Micro-batches that TRL takes from one batch of generations."""
+        return int(self._args.steps_per_generation * self._args.num_iterations)
+
+
+def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
+    """What the recipe's `train` and `model` are in TRL's configuration."""
+    train = {
+        "epochs": max(1, ceil(state.num_train_epochs)),
+        "prompts_per_step": args.generation_batch_size // args.num_generations,
+        "rollouts_per_prompt": args.num_generations,
+        "learning_rate": args.learning_rate,
+        "kl_weight": args.beta,
+        "clip": args.epsilon,
+        "loss_average": "sequence" if args.loss_type == "grpo" else "token",
+        "temperature": args.temperature,
+        **({} if args.max_completion_length is None else {"max_new_tokens": args.max_completion_length}),
+    }
+    path = getattr(getattr(model, "config", None), "_name_or_path", "")
+    return {"train": train, "model": {"path": path or "unknown"}}
+
+
+def _require_computable(olr: OnlineLabelRefinement) -> None:
+    """Make sure that a method needs nothing but completions.
+
+    Raises:
+        UserError: it needs statistics, a second wording, a choice of prompts or another loss.
+    """
+    section = olr.recipe.method
+    method = compose(section)
+    by_answers = method.reward is verifier_reward and not method.statistics and len(method.views) == 1
+    if by_answers and method.rank is None and not section.penalty_weight and not section.smoothing:
+        return
+    raise UserError(
+        f"method {section.name} needs more than a reward function gives (token statistics, a second wording, a choice"
+        " of prompts, or another loss), which `olr train` has; with another trainer use olr, grpo or ttrl"
+    )
+
+
+def _on_first_rank(
+    here: list[Any], decide: Callable[[Sequence[Any]], tuple[list[float], Any]]
+) -> tuple[list[float], dict[str, float]]:
+    """Rewards of this rank's samples, decided on the first rank over those of all ranks in their order.
+
+    An error of the first rank ends every rank, so that none waits for it.
+    """
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return decide(here)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    gathered: list[Any] = [None] * world
+    dist.all_gather_object(gathered, here)
+    reply: list[Any] = [None]
+    if rank == 0:
+        try:
+            rewards, metrics = decide([sample for of_rank in gathered for sample in of_rank])
+            sizes = [len(of_rank) for of_rank in gathered]
+            starts = [sum(sizes[:number]) for number in range(world)]
+            reply = [([rewards[at : at + size] for at, size in zip(starts, sizes, strict=True)], metrics)]
+        except Exception as error:
+            reply = [error]
+    dist.broadcast_object_list(reply, src=0)
+    if isinstance(reply[0], Exception):
+        raise reply[0]
+    of_ranks, metrics = reply[0]
+    return of_ranks[rank], metrics
+
+
+def _is_column(value: Any, size: int) -> bool:
+    return isinstance(value, list) and len(value) == size
