@@ -36,6 +36,10 @@ def rollouts(
     max_new_tokens: Annotated[
         int, typer.Option("--max-new-tokens", min=1, help="Maximum length of a response, in tokens.")
     ] = 4096,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="A text that ends a response; may be repeated."),
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N prompts.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the rollouts.")] = 0,
     extractor: Annotated[
@@ -113,6 +117,7 @@ def rollouts(
             "rollouts_per_prompt": samples,
             "temperature": temperature,
             "max_new_tokens": max_new_tokens,
+            "stop": stop or [],
         },
         seed=seed,
         device=device,

@@ -392,6 +392,11 @@ class TrainSection(Section):
         ge=0,
         lt=1,
     )
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = _key(
+        (),
+        'Texts that end a response, in training and held out, as `["\\n\\n"]`; the response ends before the text,'
+        " whose tokens train.",
+    )
     evaluation_temperature: Temperature = _key(
         0.6, "Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001."
     )
@@ -616,6 +621,7 @@ ADDED_LATER = frozenset(
     {
         "data.columns",
         "data.system_prompt",
+        "train.stop",
         "train.top_p",
         "train.top_k",
         "train.min_p",

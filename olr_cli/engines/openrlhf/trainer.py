@@ -41,6 +41,7 @@ from olr_cli.engines.openrlhf.experience import (
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
 from olr_cli.engines.openrlhf.policy import PolicyForward
+from olr_cli.engines.prompt_text import before_stop
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.run import load_data, make_supervisor
 from olr_cli.engines.steps import (
@@ -248,7 +249,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         timeouts_before = self.judge.timeouts
         members = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
         groups = rollout_groups(
-            samples, members, self.tokenizer, self.prompts, visit=self._epoch, step=self._step
+            samples,
+            members,
+            self.tokenizer,
+            self.prompts,
+            visit=self._epoch,
+            step=self._step,
+            stop=self.recipe.train.stop,
         )
         self.supervisor.read_ahead(groups)
         return ReadRollouts(members, groups, timeouts_before)
@@ -320,7 +327,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             text = self.tokenizer.decode(
                 response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
-            responses.setdefault(sample.labels[0], []).append(text)
+            responses.setdefault(sample.labels[0], []).append(before_stop(text, self.recipe.train.stop))
         metrics: Metrics = {}
         for prefix, held_out in self.data.held_out.items():
             texts = [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]

@@ -50,7 +50,7 @@ class Sampling:
         temperature: 0 takes the most likely token.
         max_new_tokens: length limit of a response, its end token included.
         top_p: draw from the most likely tokens that together have this probability.
-        top_k: draw from this many of the most likely tokens; 0: from all.
+        top_k: draw from this many of the most likely tokens; None: from all.
         min_p: draw from the tokens that are at least this share as likely as the most likely one; 0: from all.
         stop: texts that end a response, which then lacks them.
 
@@ -61,7 +61,7 @@ class Sampling:
     temperature: float = 0.6
     max_new_tokens: int = 4096
     top_p: float = 1.0
-    top_k: int = 0
+    top_k: int | None = None
     min_p: float = 0.0
     stop: tuple[str, ...] = ()
 
@@ -72,8 +72,10 @@ class Sampling:
             )
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
-        if self.top_k < 0:
-            raise UserError(f"top_k is {self.top_k}; give a number of tokens, or 0 for all")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(
+                f"top_k is {self.top_k}; give a number of tokens from 1 on, or leave it out for all"
+            )
         if not 0 <= self.min_p <= 1:
             raise UserError(f"min_p is {self.min_p}; give a number from 0 to 1")
         if "" in self.stop:

@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.engines.model_files import loading, require_safetensors
+from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError, first_line, no_path
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
 from olr_cli.supervision import Rollout
@@ -54,7 +55,7 @@ class VllmBackend(Backend):
         self.model = model
         self._remote = {"trust_remote_code": trust_remote_code}
         self._llm: Any = None
-        self._room = 0
+        self._room, self._reads_text = 0, False
         self._running = ExitStack()
         vllm = _import_vllm()
         config, self.tokenizer, self._end_ids = read_model(model, self._remote)
@@ -87,7 +88,7 @@ class VllmBackend(Backend):
         if not requests:
             return
         tokens, limits = self.encode([request.messages for request in requests], sampling)
-        self._make_room(max(map(len, tokens)), sampling.max_new_tokens)
+        self._make_room(max(map(len, tokens)), sampling)
         engine = self._llm.llm_engine
         coming = (
             (number, sample)
@@ -112,7 +113,7 @@ class VllmBackend(Backend):
                 for output in engine.step():
                     if output.finished:
                         number, sample = running.pop(output.request_id)
-                        written[number][sample] = self._rollout(output.outputs[0])
+                        written[number][sample] = self._rollout(output.outputs[0], sampling.stop)
                         if len(written[number]) == len(requests[number].seeds):
                             samples = written.pop(number)
                             finished[number] = [samples[sample] for sample in range(len(samples))]
@@ -128,30 +129,36 @@ class VllmBackend(Backend):
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            top_k=sampling.top_k,
+            top_k=sampling.top_k or 0,
             min_p=sampling.min_p,
             seed=seed & _SEED_BITS if sampling.temperature else None,
             max_tokens=limit,
             stop_token_ids=self._end_ids,
-            detokenize=False,
+            stop=list(sampling.stop),
+            detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def _rollout(self, completion: Any) -> Rollout:
+    def _rollout(self, completion: Any, stop: Sequence[str]) -> Rollout:
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
+        has_end_token = not truncated and not isinstance(completion.stop_reason, str)
         text = self.tokenizer.decode(
-            tokens if truncated else tokens[:-1], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            tokens[:-1] if has_end_token else tokens,
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
         )
-        return Rollout(text, len(tokens), truncated)
+        return Rollout(before_stop(text, stop), len(tokens), truncated)
 
-    def _make_room(self, longest: int, max_new_tokens: int) -> None:
-        """Have an engine whose sequences may be long enough for these prompts and responses."""
-        wanted = longest + max_new_tokens
-        if self._llm is not None and self._room >= min(wanted, self.context or wanted):
+    def _make_room(self, longest: int, sampling: Sampling) -> None:
+        """Have an engine whose sequences may be long enough, and that reads text if responses end at stop texts."""
+        wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
+        is_roomy = self._room >= min(wanted, self.context or wanted)
+        if self._llm is not None and is_roomy and self._reads_text >= reads_text:
             return
         self._stop()
-        roomy = max(longest, PROMPT_ROOM) + max_new_tokens
+        self._reads_text = reads_text
+        roomy = max(longest, PROMPT_ROOM) + sampling.max_new_tokens
         self._room = min(roomy, self.context or roomy)
         with ExitStack() as stack:
             stack.enter_context(_environment())
@@ -172,7 +179,7 @@ class VllmBackend(Backend):
             return LLM(
                 self.model,
                 runner="generate",
-                skip_tokenizer_init=True,
+                skip_tokenizer_init=not self._reads_text,
                 load_format="safetensors",
                 dtype=self._dtype,
                 max_model_len=self._room,
