@@ -42,11 +42,9 @@ def _column(column: pa.ChunkedArray, name: str, place: Path) -> pl.Series:
     import pyarrow as pa
 
     if name == "is_correct":
-        if not pa.types.is_boolean(column.type) or column.null_count == len(column):
-            raise UserError(
-                f"{place} does not say which rollouts are wrong: is_correct must be true or false"
-            )
-        return pl.Series(name, column)
+        if not pa.types.is_boolean(column.type) and column.null_count < len(column):
+            raise UserError(f"{place}: is_correct must be true or false where it is known")
+        return pl.Series(name, column.cast(pa.bool_()))
     if name in STATISTICS:
         values = pl.Series(name, numbers(column, name, str(place)), dtype=pl.Float64)
         return _whole(values, pl.Int32(), place) if name == "tokens" else values
@@ -68,31 +66,33 @@ def _whole(values: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    """The different answers to each prompt that are marked wrong, over all its visits; none for other prompts.
+    """The different answers to each prompt that are not marked right, over all its visits; none for other prompts.
+
+    Rollouts on data without truth are not marked at all; `proved_wrong` tells which of their answers are wrong.
 
     Args:
-        source: a run directory (its complete steps), or a Parquet or JSON table with ``prompt_id``, ``is_correct``
-            and one of ``answer_class``, ``answer``, ``response`` (the first that is there counts).
+        source: a run directory (its complete steps), or a Parquet or JSON table with ``prompt_id``, one of
+            ``answer_class``, ``answer``, ``response`` (the first that is there counts) and, where known,
+            ``is_correct``.
         prompts: whose rollouts they must be.
 
     Raises:
-        UserError: nothing is there, a column is missing, no rollout is judged, or they are of other prompts.
+        UserError: nothing is there, a column is missing, or they are of other prompts.
     """
-    files, required = _files(source), ("prompt_id", "is_correct")
+    files, columns = _files(source), {"prompt_id", "is_correct"}
     choices = ("answer_class", "answer", "response")
-    rollouts = read_rollouts(files, {*required, *choices[:2]}, source)
+    rollouts = read_rollouts(files, {*columns, *choices[:2]}, source)
     if not set(choices) & set(rollouts.columns):  # responses are long: read only where they must be
-        rollouts = read_rollouts(files, {*required, "response"}, source)
+        rollouts = read_rollouts(files, {*columns, "response"}, source)
     column = next((name for name in choices if name in rollouts.columns), None)
-    missing = [name for name in required if name not in rollouts.columns]
-    if column is None or missing:
+    if column is None or "prompt_id" not in rollouts.columns:
         raise UserError(
-            f"{source} lacks the column {missing[0] if missing else 'answer'}; stored rollouts have prompt_id,"
-            " is_correct and answer or response"
+            f"{source} lacks the column {'prompt_id' if column else 'answer'}; stored rollouts have prompt_id, answer or"
+            " response, and is_correct where it is known"
         )
-    wrong = rollouts.filter(~pl.col("is_correct"), pl.col(column).str.strip_chars() != "").drop_nulls(
-        "prompt_id"
-    )
+    if "is_correct" in rollouts.columns:
+        rollouts = rollouts.filter(pl.col("is_correct").fill_null(False).not_())
+    wrong = rollouts.filter(pl.col(column).str.strip_chars() != "").drop_nulls("prompt_id")
     unique = wrong.select("prompt_id", column).unique().sort("prompt_id", column)
     grouped = unique.group_by("prompt_id", maintain_order=True).agg(column)
     answers: dict[str, list[str]] = dict(grouped.iter_rows())
