@@ -51,8 +51,8 @@ def inject_noise(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Freeze the noise: write wrong answers from this run, or table of rollouts, into the file. The labels of"
-            " the data set count as true, and an answer that they prove wrong is a wrong one.",
+            help="Freeze the noise: write wrong answers from this run, or table of rollouts, into the file. The"
+            " labels of the data set count as true, and an answer that they prove wrong is a wrong one.",
         ),
     ] = None,
     out: Annotated[

@@ -66,9 +66,9 @@ def _whole(values: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    """The different answers to each prompt that are not marked right, over all its visits; none for other prompts.
+    """The different answers to each prompt that are marked wrong, over all its visits; none for other prompts.
 
-    Rollouts on data without truth are not marked at all; `proved_wrong` tells which of their answers are wrong.
+    Where no rollout is marked, as on data without truth, all answers: `proved_wrong` tells which are wrong.
 
     Args:
         source: a run directory (its complete steps), or a Parquet or JSON table with ``prompt_id``, one of
@@ -87,11 +87,11 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     column = next((name for name in choices if name in rollouts.columns), None)
     if column is None or "prompt_id" not in rollouts.columns:
         raise UserError(
-            f"{source} lacks the column {'prompt_id' if column else 'answer'}; stored rollouts have prompt_id, answer or"
-            " response, and is_correct where it is known"
+            f"{source} lacks the column {'prompt_id' if column else 'answer'}; stored rollouts have prompt_id, answer"
+            " or response, and is_correct where it is known"
         )
-    if "is_correct" in rollouts.columns:
-        rollouts = rollouts.filter(pl.col("is_correct").fill_null(False).not_())
+    if "is_correct" in rollouts.columns and rollouts["is_correct"].null_count() < len(rollouts):
+        rollouts = rollouts.filter(~pl.col("is_correct"))
     wrong = rollouts.filter(pl.col(column).str.strip_chars() != "").drop_nulls("prompt_id")
     unique = wrong.select("prompt_id", column).unique().sort("prompt_id", column)
     grouped = unique.group_by("prompt_id", maintain_order=True).agg(column)
