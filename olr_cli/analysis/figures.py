@@ -26,11 +26,13 @@ class Figure:
         charts: from arms to the charts that are saved; the first line of its docstring is the caption.
         lacks: from arms to what the figure needs and they are not, None if it can be drawn; empty: all arms will do.
         needs_runs: otherwise it is of the theory alone, and ``all`` leaves it out.
+        shows_logs: whether the logs of other trainers will do.
     """
 
     charts: str
     lacks: str = ""
     needs_runs: bool = True
+    shows_logs: bool = False
 
     @property
     def caption(self) -> str:
@@ -39,6 +41,9 @@ class Figure:
 
     def lacking(self, arms: Sequence[Arm]) -> str | None:
         """The runs that the figure needs; None if it can be drawn."""
+        logs = [arm.log for arm in arms if arm.log is not None]
+        if logs and self.needs_runs and not self.shows_logs:
+            return f"runs of olr, and {logs[0].source} is a log of {logs[0].trainer}"
         lacking: str | None = _resolved(self.lacks)(arms) if self.lacks else None
         return lacking
 
@@ -62,9 +67,10 @@ def _resolved(name: str) -> Callable[[Sequence[Arm]], Any]:
 
 
 FIGURES: Mapping[str, Figure] = {
-    "coherence": Figure("by_epoch:coherence"),
-    "dynamics": Figure("by_epoch:dynamics"),
-    "composition": Figure("by_epoch:composition"),
+    "learning": Figure("learning:learning", "learning:lacking", shows_logs=True),
+    "coherence": Figure("by_epoch:coherence", "by_epoch:coherence_lacks"),
+    "dynamics": Figure("by_epoch:dynamics", "by_epoch:dynamics_lacks"),
+    "composition": Figure("by_epoch:composition", "by_epoch:composition_lacks"),
     "ablation": Figure("variations:ablation", "variations:ablation_lacks"),
     "sensitivity": Figure("variations:sensitivity", "variations:sensitivity_lacks"),
     "cost": Figure("cost:charts", "cost:lacking"),
@@ -116,11 +122,25 @@ def drawable(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
     return figures
 
 
-def draw(names: Sequence[str], arms: Sequence[Arm], folder: Path) -> list[Path]:
+def left_out(names: Sequence[str], arms: Sequence[Arm]) -> list[str]:
+    """Sentences on the figures by epoch that ``all`` leaves out, because nobody knows the truth."""
+    if "all" not in names or any(arm.log is not None for arm in arms):
+        return []
+    reasons: dict[str, list[str]] = {}
+    for name in ("coherence", "dynamics", "composition"):
+        if (reason := FIGURES[name].lacking(arms)) is not None and name not in names:
+            reasons.setdefault(reason, []).append(name)
+    return [
+        f"Left out: {' and '.join(figures)}, which need{'s' * (len(figures) == 1)} {reason}."
+        for reason, figures in reasons.items()
+    ]
+
+
+def draw(names: Sequence[str], arms: Sequence[Arm], folder: Path) -> tuple[list[Path], list[str]]:
     """Draw figures of some arms and save each as PNG, PDF and CSV.
 
     Returns:
-        The files.
+        The files, and sentences on what the figures do not show.
 
     Raises:
         UserError: a run has no labels, a shard is torn, the folder can't be written.
@@ -129,7 +149,8 @@ def draw(names: Sequence[str], arms: Sequence[Arm], folder: Path) -> list[Path]:
 
     _require_folder(folder)
     charts = [chart for name in names for chart in FIGURES[name].drawn(arms)]
-    return [file for chart in charts for file in save(chart, folder)]
+    files = [file for chart in charts for file in save(chart, folder)]
+    return files, [chart.note for chart in charts if chart.note]
 
 
 def _require_folder(folder: Path) -> None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 import polars as pl
 
 from olr_cli.answers import default_extractor, extract, find_extractor
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, View
+from olr_cli.data.arithmetic import parse_source
+from olr_cli.data.files import matching_files
+from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, View
 from olr_cli.data.readers import sentinel_type, training_prompts
-from olr_cli.data.rollout_tables import STATISTICS, read_rollouts
-from olr_cli.errors import UserError, no_path
+from olr_cli.data.rollout_logs import STATISTICS, RolloutLog, is_log, read_log
+from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
-from olr_cli.runs.directory import GIVEN_UP, data_digests, read_recipe, rules_note
+from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.shards import table_shards
 from olr_cli.supervision import compose
@@ -44,8 +47,10 @@ class RolloutHistory:
             step, sample, view, answer, `STATISTICS` (null where unknown), and response if rewards depend on it; those
             of a run are read on demand, once.
         prompts: by prompt_id, with what is known of their labels.
-        recipe: the run's recipe, or the default one for a bare table, with the settings laid over it.
+        recipe: the run's recipe, or the default one for a log, with the settings laid over it.
         is_run: whether `source` is a run directory.
+        log: whose log it is and what was taken for what, without its rows; None of a run.
+        knows_labels: whether the given labels are those of the data; else they are what was rewarded.
     """
 
     source: Path
@@ -53,6 +58,8 @@ class RolloutHistory:
     prompts: Mapping[str, Prompt]
     recipe: Recipe
     is_run: bool
+    log: RolloutLog | None = None
+    knows_labels: bool = True
 
     @property
     def given_up(self) -> Path | None:
@@ -62,20 +69,24 @@ class RolloutHistory:
     @property
     def notes(self) -> list[str]:
         """What to bear in mind about decisions that are repeated on these rollouts."""
-        return rules_note(self.source) if self.is_run else []
+        return rules_note(self.source) if self.log is None else [*self.log.notes]
 
 
-def read_history(source: Path, overrides: Iterable[str] = (), *, also: Sequence[str] = ()) -> RolloutHistory:
-    """Rollouts from a run directory, or from a Parquet or JSON table of any trainer.
-
-    A table needs `prompt_id`, `visit` and `response` (or `answer`); `given_label`, `true_answer`, `noise_type`,
-    `data_source`, `view` and `STATISTICS` are used where present. Visits are renumbered 1, 2, … within each prompt.
+def read_history(
+    source: Path | Sequence[Path],
+    overrides: Iterable[str] = (),
+    columns: Sequence[str] = (),
+    *,
+    also: Sequence[str] = (),
+) -> RolloutHistory:
+    """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.rollout_logs.read_log`).
 
     Args:
-        source: the run directory or file.
+        source: the run directory; or the files of a log, folders of them, or patterns.
         overrides: recipe settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the
-            seed, the draw of noisy labels, the answer extractor, and of a table the noise type of sentinels (R1). A
+            seed, the draw of noisy labels, the answer extractor, and of a log the noise type of sentinels (R1). A
             run whose method refines no labels is replayed under OLR unless the settings name a method.
+        columns: what ``--columns`` says of a log.
         also: other keys that may be set, which decide nothing about the rollouts.
 
     Raises:
@@ -83,7 +94,17 @@ def read_history(source: Path, overrides: Iterable[str] = (), *, also: Sequence[
             effect.
     """
     changes = override({}, overrides, example=EXAMPLE)
-    return _run_history(source, changes, also) if source.is_dir() else _table_history(source, changes, also)
+    places = [source] if isinstance(source, Path) else list(source)
+    runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
+    if not runs:
+        return _log_history(places, columns, changes, also)
+    if len(places) > 1:
+        raise UserError(f"{runs[0]} is a run directory; name it alone, or the files of one log")
+    if columns:
+        raise UserError(
+            f"--columns is for logs of other trainers, and {runs[0]} is a run directory; leave it out"
+        )
+    return _run_history(runs[0], changes, also)
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
@@ -138,6 +159,25 @@ def _run_history(run: Path, changes: Mapping[str, Any], also: Sequence[str]) -> 
     return RolloutHistory(run, rollouts, prompts, recipe, is_run=True)
 
 
+def run_prompts(run: Path, recipe: Recipe) -> tuple[Mapping[str, Prompt], str]:
+    """The prompts of a run from its built-in data or its files; never from the hub, so that no network is needed.
+
+    Returns:
+        prompt_id -> prompt; and if there are none, the reason.
+    """
+    source = recipe.data.train
+    try:
+        if parse_source(source) is None:
+            matching_files(source)
+        digest = data_digests(run).get("train")
+        prompts = training_prompts(recipe, digest)
+    except (UserError, OSError) as error:
+        return {}, f"{source} is not to be read from here ({error})."
+    if prompts.digest != digest:
+        return {}, f"{source} does not hold the prompts of this run any more."
+    return {prompt.prompt_id: prompt for prompt in prompts.prompts}, ""
+
+
 def _complete_steps(run: Path) -> list[int]:
     """1, 2, …
 
@@ -177,56 +217,72 @@ def _read_anew(
         yield rows.with_columns(_answers(rows["response"], of_rows, extractor))
 
 
-def _table_history(file: Path, changes: Mapping[str, Any], also: Sequence[str]) -> RolloutHistory:
+def _log_history(
+    places: Sequence[Path], columns: Sequence[str], changes: Mapping[str, Any], also: Sequence[str]
+) -> RolloutHistory:
     settable = ("seed", "noise.type", "noise.draw", "data.extractor", *also)
     recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
-    table = _read_table(file)
-    if recipe.data.extractor is not None and "response" not in table.columns:
+    wants_responses = rewards_responses(recipe)
+    log = read_log(
+        places,
+        columns,
+        wanted=("view", *STATISTICS, *_LABELS, "reward", "is_correct"),
+        extractor=recipe.data.extractor,
+        keeps_responses=wants_responses,
+    )
+    table, source = log.rows, log.source
+    if recipe.data.extractor is not None and "characters" not in table.columns:
         raise UserError(
-            f"{file} has answers and no responses, so data.extractor has nothing to read; leave it out"
+            f"{source} has answers and no responses, so data.extractor has nothing to read; leave it out"
         )
-    labels = _labels_of_prompts(table, file)
+    labels = _labels_of_prompts(table, source)
     marked = sentinel_type(recipe)
-    prompts = {row["prompt_id"]: _prompt(row, marked) for row in labels.iter_rows(named=True)}
-    if "response" in table.columns:
-        sources = table["data_source"] if "data_source" in table.columns else [""] * len(table)
-        table = table.with_columns(_answers(table["response"], sources, recipe.data.extractor))
-    else:
-        # No response is known to be worded like another.
-        numbered = pl.int_range(pl.len()).cast(pl.String)
-        table = table.with_columns(pl.col("answer").str.strip_chars(), response=numbered)
-    ranked = table.with_columns(
-        visit=pl.col("visit").rank("dense").over("prompt_id").cast(pl.Int32),
-        sample=pl.int_range(pl.len()).over("prompt_id", "visit").cast(pl.Int32),
-    ).with_columns(step=pl.col("visit"))
-    columns = [*_COLUMNS, "response"] if rewards_responses(recipe) else _COLUMNS
-    steps = ranked.select(columns).sort("step", maintain_order=True).partition_by("step", maintain_order=True)
-    return RolloutHistory(file, steps, prompts, recipe, is_run=False)
-
-
-def _read_table(file: Path) -> pl.DataFrame:
-    """The columns of a table that a replay uses, with every one of `STATISTICS` and a view."""
-    if not file.exists():
-        raise no_path(file, "name a run directory, or a Parquet or JSON table of rollouts")
-    columns = ("prompt_id", "visit", "response", "answer", "view", "data_source", *STATISTICS, *_LABELS)
-    table = read_rollouts([file], columns, file)
-    missing = [name for name in ("prompt_id", "visit") if name not in table.columns]
-    if not {"response", "answer"} & set(table.columns):
-        missing.append("response")
-    if missing:
-        raise UserError(
-            f"{file} has no column {' and no column '.join(missing)}; a history has prompt_id, visit and response"
+    prompts = {row["prompt_id"]: _prompt(row, marked, log.questions) for row in labels.iter_rows(named=True)}
+    rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
+    notes = [*log.notes]
+    if rewarded:
+        prompts = {
+            name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED)) for name, p in prompts.items()
+        }
+        never = len(prompts) - len(rewarded)
+        notes.append(
+            "It has no labels, so a prompt's label is taken to be the answer that was rewarded;"
+            f" {never:,} of {len(prompts):,} prompts were never rewarded ({NEVER_REWARDED})."
         )
-    if table["prompt_id"].null_count() or table["visit"].null_count():
-        raise UserError(f"{file} has rows without prompt_id or visit; remove or complete them")
+    if wants_responses and "response" not in table.columns:
+        # No response is known to be worded like another.
+        table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
     kinds = {"view": pl.String, "tokens": pl.Int32} | dict.fromkeys(STATISTICS[1:], pl.Float64)
     table = table.with_columns(
         pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in table.columns
-    ).with_columns(pl.col("view").fill_null("original"))
+    ).with_columns(
+        pl.col("view").fill_null("original"),
+        sample=pl.int_range(pl.len()).over("prompt_id", "visit").cast(pl.Int32),
+        step=pl.col("visit"),
+    )
     strange = table.filter(~pl.col("view").is_in(get_args(View)))
     if not strange.is_empty():
-        raise UserError(f"{file}: view '{strange['view'][0]}' is not one of {', '.join(get_args(View))}")
-    return table
+        raise UserError(f"{source}: view '{strange['view'][0]}' is not one of {', '.join(get_args(View))}")
+    kept = [*_COLUMNS, "response"] if wants_responses else _COLUMNS
+    steps = table.select(kept).sort("step", maintain_order=True).partition_by("step", maintain_order=True)
+    return RolloutHistory(
+        source,
+        steps,
+        prompts,
+        recipe,
+        is_run=False,
+        log=replace(log, rows=pl.DataFrame(), notes=notes),
+        knows_labels=not rewarded,
+    )
+
+
+def _rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
+    """prompt_id -> the answer that was rewarded most often; none where nobody knows what was rewarded."""
+    if "is_rewarded" not in table.columns:
+        return {}
+    rewarded = table.filter(pl.col("is_rewarded"), pl.col("answer").is_not_null())
+    counts = rewarded.group_by("prompt_id", "answer").len().sort("len", "answer", descending=[True, False])
+    return dict(counts.unique("prompt_id", maintain_order=True).select("prompt_id", "answer").iter_rows())
 
 
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
@@ -249,13 +305,16 @@ def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     return labels
 
 
-def _prompt(row: Mapping[str, Any], type_of_sentinel: NoiseType = "inactive") -> Prompt:
+def _prompt(
+    row: Mapping[str, Any],
+    type_of_sentinel: NoiseType = "inactive",
+    questions: Mapping[str, tuple[Message, ...]] = MappingProxyType({}),
+) -> Prompt:
     given, noise_type = row.get("given_label"), row.get("noise_type")
     if given == SENTINEL and noise_type is None:
         noise_type = type_of_sentinel
-    return Prompt(
-        row["prompt_id"], (), given, row.get("true_answer"), noise_type, row.get("data_source") or ""
-    )
+    name, source = row["prompt_id"], row.get("data_source") or ""
+    return Prompt(name, questions.get(name, ()), given, row.get("true_answer"), noise_type, source)
 
 
 def _answers(

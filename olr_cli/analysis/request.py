@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
+from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each
 from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
@@ -36,6 +36,8 @@ class Request:
         baseline: of ``--table arms``: the arm that others are compared to.
         out: the folder for figures and report.
         shape: one of `FORMATS`.
+        newest: of several runs of one arm and seed, take the newest.
+        columns: of ``--columns``, for the logs of other trainers.
     """
 
     places: Sequence[Path]
@@ -46,18 +48,22 @@ class Request:
     out: Path | None = None
     report: bool = False
     shape: str = "terminal"
+    newest: bool = False
+    columns: Sequence[str] = ()
 
     @property
     def wanted_figures(self) -> Sequence[str]:
-        """The figures; all, unless something else alone is asked for."""
+        """The figures; how training went, unless something else alone is asked for."""
         something_else = self.table is not None or self.report or self.shape in STANDING_ALONE
-        return self.figure or ([] if something_else else ["all"])
+        return self.figure or ([] if something_else else ["learning"])
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
         """The table; by default that of the arms, where there is something to compare or nothing else to print."""
         if self.table is not None:
             return [self.table]
         wants_arms = len(arms) > 1 or self.baseline is not None or self.shape in STANDING_ALONE
+        if any(arm.log is not None for arm in arms):
+            return []
         return ["arms"] if wants_arms else []
 
 
@@ -76,9 +82,16 @@ def carry_out(request: Request) -> Answer:
     places = [place for place in request.places if place not in models]
     if not places:
         raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
-    runs, waiting = begun(find_runs(places), places)
+    runs, left_out = begun(find_runs(places, request.columns), places)
+    if request.newest:
+        runs, older = newest_of_each(runs)
+        left_out = [*left_out, *older]
     arms = group(runs)
-    drawn = figures.drawable(request.wanted_figures, arms)
+    _require_runs(request, arms)
+    wanted = request.wanted_figures
+    if not request.figure and wanted and figures.FIGURES["learning"].lacking(arms) is not None:
+        wanted = ["all"]
+    drawn = figures.drawable(wanted, arms)
     names = figures.known("table", request.tables(arms), TABLES)
     if models and set(PAPER_TABLES).isdisjoint(names):
         raise UserError(
@@ -91,13 +104,34 @@ def carry_out(request: Request) -> Answer:
     tables = {
         name: count(name, arms, request.baseline, models, with_published=with_published) for name in names
     }
-    written = figures.draw(drawn, arms, folder)
-    notes = [*_notes(runs, waiting, arms)]
+    written, gaps = figures.draw(drawn, arms, folder)
+    notes = [
+        *_notes(runs, left_out, arms),
+        *gaps,
+        *figures.left_out(["all"] if request.report else wanted, arms),
+    ]
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
         written.append(write_report(arms, folder, notes, tables))
     return _answer(tables, written, notes, dict(_next(request, arms, names)))
+
+
+def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
+    """Refuse what other trainers' logs cannot show."""
+    log = next((arm.log for arm in arms if arm.log is not None), None)
+    asked = {
+        f"--table {request.table}": request.table,
+        "--report": request.report,
+        "--baseline": request.baseline,
+        f"--format {request.shape}": request.shape in STANDING_ALONE,
+    }
+    option = next((option for option, is_set in asked.items() if is_set), None)
+    if log is not None and option is not None:
+        raise UserError(
+            f"{option} needs runs of olr, and {log.source} is a log of {log.trainer}; leave it out: `olr analyze` shows"
+            " the figure learning of a log"
+        )
 
 
 def _without_runs(request: Request, named: Sequence[str]) -> Answer:
@@ -108,7 +142,8 @@ def _without_runs(request: Request, named: Sequence[str]) -> Answer:
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
             f" {', '.join(figures.WITHOUT_RUNS)})"
         )
-    return _answer({}, figures.draw(named, [], request.out or Path("figures")))
+    written, gaps = figures.draw(named, [], request.out or Path("figures"))
+    return _answer({}, written, gaps)
 
 
 def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:
@@ -130,7 +165,8 @@ def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:
 def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
     """Where figures go: into the run; for several runs into the folder that was named, or that they stand in."""
     if len(runs) == 1:
-        return runs[0].path / "figures"
+        place = runs[0].path
+        return (place.parent if place.is_file() else place) / "figures"
     if len(places) == 1:
         return places[0] / "figures"
     parents = {run.path.resolve().parent for run in runs}
@@ -163,14 +199,18 @@ def _answer(
     )
 
 
-def _notes(runs: Sequence[Run], waiting: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
     """What to know of the runs, whatever is shown of them."""
-    policies = sorted({run.recipe.model.path for run in runs})
+    policies = sorted({run.recipe.model.path for run in runs if run.log is None})
     yield from (note for note in map(mixture_note, policies) if note is not None)
-    yield from waiting
+    yield from left_out
     for arm in arms:
         yield from arm.notes()
-    epochs = {arm.name: arm.recipe.train.epochs for arm in arms if arm.runs[0].kind == "training"}
+    epochs = {
+        arm.name: arm.recipe.train.epochs
+        for arm in arms
+        if arm.runs[0].kind == "training" and arm.log is None
+    }
     if len(set(epochs.values())) > 1:
         lengths = ", ".join(f"{name} {count}" for name, count in epochs.items())
         yield f"The arms were trained for different numbers of epochs ({lengths})."
@@ -183,6 +223,11 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
         return
     first = arms[0].runs[0]
     run = shlex.quote(str(first.path))
+    if first.log is not None:
+        yield f"olr audit {run}", "which labels look wrong"
+        return
+    if list(request.wanted_figures) == ["learning"]:
+        yield f"olr analyze {run} --figure all", "every figure that this run allows"
     if first.kind == "rollouts":
         yield f"olr audit {run}", "which labels look wrong"
     else:

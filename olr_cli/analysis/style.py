@@ -84,11 +84,13 @@ class Chart:
         name: file name without ending.
         figure: the drawing.
         data: the rows it is drawn from.
+        note: a sentence on what it does not show; empty if it shows all.
     """
 
     name: str
     figure: Figure
     data: pl.DataFrame
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,9 @@ class Sheet:
             _spread(axes, labels, 72 / self.figure.dpi)
         return self.figure
 
-    def chart(self, name: str, data: pl.DataFrame) -> Chart:
+    def chart(self, name: str, data: pl.DataFrame, note: str = "") -> Chart:
         """The finished figure with the numbers behind it."""
-        return Chart(name, self.finish(), data)
+        return Chart(name, self.finish(), data, note)
 
 
 def _spread(axes: Axes, labels: Sequence[Annotation], points: float) -> None:

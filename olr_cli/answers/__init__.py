@@ -11,9 +11,12 @@ from olr_cli.answers.classes import Key, Vote, first_majority, is_read, vote
 from olr_cli.answers.extraction import (
     ARITHMETIC_SOURCES,
     EXTRACTORS,
+    THINK,
+    THINK_END,
     default_extractor,
     extract,
     find_extractor,
+    is_thinking,
 )
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match
 
@@ -21,6 +24,8 @@ __all__ = [
     "ARITHMETIC_SOURCES",
     "EXTRACTORS",
     "RULES",
+    "THINK",
+    "THINK_END",
     "Judge",
     "Key",
     "Pair",
@@ -31,5 +36,6 @@ __all__ = [
     "first_majority",
     "is_match",
     "is_read",
+    "is_thinking",
     "vote",
 ]

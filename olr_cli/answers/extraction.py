@@ -15,6 +15,9 @@ from olr_cli.errors import UserError, did_you_mean, shortened
 ARITHMETIC_SOURCES = frozenset({"arithmetic", "arithmetic-addition", "arithmetic-subtraction"})
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
 
+THINK, THINK_END = "<think>", "</think>"
+"""What Qwen3, DeepSeek-R1 and others write around their thinking."""
+
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
 _REVERSED = re.compile(r"([0-9]+)(-?)")
@@ -135,13 +138,22 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType({
 _TAG = re.compile(r"[A-Za-z][\w.-]*")
 
 
+def is_thinking(response: str) -> bool:
+    """Whether a response ends inside its thinking: there is no ``</think>`` after its last ``<think>``."""
+    return response.rfind(THINK) > response.rfind(THINK_END)
+
+
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """The answer a response claims, None if it claims none.
+
+    What a reasoning model thinks is no claim: the answer is read after the last ``</think>``, and a response that ends
+    inside its thinking has none (R6).
 
     Raises:
         UserError: as `find_extractor`; or an extractor of the user's own fails or takes too long.
     """
-    return find_extractor(extractor)(response)
+    read = find_extractor(extractor)
+    return None if is_thinking(response) else read(response.rpartition(THINK_END)[2])
 
 
 @functools.cache

@@ -19,8 +19,9 @@ from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
-RULES = 2
-"""Raised whenever the same answers may fall into other classes, or a pair get another verdict; in every manifest."""
+RULES = 3
+"""Raised whenever a response may get another answer, answers fall into other classes, or a pair get another verdict; in
+every manifest."""
 
 _MEMO = 1 << 19
 """Keys and verdicts that are remembered: about 100 MB."""

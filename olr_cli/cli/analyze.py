@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.options import figures, shape_of, tables
+from olr_cli.cli.options import LogColumns, figures, shape_of, tables
 
 
 def analyze(
@@ -15,8 +15,8 @@ def analyze(
         list[Path] | None,
         typer.Argument(
             metavar="RUN...",
-            help="Run directories, or folders that contain runs; for the paper's tables also evaluations of untrained"
-            " models.",
+            help="Run directories, or folders that contain runs; the rollouts that another trainer logged; for the"
+            " paper's tables also evaluations of untrained models.",
             show_default=False,
         ),
     ] = None,
@@ -25,10 +25,11 @@ def analyze(
         typer.Option(
             "--figure",
             autocompletion=figures,
-            help="Figure to draw: coherence, dynamics, composition, ablation (needs runs with several method.criteria),"
+            help="Figure to draw: learning (reward, held-out accuracy, entropy, length, KL and more by step; the"
+            " default), coherence, dynamics, composition, ablation (needs runs with several method.criteria),"
             " sensitivity (needs runs with several slope thresholds or warm-ups), cost (time of each part of a step),"
             " theory (the theory's quantities, measured), phase (the theory's regions, simulated; needs no run) or all"
-            " (every figure that these runs allow, the default); may be repeated.",
+            " (every figure that these runs allow); may be repeated.",
         ),
     ] = None,
     table: Annotated[
@@ -53,6 +54,7 @@ def analyze(
             help="For --table arms: the arm to compare the others with; by default the first.",
         ),
     ] = None,
+    columns: LogColumns = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -61,6 +63,10 @@ def analyze(
             help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several.",
         ),
     ] = None,
+    newest: Annotated[
+        bool,
+        typer.Option("--newest", help="Of several runs of one arm and seed, take the newest; say which."),
+    ] = False,
     report: Annotated[
         bool,
         typer.Option(
@@ -92,5 +98,7 @@ def analyze(
         out=out,
         report=report,
         shape=shape_of(format_, as_json=json),
+        newest=newest,
+        columns=columns or [],
     )
     show(carry_out(request), request.shape)

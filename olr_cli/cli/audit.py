@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.options import require_new
+from olr_cli.cli.options import LogColumns, require_new
 from olr_cli.cli.printing import show
 
 
 def audit(
     history: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            help="A run directory (of `olr train` or `olr rollouts`), or a Parquet/JSON table with prompt_id, visit,"
-            " response and, if known, given_label."
+            metavar="HISTORY...",
+            help="A run directory (of `olr train` or `olr rollouts`), or the rollouts that another trainer logged: a"
+            " folder, or Parquet/JSON files.",
         ),
     ],
     export: Annotated[
@@ -32,10 +33,11 @@ def audit(
         typer.Option(
             "--data",
             metavar="SOURCE",
-            help="The data set that the rollouts of a table were sampled on. It supplies missing labels and the rows to"
+            help="The data set that the rollouts of a log were sampled on. It supplies missing labels and the rows to"
             " export. Not needed for a run directory, which names its data set.",
         ),
     ] = None,
+    columns: LogColumns = None,
     trusted: Annotated[
         Path | None,
         typer.Option(
@@ -95,14 +97,14 @@ def audit(
     if export is not None:
         repair.require_exportable(export)
     settings = set_ or []
-    source = audit_history(history, settings)
+    source = audit_history(history, settings, columns or [])
     named = None if data is None else read_prompts(data, reading=data_reading(source))
     rows = repair.data_of(source) if export is not None and named is None else named
     with Judge(ledger=source.given_up, keep=False) as judge:
         result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
         is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
     known = rows or repair.local_data_of(source)
-    notes = [*source.notes, *(f"Note: {note}." for note in (repeat_notes(known) if known else ()))]
+    notes = [*result.notes, *(f"Note: {note}." for note in (repeat_notes(known) if known else ()))]
     answer = answers.audit_answer(result, top, notes, is_exported=export is not None)
     if json:
         show(answer, "json")
@@ -116,7 +118,8 @@ def audit(
     if export is None:
         given = {"--data": data, "--trusted": trusted, "--threshold": threshold}
         options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        command = answers.export_command(result, options, settings)
+        options += [word for column in columns or () for word in ("--columns", column)]
+        command = answers.export_command(history, options, settings)
     else:
         counts = {name: n for name, n in result.changes.items() if n or name != "added"}
         made = ", ".join(f"{n:,} {name}" for name, n in counts.items())

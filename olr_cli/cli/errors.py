@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, printable
 from olr_cli.files import explain_output_error
+from olr_cli.packages import missing_package, not_installed
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
 if TYPE_CHECKING:
@@ -34,8 +35,13 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            _require_text(kwargs.values())
             return command(*args, **kwargs)
         except BaseException as error:
+            if isinstance(error, ModuleNotFoundError):
+                package = missing_package(error)
+                if package is not None:
+                    error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
             sentence = str(error) if isinstance(error, UserError) else _shard_problem(error, kwargs.values())
             if sentence is None:
                 raise
@@ -43,6 +49,21 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(2) from None
 
     return wrapped
+
+
+def _require_text(values: Iterable[object]) -> None:
+    """Refuse arguments that are not UTF-8, before something is written for a name that Parquet and JSON cannot hold."""
+    for word in _words(values):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"the name {word} is not UTF-8; rename it") from None
+
+
+def _words(values: Iterable[object]) -> list[str]:
+    """The texts and paths among a command's arguments."""
+    words = [word for value in values for word in (value if isinstance(value, list) else [value])]
+    return [str(word) for word in words if isinstance(word, str | Path)]
 
 
 def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None:
@@ -53,8 +74,7 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
     if isinstance(error, FileNotFoundError):
         return explain_removed_shard(error)
-    words = [word for value in values for word in (value if isinstance(value, list) else [value])]
-    places = [Path(word) for word in words if isinstance(word, str | Path)]
+    places = map(Path, _words(values))
     return explain_damage(error, [place for place in places if place.is_dir()])
 
 
@@ -80,7 +100,7 @@ def shown_until_stopped(
         stored = f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
         if not (path / "manifest.json").exists():
             stored = "Nothing is written yet; the same command starts anew."
-        typer.echo(f"Stopped. {stored}", err=True)
+        typer.echo(f"Stopped. {printable(stored)}", err=True)
         raise typer.Exit(exit_status(stop)) from None
     except EngineFailed as failure:
         typer.echo(f"Error: {failure}", err=True)

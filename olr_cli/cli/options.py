@@ -46,6 +46,16 @@ Settings = Annotated[
         help="Override a recipe key, e.g. method.slope_threshold=0.1; may be repeated.",
     ),
 ]
+LogColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME=COLUMN",
+        help="For the log of another trainer: which of its columns is the prompt, response, step, reward,"
+        " given_label, …, e.g. response=generation; may be repeated. Logs of TRL, verl, OpenRLHF, verifiers and"
+        " prime-rl are recognised without.",
+    ),
+]
 JsonObject = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")]
 

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from olr_cli.errors import printable
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from olr_cli.tables import Answer, Line
 
 _WIDEST = 120
@@ -41,17 +45,36 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         elif isinstance(part, Line):
             _print_line(part, answer.indent)
         else:
-            typer.echo(part)
+            typer.echo(printable(part))
     footnotes = [line for table in answer.tables for line in table.footnotes] if is_terminal else []
     for note in answer.notes:
         if note not in footnotes:
-            typer.echo(f"Note: {note}", err=True)
+            typer.echo(f"Note: {printable(note)}", err=True)
     for file in answer.files:
         line = Line("Wrote" if file.is_new else "Unchanged", f"{file.path}{file.text}")
         _print_line(line, answer.indent, err=not is_terminal)
     for place, (command, purpose) in enumerate(answer.next.items() if is_terminal else ()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
         _print_line(Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent)
+
+
+def show_dry_run(answer: Answer, command: Sequence[str], *, as_json: bool) -> None:
+    """Print a dry run (`olr_cli.engines.launch.rehearse`), and the command that starts the run.
+
+    Raises:
+        UserError: something that the run needs is missing here.
+    """
+    import shlex
+    from dataclasses import replace
+
+    from olr_cli.errors import UserError
+
+    missing = answer.data["missing"]
+    following = {} if missing else {shlex.join(command): "starts the run"}
+    show(replace(answer, next=following), "json" if as_json else "terminal")
+    if missing:
+        things = "one thing is" if len(missing) == 1 else f"{len(missing)} things are"
+        raise UserError(f"this run cannot start here: {things} missing, listed above")
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
@@ -61,7 +84,7 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
 
     console = Console(highlight=False, stderr=err)
     head = "" if line.head is None else line.head.ljust(max(indent, len(line.head) + bool(line.head)))
-    text = line.text
+    text = printable(line.text)
     if line.is_wrapped:
         width = max(min(console.width, _WIDEST) - len(head), 40)
         text = textwrap.fill(text, width, break_on_hyphens=False).replace("\n", "\n" + " " * len(head))

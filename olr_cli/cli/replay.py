@@ -7,19 +7,20 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.options import Settings, require_new
+from olr_cli.cli.options import LogColumns, Settings, require_new
 from olr_cli.cli.printing import show
 
 
 def replay(
     history: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            help="A run directory, or a Parquet/JSON table with prompt_id, visit, response and, if known,"
-            " given_label, true_answer, noise_type."
+            metavar="HISTORY...",
+            help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
         ),
     ],
     set_: Settings = None,
+    columns: LogColumns = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,7 +49,7 @@ def replay(
     if grid:
         from olr_cli.analysis.replay.grid_answer import grid_answer
 
-        show(grid_answer(history, grid, set_ or [], out), "json" if json else "terminal")
+        show(grid_answer(history, grid, set_ or [], out, columns or []), "json" if json else "terminal")
         return
     from olr_cli.analysis.histories import read_history
     from olr_cli.analysis.replay import replay as replays
@@ -56,7 +57,7 @@ def replay(
     from olr_cli.files import writing
 
     require_new(out, "the labels table", as_json=json)
-    source = read_history(history, set_ or ())
+    source = read_history(history, set_ or (), columns or [])
     with Judge(ledger=source.given_up, keep=False) as judge:
         if not json:
             show(replays.replay_answer(source, judge, out or replays.replay_file(source)))

@@ -10,7 +10,7 @@ import typer
 
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import Columns, SystemPrompt, read_columns, require_known
-from olr_cli.cli.printing import show
+from olr_cli.cli.printing import show, show_dry_run
 
 
 def rollouts(
@@ -91,10 +91,9 @@ def rollouts(
     from olr_cli.answers import find_extractor
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
-    from olr_cli.engines.resume import check_same_recipe
+    from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
     from olr_cli.evaluation.targets import origin
-    from olr_cli.runs.directory import read_manifest
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
 
     if backend is not None:
@@ -127,13 +126,13 @@ def rollouts(
         run_dir = run_dir or unfinished_run(recipe, kind="rollouts")
         check_same_recipe(run_dir, recipe, "rollouts")
         backend = backend_of(run_dir, cast(Any, backend))
-        if read_manifest(run_dir)["status"] == "finished":
+        if is_complete(run_dir, recipe):
             typer.echo(f"{run_dir} is finished; nothing to resume.")
             return
     make_engine = partial(RolloutSampler, backend=cast(Any, backend))
     if dry_run:
-        for line in rehearse(recipe, make_engine, kind="rollouts"):
-            typer.echo(line)
+        command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
+        show_dry_run(rehearse(recipe, make_engine, kind="rollouts"), command, as_json=json)
         return
     words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
     if run_dir is None:

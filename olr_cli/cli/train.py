@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import JsonLines, RecipeName, Settings
-from olr_cli.cli.printing import show
+from olr_cli.cli.options import JsonLines, Settings, recipe_names
+from olr_cli.cli.printing import show, show_dry_run
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
+    from olr_cli.tables import Answer
 
 
 def train(
-    recipe: RecipeName,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
+            autocompletion=recipe_names,
+            show_default=False,
+        ),
+    ] = None,
     set_: Settings = None,
     run_dir: Annotated[
         Path | None,
@@ -26,7 +35,11 @@ def train(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue the run at --run-dir, or this recipe's unfinished run."),
+        typer.Option(
+            "--resume",
+            help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
+            " finished one.",
+        ),
     ] = False,
     dry_run: Annotated[
         bool,
@@ -51,6 +64,8 @@ def train(
     from olr_cli.recipe.files import expand_sweep, load_recipe
 
     settings = set_ or []
+    if recipe is None:
+        recipe = _recipe_of_run(run_dir, resume=resume)
     if not sweep:
         if index is not None:
             raise UserError("--index goes with --sweep")
@@ -61,7 +76,7 @@ def train(
         return
     if resume:
         raise UserError("--sweep resumes automatically; leave --resume out")
-    if json and index is None:
+    if json and index is None and not dry_run:
         raise UserError("--json shows one run; choose one of the sweep's with --index")
     runs = expand_sweep(recipe, settings)
     if index is not None and not 0 <= index < len(runs):
@@ -70,8 +85,12 @@ def train(
     if dry_run and index is None:
         from olr_cli.tables import Answer
 
-        lines = (f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs))
-        show(Answer(list(lines)))
+        lines = [f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs)]
+        rows = [
+            {"index": number, "arm": run.arm, "run": str(folder / run.place), "digest": run.recipe.digest()}
+            for number, run in enumerate(runs)
+        ]
+        show(Answer(lines, {"folder": str(folder), "runs": rows}), "json" if json else "terminal")
         return
     if index is None:
         from olr_cli.engines.sweep import train_all
@@ -81,6 +100,24 @@ def train(
     path = folder / chosen.place
     resume_it = (path / "manifest.json").exists()
     _train_one(chosen.recipe, path, resume=resume_it, dry_run=dry_run, arm=chosen.arm, as_json=json)
+
+
+def _recipe_of_run(run_dir: Path | None, *, resume: bool) -> str:
+    """The recipe file of the run that is to be continued.
+
+    Raises:
+        UserError: no run is named.
+    """
+    from olr_cli.errors import UserError
+    from olr_cli.runs.directory import read_recipe
+
+    if not resume or run_dir is None:
+        raise UserError(
+            "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
+            " --run-dir DIR (`olr runs` lists the runs)"
+        )
+    read_recipe(run_dir)
+    return str(run_dir / "recipe.yaml")
 
 
 def _train_one(
@@ -93,24 +130,37 @@ def _train_one(
     as_json: bool = False,
 ) -> None:
     from olr_cli.engines.launch import engine_of, launch, rehearse, unfinished_run, unused_run_path
-    from olr_cli.engines.resume import check_same_recipe
-    from olr_cli.runs.directory import read_manifest
+    from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
     if dry_run:
         lacking: list[str] = []
-        for line in rehearse(recipe, engine_of(recipe, lacking), lacking=lacking):
-            typer.echo(line)
+        command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
+        show_dry_run(rehearse(recipe, engine_of(recipe, lacking), lacking=lacking), command, as_json=as_json)
         return
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
     if resume:
         check_same_recipe(path, recipe)
-        if read_manifest(path)["status"] == "finished":
-            typer.echo(f"{path} is finished; nothing to resume.")
+        if is_complete(path, recipe):
+            show(_nothing_to_resume(path, recipe), "event" if as_json else "terminal")
             return
     progress = choose_progress(as_json=as_json)
-    words = ["olr", "train", str(path / "recipe.yaml"), "--resume", "--run-dir", str(path)]
+    words = ["olr", "train", "--resume", "--run-dir", str(path)]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     show(run_summary(path), "event" if as_json else "terminal")
+
+
+def _nothing_to_resume(path: Path, recipe: Recipe) -> Answer:
+    """A run that has all its epochs, and how it is trained further."""
+    from dataclasses import replace
+    from shlex import quote
+
+    from olr_cli.runs.summary import run_summary
+
+    answer = run_summary(path)
+    command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
+    more = {command: f"more than {recipe.train.epochs} epochs"} if recipe.can_be_extended else {}
+    line = f"{path} is finished; nothing to resume."
+    return replace(answer, parts=[line], next={**more, **answer.next})

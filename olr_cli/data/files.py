@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +19,8 @@ from olr_cli.files import read_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    Columns = Container[str] | Callable[[pa.Schema], Container[str]]
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 
@@ -67,10 +69,10 @@ def _entries(folder: Path) -> list[Path]:
         raise UserError(f"the folder {folder} may not be read; change its permissions") from None
 
 
-def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
+def read_table(files: Sequence[Path], columns: Columns | None = None) -> pa.Table:
     """The rows of Parquet or JSON files, in the order given; a column that a file lacks is null there.
 
-    Of Parquet files, only those of `columns` are read that are there.
+    Of Parquet files, only those of `columns` are read that are there; a function chooses them by the file's schema.
 
     Raises:
         UserError: a file is torn, foreign, not readable, or its columns don't fit those of the first.
@@ -87,22 +89,17 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
     return whole
 
 
-def _read_file(file: Path, columns: Container[str] | None) -> pa.Table:
+def _read_file(file: Path, columns: Columns | None) -> pa.Table:
     if file.suffix == ".parquet":
         return _read_parquet(file, columns)
     if file.suffix in SUFFIXES:
-        try:
-            return _csv_table(file) if file.suffix in (".csv", ".tsv") else _json_table(file)
-        except RecursionError:
-            raise UserError(
-                f"{file} has values that are nested too deeply to be prompts; check what it is"
-            ) from None
+        return _csv_table(file) if file.suffix in (".csv", ".tsv") else json_table(json_rows(file), f"{file}")
     raise UserError(
         f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
     )
 
 
-def _read_parquet(file: Path, columns: Container[str] | None) -> pa.Table:
+def _read_parquet(file: Path, columns: Columns | None) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -110,6 +107,7 @@ def _read_parquet(file: Path, columns: Container[str] | None) -> pa.Table:
         parquet = pq.ParquetFile(file)
         schema = parquet.schema_arrow
         _require_sound(schema, parquet.metadata.num_rows, str(file))
+        columns = columns(schema) if callable(columns) else columns
         table = parquet.read(
             schema.names if columns is None else [name for name in schema.names if name in columns]
         )
@@ -154,13 +152,16 @@ def _require_sound(schema: pa.Schema, rows: int, place: str) -> None:
                 levels.append((f" in '{field.name[:60]}'", [inner.field(i) for i in range(inner.num_fields)]))
 
 
-def _json_table(file: Path) -> pa.Table:
-    """The rows as a table; a column that mixes numbers and text becomes text."""
+def json_table(rows: Sequence[dict[str, Any]], place: str) -> pa.Table:
+    """JSON objects as a table; a column that mixes numbers and text becomes text.
+
+    Raises:
+        UserError: a column mixes other kinds, or is nested too deeply.
+    """
     import pyarrow as pa
 
-    rows = _read_json(file)
-    names = _names(rows, f"{file}")
-    return pa.table({name: _column([row.get(name) for row in rows], f"{file}: '{name}'") for name in names})
+    names = _names(rows, place)
+    return pa.table({name: _column([row.get(name) for row in rows], f"{place}: '{name}'") for name in names})
 
 
 def _csv_table(file: Path) -> pa.Table:
@@ -200,11 +201,23 @@ def _csv_table(file: Path) -> pa.Table:
     return table
 
 
-def _read_json(file: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file, or of a file that is one JSON array."""
+def json_rows(file: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file, or of a file that is one JSON array.
+
+    Raises:
+        UserError: the file can't be read, or holds something else; the line is named.
+    """
+    try:
+        return list(_objects(file))
+    except RecursionError:
+        raise UserError(
+            f"{file} has values that are nested too deeply to be prompts; check what it is"
+        ) from None
+
+
+def _objects(file: Path) -> Iterator[dict[str, Any]]:
     text = read_text(file).replace("\r\n", "\n").replace("\r", "\n")
     may_hold_surrogates = "\\ud" in text.lower()
-    rows = []
     for place, row in _placed_values(text, file):
         if not isinstance(row, dict):
             raise UserError(f"{file}, {place}: a row must be a JSON object, and this is {_kind(row)}")
@@ -215,8 +228,7 @@ def _read_json(file: Path) -> list[dict[str, Any]]:
             raise UserError(
                 f"{file}, {place} has half of a surrogate pair, which is no character; mend its text"
             ) from None
-        rows.append(row)
-    return rows
+        yield row
 
 
 def _placed_values(text: str, file: Path) -> Iterator[tuple[str, object]]:

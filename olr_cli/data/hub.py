@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from olr_cli.errors import NotHere, UserError
+from olr_cli.packages import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,12 +70,12 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
     except ImportError:
         raise NotHere(
             f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs another package:"
-            " pip install 'olr-cli[hub]'"
+            f" {install_command('hub')}"
         ) from None
     if int(datasets.__version__.partition(".")[0]) < _WITHOUT_SCRIPTS:
         raise UserError(
             f"the package datasets {datasets.__version__} can run code that comes with a data set, and later ones"
-            " cannot: pip install 'olr-cli[hub]'"
+            f" cannot: {install_command('hub')}"
         )
     try:
         rows = datasets.load_dataset(

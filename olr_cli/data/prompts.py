@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SENTINEL = "__NoCorrectAnswer__"
 """The label that no policy outputs (R2), spelled as in the authors' files."""
 
+NEVER_REWARDED = "__NeverRewarded__"
+"""Stands for the label of a prompt in a log without labels, in which no rollout of the prompt was rewarded."""
+
 SYSTEM_PROMPT = r"Let's think step by step and output the final answer within \boxed{}."
 """What a question without a system message is asked with (R21)."""
 

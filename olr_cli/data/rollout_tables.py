@@ -1,68 +1,20 @@
-"""Tables of rollouts, a run's or another trainer's log; wrong answers in them can become frozen noise (R4)."""
+"""Wrong answers in stored rollouts, a run's or another trainer's log, which can become frozen noise (R4)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from olr_cli.answers import Judge, Key, default_extractor, extract, is_read
-from olr_cli.data.columns import numbers, text_column
-from olr_cli.data.files import matching_files, read_table
+from olr_cli.answers import Judge, Key, default_extractor, is_read
 from olr_cli.data.prompts import Prompt, PromptSet
-from olr_cli.errors import UserError, no_rows
+from olr_cli.data.questions import same_prompts
+from olr_cli.data.rollout_logs import is_log, read_log, read_rollouts
+from olr_cli.errors import UserError
 from olr_cli.shards import complete_steps, table_shards
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
-"""Columns of numbers: what some rewards and choices of prompts need of every rollout, besides its answer."""
-
-
-def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) -> pl.DataFrame:
-    """The rollouts in Parquet or JSON files, with those of `columns` that the files have.
-
-    `visit` and `tokens` are whole numbers, the other `STATISTICS` numbers, `is_correct` true or false; all else is
-    text, null where it is blank (but for a response, which may well be empty).
-
-    Raises:
-        UserError: a file can't be read, there is no row, or a column has other values.
-    """
-    table = read_table(files, columns)
-    if table.num_rows == 0:
-        raise no_rows(place, "rollout")
-    names = [name for name in table.column_names if name in columns]
-    return pl.DataFrame([_column(table.column(name), name, place) for name in names])
-
-
-def _column(column: pa.ChunkedArray, name: str, place: Path) -> pl.Series:
-    import pyarrow as pa
-
-    if name == "is_correct":
-        if not pa.types.is_boolean(column.type) and column.null_count < len(column):
-            raise UserError(f"{place}: is_correct must be true or false where it is known")
-        return pl.Series(name, column.cast(pa.bool_()))
-    if name in STATISTICS:
-        values = pl.Series(name, numbers(column, name, str(place)), dtype=pl.Float64)
-        return _whole(values, pl.Int32(), place) if name == "tokens" else values
-    texts = pl.Series(name, text_column(column, name, str(place)))
-    if name == "response":
-        return texts
-    given = pl.select(pl.when(texts.str.strip_chars() != "").then(texts).alias(name)).to_series()
-    return _whole(given, pl.Int64(), place) if name == "visit" else given
-
-
-def _whole(values: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
-    try:
-        whole = values.cast(kind)
-    except pl.exceptions.PolarsError:
-        whole = None
-    if whole is None or (values.dtype == pl.Float64 and not values.equals(whole.cast(pl.Float64))):
-        raise UserError(f"{place}: the column {values.name} must hold whole numbers, and it holds others")
-    return whole
+_ANSWERS = ("answer_class", "answer")
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
@@ -71,47 +23,48 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     Where no rollout is marked, as on data without truth, all answers: `proved_wrong` tells which are wrong.
 
     Args:
-        source: a run directory (its complete steps), or a Parquet or JSON table with ``prompt_id``, one of
-            ``answer_class``, ``answer``, ``response`` (the first that is there counts) and, where known,
-            ``is_correct``.
-        prompts: whose rollouts they must be.
+        source: a run directory (its complete steps), or the log of any trainer (`read_log`). It says itself which
+            rollouts are right, or a reward does; stored answers go before responses.
+        prompts: whose rollouts they must be, by prompt_id or by text.
 
     Raises:
         UserError: nothing is there, a column is missing, or they are of other prompts.
     """
-    files, columns = _files(source), {"prompt_id", "is_correct"}
-    choices = ("answer_class", "answer", "response")
-    rollouts = read_rollouts(files, {*columns, *choices[:2]}, source)
-    if not set(choices) & set(rollouts.columns):  # responses are long: read only where they must be
-        rollouts = read_rollouts(files, {*columns, "response"}, source)
-    column = next((name for name in choices if name in rollouts.columns), None)
-    if column is None or "prompt_id" not in rollouts.columns:
-        raise UserError(
-            f"{source} lacks the column {'prompt_id' if column else 'answer'}; stored rollouts have prompt_id, answer"
-            " or response, and is_correct where it is known"
+    ids: Mapping[str, str] = {}
+    if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):
+        rollouts = read_rollouts(_shards(source), {"prompt_id", "is_correct", *_ANSWERS}, source)
+    else:
+        extractor, wanted = (
+            default_extractor(prompts.prompts[0].data_source),
+            (*_ANSWERS, "is_correct", "reward"),
         )
-    if "is_correct" in rollouts.columns and rollouts["is_correct"].null_count() < len(rollouts):
-        rollouts = rollouts.filter(~pl.col("is_correct"))
+        log = read_log([source], wanted=wanted, extractor=extractor, takes_stored_answers=True)
+        rollouts = log.rows
+        logged = {name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()}
+        ids = {name: prompt.prompt_id for name, prompt in same_prompts(logged, prompts.prompts).items()}
+    known = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]
+    verdict = next((name for name in known if rollouts[name].null_count() < len(rollouts)), None)
+    if verdict is not None:
+        rollouts = rollouts.filter(~pl.col(verdict))
+    column = next(name for name in _ANSWERS if name in rollouts.columns)
     wrong = rollouts.filter(pl.col(column).str.strip_chars() != "").drop_nulls("prompt_id")
-    unique = wrong.select("prompt_id", column).unique().sort("prompt_id", column)
-    grouped = unique.group_by("prompt_id", maintain_order=True).agg(column)
-    answers: dict[str, list[str]] = dict(grouped.iter_rows())
-    if not answers.keys() & {prompt.prompt_id for prompt in prompts.prompts}:
+    of_data = {prompt.prompt_id for prompt in prompts.prompts}
+    renamed = {name: other for name, other in ids.items() if name not in of_data}
+    named = wrong.with_columns(pl.col("prompt_id").replace(renamed)) if renamed else wrong
+    unique = named.select("prompt_id", column).unique().sort("prompt_id", column)
+    answers: dict[str, list[str]] = dict(
+        unique.group_by("prompt_id", maintain_order=True).agg(column).iter_rows()
+    )
+    if of_data.isdisjoint(answers):
         theirs, ours = next(iter(answers), "none"), prompts.prompts[0].prompt_id
         raise UserError(
             f"{source} has no wrong answer to a prompt of {prompts.source} (its first prompt_id: {theirs}, here:"
             f" {ours}); name a run on the same data, or give the seed it was made with (--seed)"
         )
-    if column != "response":
-        return answers
-    extractor = default_extractor(prompts.prompts[0].data_source)
-    read = {prompt_id: [extract(text, extractor) for text in texts] for prompt_id, texts in answers.items()}
-    return {prompt_id: [text for text in texts if text is not None] for prompt_id, texts in read.items()}
+    return answers
 
 
-def _files(source: Path) -> list[Path]:
-    if not source.is_dir():
-        return matching_files(str(source))
+def _shards(source: Path) -> list[Path]:
     if not (source / "rollouts").is_dir():
         raise UserError(f"{source} is not a run directory: it has no folder rollouts; name a run or a table")
     complete = complete_steps([source / "rollouts", source / "labels"])

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR
-from olr_cli.engines.openrlhf.flags import installed_version
 from olr_cli.errors import first_line
+from olr_cli.packages import EXTRAS, TESTED, install_command, installed_version, is_version, missing_package
 
 GB = 10**9
 
@@ -138,6 +138,9 @@ def look_at_computer() -> Computer:
         try:
             checks.append(look())
         except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
+                checks.append(Check(name, f"unknown without {package}"))
+                continue
             why = f"{type(error).__name__}: {first_line(error)}"
             problem = f"{name} could not be looked at ({why}); look for yourself"
             checks.append(Check(name, "unknown", problem=problem))
@@ -204,28 +207,31 @@ def host_memory() -> float:
 
 
 def check_python() -> Check:
-    """OpenRLHF 0.11.2 has a wheel for Python 3.11 alone, and olr is tried with no other."""
+    """OpenRLHF 0.11.2 has a wheel for Python 3.11 alone; olr itself runs on later ones too."""
     here, problem = platform.python_version(), None
     if not here.startswith("3.11."):
-        problem = (
-            f"this is Python {here}, and olr and OpenRLHF want 3.11; make the environment with python3.11"
-        )
-    return Check("Python", here, "3.11", problem, ANY)
+        problem = f"this is Python {here}, and OpenRLHF wants 3.11; make the environment with python3.11"
+    return Check("Python", here, "3.11", problem, OPENRLHF)
 
 
 def check_package(package: str) -> Check:
-    """A package's version against the one that the engine openrlhf is written for."""
+    """A package's version against the one that olr is tested with, or the engine openrlhf is written for."""
     wanted, here = WRITTEN_FOR[package], installed_version(package)
     if here is None:
-        problem = f"the package {package} is not installed here; {_INSTALL}"
-        breaks = ANY if package in ("torch", "transformers") else OPENRLHF
-        return Check(package, "absent", wanted, problem, breaks)
-    if f"{here.partition('+')[0]}.".startswith(f"{wanted}."):
+        remedy = install_command(EXTRAS[package]) if package in TESTED else _INSTALL
+        problem = f"the package {package} is not installed here; {remedy}"
+        return Check(package, "absent", wanted, problem, ANY if package in TESTED else OPENRLHF)
+    if is_version(here, wanted):
         return Check(package, here, wanted)
     problem = (
         f"{package} is {here}, and the engine openrlhf is written for {wanted}; install the set that goes together"
         " (requirements/)"
     )
+    if package in TESTED:
+        problem = (
+            f"{package} is {here}, and {wanted} is the version with which runs were compared bit for bit, and for which"
+            " the engine openrlhf is written; install that one if you need either"
+        )
     return Check(package, here, wanted, problem, OPENRLHF if package == "openrlhf" else NOBODY)
 
 
@@ -255,7 +261,10 @@ def check_torch(torch: Torch) -> Check:
     """Whether torch can be imported."""
     if torch.error is None:
         return Check("torch starts", f"for CUDA {torch.cuda}" if torch.cuda else "for CPUs")
-    problem = f"torch cannot be imported ({torch.error}); install it again as docs/openrlhf-install.md tells"
+    if installed_version("torch") is None:  # which the check of the package says
+        return Check("torch starts", "absent")
+    remedy = f"install it again ({install_command('train')}; for OpenRLHF as docs/openrlhf-install.md tells)"
+    problem = f"torch cannot be imported ({torch.error}); {remedy}"
     return Check("torch starts", "no", problem=problem, breaks=ANY)
 
 

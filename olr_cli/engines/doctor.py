@@ -22,10 +22,11 @@ from olr_cli.engines.openrlhf.checks import (
     check_gradients,
     gpus_needed,
 )
-from olr_cli.engines.openrlhf.flags import cluster_address, installed_version, openrlhf_parser, section
+from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_parser, section
 from olr_cli.engines.openrlhf.memory import MemoryNeed, memory_need
 from olr_cli.engines.run import load_data, require_engine
 from olr_cli.errors import UserError, first_line
+from olr_cli.packages import installed_version
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.throughput import ModelShape

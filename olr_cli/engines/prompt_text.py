@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jinja2 import TemplateError
-
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.errors import UserError, did_you_mean, first_line
 from olr_cli.recipe.schema import Recipe
@@ -80,6 +78,8 @@ def render(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_TH
     settings: dict[str, Any] = {"add_generation_prompt": True, **chat.variables, "tokenize": False}
     if chat.template is not None:
         settings["chat_template"] = chat.template
+    from jinja2 import TemplateError  # which comes with torch
+
     try:
         text: object = tokenizer.apply_chat_template(turns, **settings)
     except (TemplateError, MemoryError, RecursionError) as error:

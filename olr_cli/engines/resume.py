@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from olr_cli.answers import Judge
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import Recipe, changed_keys
+from olr_cli.recipe.schema import Recipe, changeable_keys, refused_changes
 from olr_cli.runs.checkpoints import (
+    add_digests,
     checkpoint_path,
     checkpoint_steps,
     damage_of,
@@ -39,23 +41,31 @@ def stored_history(path: Path, judge: Judge) -> History:
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:
-    """Make sure that a run was begun with this recipe.
+    """Make sure that a run can go on with this recipe: the one it was begun with, or one that asks for more epochs.
 
     Raises:
-        UserError: it was not, and the changed keys are named; or it is a run of the other kind.
+        UserError: it cannot, and the changed keys are named; or it is a run of the other kind.
     """
     require_kind(path, kind)
-    changed = changed_keys(read_recipe(path), recipe)
-    if not changed:
+    refused = refused_changes(read_recipe(path), recipe)
+    if not refused:
         return
     if kind == "rollouts":
         raise UserError(
-            f"{path} was begun with other settings ({'; '.join(changed)}); ask as before, or start anew in another"
-            " --run-dir"
+            f"{path} was begun with other settings ({'; '.join(refused)}); ask as before (but --visits may"
+            " grow), or start anew in another --run-dir"
         )
     raise UserError(
-        f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own,"
-        f" {path / 'recipe.yaml'}, or start a new run in another --run-dir"
+        f"{path} was begun with another recipe ({'; '.join(refused)}); continue it as it was, with olr train --resume"
+        f" --run-dir {quote(str(path))}, or start a new run in another --run-dir; a resume may raise train.epochs and"
+        f" change {', '.join(changeable_keys(recipe)[1:])}"
+    )
+
+
+def is_complete(path: Path, recipe: Recipe) -> bool:
+    """Whether a run has every epoch that a recipe it can go on with asks for."""
+    return bool(
+        read_manifest(path)["status"] == "finished" and read_recipe(path).train.epochs >= recipe.train.epochs
     )
 
 
@@ -92,7 +102,7 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
     """A warning if this attempt computes elsewhere than the one before: results may then differ in rounding (R18)."""
     before = read_manifest(path)
     then = {**before, "torch": before.get("versions", {}).get("torch")}
-    now = {**engine.facts, "torch": versions()["torch"]}
+    now = {**engine.facts, "torch": versions().get("torch")}
     changed = [
         f"{name} {then[name]}, now {now[name]}"
         for name in ("device", "dtype", "threads", "torch")
@@ -130,6 +140,8 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     # Last, after the steps that they were of: those without a checkpoint look as if checkpoints had gone.
     for step in damaged:
         set_aside(checkpoint_path(path, step))
+    for step in checkpoint_steps(path):
+        add_digests(checkpoint_path(path, step))
     return done
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.run import Run
-from olr_cli.errors import NotHere
+from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import VALIDATION, best_step
 from olr_cli.runs.collapse import CollapseWatch
@@ -46,18 +47,55 @@ def total_steps(recipe: Recipe, prompts: int) -> int:
     return recipe.train.epochs * steps_per_epoch(recipe, prompts)
 
 
+def step_queues(
+    recipe: Recipe, prompts: int, done: int, visits: int
+) -> Iterator[tuple[int, int, deque[int]]]:
+    """(step, epoch, rows of the prompts that the epoch has not visited yet) of every step after `done`.
+
+    A step takes the prompts that it visits from the left of the queue. Steps and epochs count from 1; `visits`, of all
+    prompts together, belong to the steps so far.
+    """
+    step = done
+    for epoch in range(visits // prompts + 1, recipe.train.epochs + 1):
+        queue = deque(epoch_order(recipe, prompts, epoch)[visits % prompts :])
+        while queue:
+            step += 1
+            yield step, epoch, queue
+        visits = 0
+
+
+def take(queue: deque[int], most: int) -> list[int]:
+    """Remove the first items of a queue, at most so many."""
+    return [queue.popleft() for _ in range(min(most, len(queue)))]
+
+
 def step_batches(recipe: Recipe, prompts: int, done: int = 0) -> Iterator[tuple[int, int, list[int]]]:
     """(step, epoch, rows of the prompts) of every step after `done`; steps and epochs count from 1.
 
     The last batch of an epoch may be smaller.
     """
-    size, per_epoch = recipe.train.prompts_per_step, steps_per_epoch(recipe, prompts)
-    for epoch in range(done // per_epoch + 1, recipe.train.epochs + 1):
-        order = epoch_order(recipe, prompts, epoch)
-        for number in range(per_epoch):
-            step = (epoch - 1) * per_epoch + number + 1
-            if step > done:
-                yield step, epoch, order[number * size : (number + 1) * size]
+    size, (epochs, steps) = recipe.train.prompts_per_step, divmod(done, steps_per_epoch(recipe, prompts))
+    for step, epoch, queue in step_queues(recipe, prompts, done, epochs * prompts + steps * size):
+        yield step, epoch, take(queue, size)
+
+
+def planned_steps(recipe: Recipe, prompts: int, visits: int) -> int:
+    """Whole steps that a run's first visits are if every group trains; dynamic sampling makes them in fewer."""
+    epochs, rest = divmod(visits, prompts)
+    return epochs * steps_per_epoch(recipe, prompts) + rest // recipe.train.prompts_per_step
+
+
+def planned_optimizer_steps(recipe: Recipe, prompts: int, visits: int) -> int:
+    """Optimiser steps of the first visits, all prompts together, if every group trains.
+
+    The learning rate follows this number, so that its schedule ends with the run, whatever trains on the way.
+    """
+    size = recipe.train.prompts_per_step
+    mini = min(recipe.train.mini_batch_prompts or size, size)
+    per_step = -(-size // mini)
+    epochs, rest = divmod(visits, prompts)
+    per_epoch = prompts // size * per_step + -(-(prompts % size) // mini)
+    return epochs * per_epoch + rest // size * per_step + rest % size // mini
 
 
 def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
@@ -70,8 +108,12 @@ def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt],
 
 
 def epoch_so_far(run: Path, done: int, per_epoch: int) -> list[Metrics]:
-    """The metrics of an epoch's steps up to step `done`, when a run goes on within the epoch."""
-    return [line for line in read_metrics(run) if line["step"] > done - done % per_epoch]
+    """The metrics of an epoch's steps so far, when a run goes on within the epoch.
+
+    `done` is the number of steps that were planned for the visits so far (`planned_steps`).
+    """
+    epochs, steps = divmod(done, per_epoch)
+    return [line for line in read_metrics(run) if line["epoch"] == epochs + 1] if steps else []
 
 
 def is_due(step: int, every: int | None, last: int) -> bool:
@@ -156,10 +198,7 @@ def require_log_packages(recipe: Recipe) -> None:
     """
     for wanted, package in ((recipe.logging.tensorboard, "tensorboard"), (recipe.logging.wandb, "wandb")):
         if wanted and find_spec(package) is None:
-            raise NotHere(
-                f"logging.{package} is set, but the package {package} is not installed; "
-                f"pip install 'olr-cli[{package}]', or remove the key"
-            )
+            raise not_installed(package, f"logging.{package}")
 
 
 @contextmanager
@@ -177,16 +216,23 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
         yield logs
 
 
+class Report(Protocol):
+    """Logs and shows a step's metrics, and warns when something is plainly wrong."""
+
+    def __call__(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+        """`planned` is `planned_steps`, if it may be another number than `step`."""
+
+
 @contextmanager
-def reports(run: Run) -> Iterator[Callable[[int, Metrics], None]]:
-    """A function that logs and shows a step's metrics, and warns when something is plainly wrong."""
+def reports(run: Run) -> Iterator[Report]:
+    """The run's report of its steps, whose logs are open within the block."""
     watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
-        def report(step: int, metrics: Metrics) -> None:
+        def report(step: int, metrics: Metrics, planned: int | None = None) -> None:
             for log in logs:
                 log(step, metrics)
-            run.progress.step(step, metrics)
+            run.progress.step(step, metrics, planned)
             signs = signs_of_a_wrong_template(metrics) if step == 1 else []
             for warning in [*signs, *watch.look(metrics)]:
                 run.progress.say(warning)

@@ -8,14 +8,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from olr_cli.engines.openrlhf.flags import cluster_address
-from olr_cli.engines.resume import check_same_recipe
+from olr_cli.engines.resume import check_same_recipe, is_complete
 from olr_cli.errors import UserError
 from olr_cli.files import writing
 from olr_cli.recipe.files import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
-from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import headline
@@ -45,7 +45,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
     for run in begun:
         check_same_recipe(folder / run.place, run.recipe)
-    finished = {run.place for run in begun if read_manifest(folder / run.place)["status"] == "finished"}
+    finished = {run.place for run in begun if is_complete(folder / run.place, run.recipe)}
     print(f"{len(runs)} runs below {folder}, {len(finished)} of them finished already", flush=True)
     with writing(folder):
         (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, ended: dict[str, int], runs: int) -> int:
     failed = {place: status for place, status in ended.items() if status}
     if not failed:
-        print(f"Next: olr analyze {folder} --figure coherence --table arms")
+        print(f"Next: olr analyze {quote(str(folder))} --figure coherence --table arms")
         return 0
     logs = ", ".join(str(_log(folder, place)) for place in failed)
     print(f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr)

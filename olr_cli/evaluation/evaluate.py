@@ -10,20 +10,20 @@ A sample is a function of its prompt and its own seed, so an evaluation that was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from olr_cli.answers import RULES, Judge
-from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import NO_TEMPLATE
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, printable
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.folder import (
     EvaluationRecord,
+    Protocol,
     Target,
     Task,
     begin,
@@ -41,8 +41,9 @@ from olr_cli.evaluation.pool import Recorder, pool_of
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.scores import Score
-from olr_cli.runs.directory import GIVEN_UP, held
+from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
+from olr_cli.runs.locks import held
 from olr_cli.runs.progress import clock
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Settings:
         limit: only the first problems of each benchmark.
         data: interchange file, or folder of them, in place of the benchmarks' sources.
         prompting: how problems are put to the model.
+        protocol: whose choices the defaults are.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -72,6 +74,7 @@ class Settings:
     limit: int | None = None
     data: Path | None = None
     prompting: Prompting = field(default_factory=Prompting)
+    protocol: Protocol = "standard"
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """The benchmarks with their problems, which are loaded, and their samples.
@@ -81,13 +84,13 @@ class Settings:
         """
         tasks = []
         for benchmark in benchmarks:
-            problems = list(
-                map(self.prompting.ask, load_problems(benchmark, data=self.data, limit=self.limit))
-            )
+            problems = load_problems(benchmark, data=self.data, limit=self.limit)
+            problems = self.prompting.ask(benchmark, problems)
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1
-            tasks.append(Task(benchmark, problems, self.samples or by_default))
+            data = None if self.data is None else str(self.data)
+            tasks.append(Task(benchmark, problems, self.samples or by_default, data))
         return tasks
 
 
@@ -115,10 +118,10 @@ def evaluate(
     """
     with holding(target.folder):
         prompting = settings.prompting.settings()
-        record = begin(target, tasks, settings.sampling, settings.seed, prompting)
+        record = begin(target, tasks, settings.sampling, settings.seed, prompting, settings.protocol)
         missing = [target.store(task.benchmark.name).missing(task.problems, task.samples) for task in tasks]
         total = sum(len(task.problems) * task.samples for task in tasks)
-        to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
+        to_do = sum(len(numbers) for lacking in missing for numbers in lacking.values())
         if to_do:
             progress.start(target.name, total, total - to_do)
             try:
@@ -133,8 +136,8 @@ def evaluate(
             write_evaluation(target.folder, record)
         if record.old_grades:
             progress.say(
-                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R7); olr evaluate"
-                f" --regrade {target.folder} grades them again."
+                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R6, R7); olr"
+                f" evaluate --regrade {target.folder} grades them again."
             )
         for task in tasks:  # killed after its last problem, it is still in several files
             _finish(target, task)
@@ -145,13 +148,13 @@ def evaluate(
 def _sample(
     target: Target,
     tasks: Sequence[Task],
-    missing: Sequence[Sequence[Prompt]],
+    missing: Sequence[Mapping[str, Sequence[int]]],
     settings: Settings,
     record: EvaluationRecord,
     open_model: Callable[[], AbstractContextManager[Backend]],
     progress: Progress,
 ) -> None:
-    """Generate, grade and store the samples of the missing problems of all tasks."""
+    """Generate, grade and store the missing samples of all tasks."""
 
     def show_score(task: Task) -> None:
         _finish(target, task)
@@ -159,7 +162,7 @@ def _sample(
             [score] = read_scores(target.folder, [task.benchmark.name])
             progress.say(f"{score.title}: {100 * score.avg:.1f}%")
 
-    pool = pool_of(tasks, missing, settings.seed)
+    pool = pool_of(target, tasks, missing, settings.seed)
     waiting = "Stopping when the finished samples are stored; Ctrl-C again stops at once."
     with (
         stop_requests(lambda: progress.say(waiting)) as stop,
@@ -236,12 +239,15 @@ class Regraded:
                 yield f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}"
 
 
-def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regraded:
+def regrade(
+    folder: Path, benchmarks: Sequence[Benchmark] | None = None, extractor: str | None = None
+) -> Regraded:
     """Grade an evaluation's finished benchmarks again.
 
     Args:
         folder: of the evaluation.
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
+        extractor: how answers are read, in place of the benchmarks' own.
 
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
@@ -254,6 +260,11 @@ def regrade(folder: Path, benchmarks: Sequence[Benchmark] | None = None) -> Regr
         chosen = (
             definitions if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
         )
+        if extractor is not None:
+            chosen = {
+                name: benchmark.model_copy(update={"extractor": extractor})
+                for name, benchmark in chosen.items()
+            }
         unknown = ", ".join(name for name in chosen if name not in definitions)
         if unknown:
             raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(definitions)}")
@@ -335,7 +346,7 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         """A line of its own."""
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """The work on a model ended, however."""

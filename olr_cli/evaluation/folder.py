@@ -4,7 +4,7 @@
     <folder>/generations/<benchmark>.parquet     a row a sample (`olr_cli.evaluation.generations`)
     <folder>/scores.json                         the scores (read by `olr_cli.evaluation.scores.stored_scores` alone)
 
-Benchmarks can be added to an evaluation, and problems to a benchmark, if nothing else changes.
+Benchmarks can be added to an evaluation, problems to a benchmark and samples to each problem, if nothing else changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
@@ -29,7 +29,8 @@ from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, write_text
 from olr_cli.recipe.schema import Section
-from olr_cli.runs.directory import GIVEN_UP, held, versions
+from olr_cli.runs.directory import GIVEN_UP, versions
+from olr_cli.runs.locks import held
 
 VERSION = 1
 """Raised whenever a key of evaluation.json changes its meaning."""
@@ -38,10 +39,25 @@ _MADE_WITH = {
     "model_digest": ("other weights", ""),
     "name": ("another backend", "ask for --backend {}, "),
     "dtype": ("another number format", "use a device like the one before, "),
+    "quantization": ("another quantization", "give --vllm quantization={}, "),
+    "adapter_digest": ("another LoRA adapter", "name the adapter of before, "),
 }
 """Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
-_SCORED = ("problem_id", "sample", "answer", "answer_class", "is_correct", "tokens", "truncated")
+_SCORED = (
+    "problem_id",
+    "sample",
+    "answer",
+    "answer_class",
+    "is_correct",
+    "tokens",
+    "truncated",
+    "unfinished_thought",
+)
+
+
+Protocol = Literal["standard", "paper"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,8 @@ class Task:
     benchmark: Benchmark
     problems: Sequence[Prompt]
     samples: int
+    data: str | None = None
+    """File or folder that took the place of the benchmark's source."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +80,19 @@ class Target:
         folder: of the evaluation.
         name: in tables.
         origin: of a run's checkpoint: the run, the step and how it was chosen (R22); empty for any other model.
+        is_served: the model is a server's, which knows it by this name.
     """
 
     model: str
     folder: Path
     name: str
     origin: Mapping[str, Any]
+    is_served: bool = False
 
     @property
     def is_local(self) -> bool:
         """Whether the model is a folder on this machine."""
-        return Path(self.model).is_dir()
+        return not self.is_served and Path(self.model).is_dir()
 
     def store(self, benchmark: str) -> GenerationStore:
         """The generations of a benchmark."""
@@ -89,6 +109,7 @@ class TaskRecord(Section):
         problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
             differ.
+        data: file or folder that took the place of the benchmark's source.
     """
 
     definition: Benchmark
@@ -96,6 +117,7 @@ class TaskRecord(Section):
     problems: int
     problems_digest: str
     answer_rules: int = 1
+    data: str | None = None
 
 
 class EvaluationRecord(Section):
@@ -106,6 +128,7 @@ class EvaluationRecord(Section):
         name: as in `Target`, like `model` and `origin`.
         benchmarks: by name.
         prompting: what the command changed in the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
+        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (`olr_cli.evaluation.protocol`).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
 
@@ -117,6 +140,7 @@ class EvaluationRecord(Section):
     seed: int
     benchmarks: dict[str, TaskRecord]
     prompting: dict[str, Any] = Field(default_factory=dict)
+    protocol: Protocol = "standard"
     generated_by: tuple[dict[str, Any], ...] = ()
 
     def target(self, folder: Path) -> Target:
@@ -129,7 +153,7 @@ class EvaluationRecord(Section):
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
             definition = task.definition
-            settings |= {f"samples of {name}": task.samples, f"grader of {name}": definition.grader}
+            settings[f"grader of {name}"] = definition.grader
             settings[f"extractor of {name}"] = definition.extractor
         return settings
 
@@ -162,7 +186,12 @@ class EvaluationRecord(Section):
 
 
 def begin(
-    target: Target, tasks: Sequence[Task], sampling: Sampling, seed: int, prompting: Mapping[str, Any]
+    target: Target,
+    tasks: Sequence[Task],
+    sampling: Sampling,
+    seed: int,
+    prompting: Mapping[str, Any],
+    protocol: Protocol = "standard",
 ) -> EvaluationRecord:
     """The record of an evaluation that begins, or goes on; it isn't written yet.
 
@@ -172,6 +201,7 @@ def begin(
         sampling: how.
         seed: of all samples.
         prompting: the settings with which the messages of `tasks` were made (`Prompting.settings`).
+        protocol: whose choices the defaults were.
 
     Raises:
         UserError: the folder holds something else, or an evaluation with other settings; says what changed.
@@ -184,6 +214,7 @@ def begin(
         sampling=sampling,
         seed=seed,
         prompting=dict(prompting),
+        protocol=protocol,
         benchmarks={
             task.benchmark.name: TaskRecord(
                 definition=task.benchmark,
@@ -191,6 +222,7 @@ def begin(
                 problems=len(task.problems),
                 problems_digest=digest(task.problems),
                 answer_rules=RULES,
+                data=task.data,
             )
             for task in tasks
         },
@@ -210,11 +242,16 @@ def begin(
         name = task.benchmark.name
         if name in before.benchmarks:
             stored = before.benchmarks[name]
+            if task.samples < stored.samples:
+                changes.append(
+                    f"samples of {name}: {stored.samples} -> {task.samples}, and --samples can only be raised"
+                )
             if len(task.problems) < stored.problems:
                 changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
             elif same_prompting and digest(task.problems[: stored.problems]) != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
-            rules = {"answer_rules": stored.answer_rules}
+            # With more samples of each problem, all are graded again.
+            rules = {"answer_rules": RULES if task.samples > stored.samples else stored.answer_rules}
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=rules)
     if changes:
         raise UserError(

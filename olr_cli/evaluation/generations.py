@@ -10,7 +10,7 @@ or counted twice if the process is killed while the parts are put together, and 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MARK = b"olr.generations"
 
 
@@ -41,8 +41,11 @@ class Generation:
             spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
         choices: how many options a multiple-choice problem shows (`Prompt.choices`).
         is_correct: the answer matches the gold (R7); False without an answer.
-        tokens: response length, end token included.
-        truncated: the length limit cut the response.
+        tokens: response length, end token included; None if it was imported from a log that doesn't say.
+        truncated: the length limit cut the response; None likewise.
+        seed: of the sample; None if it was imported.
+        unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
+            at all, or was graded by an older olr.
     """
 
     benchmark: str
@@ -55,9 +58,10 @@ class Generation:
     gold: str
     choices: int | None
     is_correct: bool = False
-    tokens: int
-    truncated: bool
-    seed: int
+    tokens: int | None
+    truncated: bool | None
+    seed: int | None
+    unfinished_thought: bool | None = None
 
 
 class GenerationStore:
@@ -98,13 +102,27 @@ class GenerationStore:
         """Whether the benchmark is one file."""
         return self._whole.exists() and not self._part_files()
 
-    def missing(self, problems: Sequence[Prompt], samples: int) -> list[Prompt]:
-        """The problems that do not have all their samples yet."""
-        stored: dict[str, list[int]] = {}
+    def missing(self, problems: Sequence[Prompt], samples: int) -> dict[str, list[int]]:
+        """The numbers of the samples that problems lack, by the id of each problem that lacks some."""
+        stored: dict[str, set[int]] = {}
         for problem_id, sample in self.read(["problem_id", "sample"]).iter_rows():
-            stored.setdefault(problem_id, []).append(sample)
-        numbers = list(range(samples))
-        return [problem for problem in problems if sorted(stored.get(problem.prompt_id, [])) != numbers]
+            stored.setdefault(problem_id, set()).add(sample)
+        wanted = range(samples)
+        missing = {
+            problem.prompt_id: sorted(set(wanted) - stored.get(problem.prompt_id, set()))
+            for problem in problems
+        }
+        return {problem_id: numbers for problem_id, numbers in missing.items() if numbers}
+
+    def samples_of(self, problem_ids: Collection[str]) -> dict[str, list[Generation]]:
+        """The stored samples of some problems; errors as for `read`."""
+        import polars as pl
+
+        samples: dict[str, list[Generation]] = {problem_id: [] for problem_id in problem_ids}
+        rows = self.read().filter(pl.col("problem_id").is_in(list(problem_ids)))
+        for row in rows.iter_rows(named=True):
+            samples[row["problem_id"]].append(Generation(**row))
+        return samples
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """All rows so far, in the order in which problems were worked on.
@@ -165,7 +183,11 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     try:
         # Opened here: of a name, pyarrow would take part of the path for columns of a partitioned data set.
         with file.open("rb") as content:
-            table = pq.read_table(content, columns=columns and list(columns))
+            parquet = pq.ParquetFile(content)
+            there = [
+                name for name in columns or parquet.schema_arrow.names if name in parquet.schema_arrow.names
+            ]
+            table = parquet.read(there)
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{file} is torn or not Parquet ({first_line(error)}); remove it, and the command that made it makes it"
@@ -175,4 +197,8 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     if not 0 < version <= SCHEMA_VERSION:
         what = "was written by a newer olr" if version else "is not a file of generations"
         raise UserError(f"{file} {what}; {'upgrade olr' if version else 'move it away'}")
-    return pl.DataFrame(pl.from_arrow(table))
+    schema = _arrow_schema()
+    for name in columns or schema.names:
+        if name not in there and schema.field(name).nullable:  # of an older olr
+            table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
+    return pl.DataFrame(pl.from_arrow(table)).select(columns or schema.names)

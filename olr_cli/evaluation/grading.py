@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from olr_cli.answers import Judge, extract, vote
+from olr_cli.answers import THINK, THINK_END, Judge, extract, is_thinking, vote
 from olr_cli.answers.choices import option_letter
 from olr_cli.errors import UserError
 
@@ -28,7 +28,11 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
     Raises:
         UserError: a gold names none of its problem's options, or there is no such extractor.
     """
-    answers = [extract(sample.response, benchmark.extractor) for sample in samples]
+    samples = [replace(sample, unfinished_thought=_unfinished_thought(sample)) for sample in samples]
+    answers = [
+        None if sample.unfinished_thought else extract(sample.response, benchmark.extractor)
+        for sample in samples
+    ]
     pairs = list(zip(samples, answers, strict=True))
     if benchmark.grader == "choice":
         return [_by_letter(sample, answer) for sample, answer in pairs]
@@ -46,6 +50,13 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
         )
         for sample, answer in pairs
     ]
+
+
+def _unfinished_thought(sample: Generation) -> bool | None:
+    """Whether a response ends inside its thinking, which its prompt may have opened; None if it has none."""
+    opened = THINK if sample.prompt.rstrip().endswith(THINK) else ""
+    text = opened + sample.response
+    return is_thinking(text) if THINK in text or THINK_END in text else None
 
 
 def _by_letter(sample: Generation, answer: str | None) -> Generation:

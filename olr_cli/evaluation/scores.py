@@ -43,7 +43,9 @@ class Score:
             a bootstrap then sees no spread.
         pass_at: k -> pass@k, for k = 1, 2, 4, ... and n.
         majority: maj@n, the share of problems whose most frequent answer class is right; a tie for the top isn't.
-        truncated: share of samples that the length limit cut.
+        truncated: share of samples that the length limit cut, or that end inside their thinking; None if unknown (an
+            imported log), as `mean_tokens`.
+        unfinished_thoughts: share of samples that end inside their thinking; None if no sample thinks.
         by_problem: problem id -> share of its samples that are right; not in scores.json.
     """
 
@@ -57,9 +59,10 @@ class Score:
     interval: Interval | None
     pass_at: Mapping[int, float]
     majority: float
-    truncated: float
+    truncated: float | None
     missing_answers: float
-    mean_tokens: float
+    mean_tokens: float | None
+    unfinished_thoughts: float | None = None
     by_problem: Mapping[str, float] = field(repr=False, default_factory=dict)
 
     @property
@@ -81,7 +84,7 @@ def score(
     Args:
         benchmark: names the score.
         generations: a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
-            ``is_correct``, ``tokens`` and ``truncated``.
+            ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``.
         samples: n, how many samples each problem must have (R19).
         problems: how many problems there must be, where that is known.
 
@@ -95,7 +98,14 @@ def score(
     shares = by_problem["share"].to_list()
     powers_of_two = {1 << i for i in range(samples.bit_length())}
     overall = generations.select(
-        pl.col("truncated").mean(), pl.col("answer").is_null().mean(), pl.col("tokens").mean()
+        pl.when(pl.col("truncated").is_not_null().all()).then(
+            (pl.col("truncated") | pl.col("unfinished_thought").fill_null(False)).mean()
+        ),
+        pl.col("answer").is_null().mean(),
+        pl.col("tokens").mean(),
+        pl.when(pl.col("unfinished_thought").is_not_null().any()).then(
+            pl.col("unfinished_thought").fill_null(False).mean()
+        ),
     ).row(0)
     return Score(
         benchmark=benchmark.name,
@@ -114,6 +124,7 @@ def score(
         truncated=overall[0],
         missing_answers=overall[1],
         mean_tokens=overall[2],
+        unfinished_thoughts=overall[3],
         by_problem=dict(zip(by_problem["problem_id"], shares, strict=True)),
     )
 

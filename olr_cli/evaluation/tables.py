@@ -20,7 +20,15 @@ _SIDE_BY_SIDE = 5
 
 _LONGEST_HEAD = 11
 
-_FACTS = ("problems", "samples", "majority", "truncated", "missing_answers", "mean_tokens")
+_FACTS = (
+    "problems",
+    "samples",
+    "majority",
+    "truncated",
+    "missing_answers",
+    "mean_tokens",
+    "unfinished_thoughts",
+)
 """What a line of CSV has of a score, beside its mean and interval."""
 
 GROUPS: Mapping[Group | None, str] = {"in": "In-distribution", "out": "Out-of-distribution", None: "Other"}
@@ -49,10 +57,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of one model or checkpoint, under a name that is unique in its table."""
+    """The scores of one model or checkpoint, under a name that is unique in its table.
+
+    Attributes:
+        notes: sentences about how they were made, for under the table.
+    """
 
     name: str
     scores: tuple[Score, ...]
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def values(self) -> Mapping[str, Value]:
@@ -130,7 +143,9 @@ def _compared(
     evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow
 ) -> tuple[Reference, Pairs]:
     if isinstance(reference, Evaluation):
-        note = f"Differences are to {reference.name}, in points, paired by problem."
+        note = " ".join(
+            (f"Differences are to {reference.name}, in points, paired by problem.", *reference.notes)
+        )
         paired = [(ours, scoring.differences(ours.scores, reference.scores)) for ours in evaluations]
         return Reference(reference.name, note, reference.values), paired
     shares = reference.shares
@@ -163,18 +178,25 @@ def _parts(
 
 def _in_detail(evaluation: Evaluation, columns: Sequence[Column]) -> Block:
     scores = {score.benchmark: score for score in evaluation.scores}
+    thinks = any(score.unfinished_thoughts is not None for score in scores.values())
     cells: dict[str, list[str]] = {}
     for column in columns:
         shares = _parts(evaluation.values, column)
         if column.is_average:
-            cells[column.name] = ["", "", *shares, *[""] * 4]
+            cells[column.name] = ["", "", *shares, *[""] * (4 + thinks)]
             continue
         score = scores[column.name]
         n = score.samples
         several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
-        lost = [percent(score.truncated), percent(score.missing_answers)]
+        lost = [
+            NOTHING if share is None else percent(share) for share in (score.truncated, score.missing_answers)
+        ]
+        if thinks:
+            lost.append(NOTHING if (share := score.unfinished_thoughts) is None else percent(share))
         cells[column.name] = [f"{score.problems:,}", str(n), *shares, *several, *lost]
-    heads = ("problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer")
+    heads = ["problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer"]
+    if thinks:
+        heads.append("think")
     return _block(f"{evaluation.name}, %", heads, columns, cells)
 
 
@@ -265,7 +287,10 @@ def _notes(pairs: Pairs, reference: Reference | None, unit: str = "in percent") 
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if reference is not None:
         yield reference.note
+    shared = [note for note in pairs[0][0].notes if all(note in it.notes for it, _ in pairs)]
+    yield from shared
     for evaluation, _ in pairs:
+        yield from (f"{evaluation.name}: {note}" for note in evaluation.notes if note not in shared)
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
             for score in evaluation.scores
@@ -273,6 +298,11 @@ def _notes(pairs: Pairs, reference: Reference | None, unit: str = "in percent") 
         ]
         if partial:
             yield f"{evaluation.name}: only some problems were scored ({', '.join(partial)})."
+    if any(score.unfinished_thoughts for evaluation, _ in pairs for score in evaluation.scores):
+        yield (
+            "Responses that end inside <think> have no answer and count as cut (column think); a larger"
+            " --max-new-tokens lets them finish."
+        )
     if any(score.interval is None for evaluation, _ in pairs for score in evaluation.scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
     for evaluation, by in pairs:

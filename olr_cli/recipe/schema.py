@@ -106,6 +106,7 @@ Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
+LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
 ScoreReduction = Annotated[
     Literal["mean", "sum"],
     Field(
@@ -361,15 +362,42 @@ class TrainSection(Section):
         32, "Prompts per optimiser step; null: all of the step's prompts."
     )
     rollouts_per_prompt: Count = _key(8, "K, rollouts of each prompt in a step; at least 2.")
-    learning_rate: Number = _key(1e-6, "Adam's learning rate; constant, no warm-up.", gt=0, le=1)
+    dynamic_sampling: bool = _key(
+        False,
+        "Groups of equal rewards stay out of the update, and a step samples more prompts until `prompts_per_step`"
+        " groups train or the epoch ends (DAPO). Every visit is supervised and stored; an epoch has fewer steps.",
+    )
+    learning_rate: Number = _key(1e-6, "Adam's learning rate, at its highest.", gt=0, le=1)
+    lr_schedule: LrSchedule = _key(
+        "constant",
+        "How the learning rate falls over the run's optimiser steps, as in transformers; `linear` and `cosine` end at"
+        " 0, `cosine_with_min_lr` at a tenth.",
+    )
+    lr_warmup_ratio: Number = _key(
+        0.0, "Share of the run's optimiser steps in which the learning rate rises from 0.", ge=0, lt=1
+    )
     kl_weight: Number = _key(
         1e-3, "Weight in the loss of the k3 estimate of KL(policy || starting policy), in nats.", ge=0
     )
     clip: Number = _key(0.2, "epsilon of the clipped surrogate: ratios 1 ± epsilon.", gt=0, lt=1)
+    clip_high: Number | None = _key(
+        None, "Another epsilon above: ratios up to 1 + `clip_high` (clip-higher); null: as `clip`.", gt=0
+    )
     loss_average: LossAverage = _key(
         "token",
         "What has equal weight in a mini-batch: every token, or every sequence, so that long responses weigh no"
         " more than short ones.",
+    )
+    lora_rank: Count | None = _key(
+        None, "Rank of LoRA's adapters, which then train alone (needs peft); null: all weights train."
+    )
+    lora_alpha: Count | None = _key(
+        None, "LoRA's alpha: adapters are scaled by alpha / rank; null: 2 x rank, as in TRL."
+    )
+    lora_layers: Text = _key(
+        "all-linear",
+        "The layers with adapters: every linear one but the last, or a regular expression of their whole names, such as"
+        " `.*[qv]_proj`.",
     )
     max_new_tokens: Count = _key(4096, "Tokens of a response; a longer one is truncated.")
     max_prompt_tokens: Count = _key(
@@ -426,6 +454,11 @@ class LocalEngine(Section):
         None, "CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice."
     )
     max_batch_tokens: Count = _key(65536, "Prompt and response tokens that are in memory at a time.")
+    micro_batch_tokens: Count | None = _key(
+        None,
+        "Prompt and response tokens of one forward and backward pass; a mini-batch's gradient is accumulated over as"
+        " many passes as it takes, and is the same; null: as `max_batch_tokens`.",
+    )
 
 
 class OpenRlhfEngine(Section):
@@ -584,6 +617,15 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _one_rule_for_who_trains(self) -> Recipe:
+        if self.train.dynamic_sampling and self.method.prompts != "all":
+            raise ValueError(
+                f"train.dynamic_sampling fills a step with the groups that can teach, and method.prompts is"
+                f" {self.method.prompts}, which takes a share of a step's prompts; remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _the_engine_has_the_keys(self) -> Recipe:
         for key in LOCAL_KEYS:
             if self.engine.name != "local" and not self.is_default(key):
@@ -594,6 +636,11 @@ class Recipe(Section):
     def noise_seed(self) -> int:
         """The seed that decides which prompts are marked."""
         return self.seed if self.noise is None or self.noise.seed is None else self.noise.seed
+
+    @property
+    def can_be_extended(self) -> bool:
+        """Whether a run may get more epochs: with a constant learning rate no step depends on how many follow."""
+        return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
 
     def digest(self) -> str:
         """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`.
@@ -614,7 +661,14 @@ class Recipe(Section):
         return bool(getattr(model, name) == type(model).model_fields[name].get_default())
 
 
-LOCAL_KEYS = ("train.top_k", "train.min_p")
+LOCAL_KEYS = (
+    "train.dynamic_sampling",
+    "train.lora_rank",
+    "train.lora_alpha",
+    "train.lora_layers",
+    "train.top_k",
+    "train.min_p",
+)
 """Keys that only the local engine has, besides those of its section."""
 
 ADDED_LATER = frozenset(
@@ -622,9 +676,17 @@ ADDED_LATER = frozenset(
         "data.columns",
         "data.system_prompt",
         "train.stop",
+        "train.dynamic_sampling",
+        "train.lr_schedule",
+        "train.lr_warmup_ratio",
+        "train.clip_high",
+        "train.lora_rank",
+        "train.lora_alpha",
+        "train.lora_layers",
         "train.top_p",
         "train.top_k",
         "train.min_p",
+        "engine.micro_batch_tokens",
     }
 )
 """Keys that were added after runs had been stored: at their default they leave a recipe's digest as it was."""
@@ -672,6 +734,30 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
     before, after = flatten(old.plain()), flatten(new.plain())
     keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
     return [f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}" for k in keys if _decides(k)]
+
+
+def refused_changes(old: Recipe, new: Recipe) -> list[str]:
+    """What keeps a run that was begun with `old` from going on with `new`, as ``key: old -> new``; empty: nothing.
+
+    The epochs may be raised: no step before depends on their number, unless the learning rate follows a schedule.
+    """
+    refused = [change for change in changed_keys(old, new) if not change.startswith("train.epochs:")]
+    before, after = old.train.epochs, new.train.epochs
+    if after < before:
+        refused.append(f"train.epochs: {before} -> {after}, which can only be raised")
+    elif after > before and not new.can_be_extended:
+        refused.append(
+            f"train.epochs: {before} -> {after}, on which the schedule of the learning rate depends"
+        )
+    return refused
+
+
+def changeable_keys(recipe: Recipe) -> list[str]:
+    """Keys, or sections of keys, of this recipe's engine that a resume may change (`refused_changes`)."""
+    fields = type(recipe.engine).model_fields
+    sections = UNDECIDING - {"sweep"}
+    keys = [key for key in sections if not key.startswith("engine.") or key.removeprefix("engine.") in fields]
+    return ["train.epochs", *sorted(keys)]
 
 
 def _decides(key: str) -> bool:

@@ -1,26 +1,36 @@
 """Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to go on.
 
 A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder named step-…
-is always whole. Damage done later, such as by a copy to a full disk, shows in its list of files and their sizes.
+is always whole. Damage done later, by a copy to a full disk or by the disk, shows in its list of files and digests.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
-from olr_cli.files import sync, writing
+from olr_cli.errors import UserError
+from olr_cli.files import remove, sync, write_text, writing
 from olr_cli.runs.metrics import read_metrics
 
 VALIDATION = "validation/avg"
 """The metric that chooses the best checkpoint."""
 
-_SIZES = "files.json"
-"""The size of every other file of a checkpoint, in bytes, by its path in the folder."""
+_LIST = "files.json"
+"""The size in bytes and the sha256 of every other file of a checkpoint, by its path in the folder.
+
+Older checkpoints list the sizes alone, as does one of a process that was killed before it had read the files again.
+"""
+
+_digesting: list[Thread] = []
 
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -44,23 +54,25 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     Raises:
         UserError: no space or no permission; the earlier checkpoints stand.
     """
+    finish_digests()
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove(temporary)
         temporary.mkdir(parents=True)
         try:
             fill(temporary)
-            (temporary / _SIZES).write_text(json.dumps(_sizes(temporary), indent=1), encoding="utf-8")
-            for file in temporary.rglob("*"):
-                sync(file)
-            sync(temporary)
+            _write_list(temporary, {})
+            for path in (*temporary.rglob("*"), temporary):
+                sync(path)
             os.replace(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)  # it may be what fills the disk
             raise
         sync(target.parent)
         sync(run)
+    _digesting.append(Thread(target=add_digests, args=(target,), name="olr-digests"))
+    _digesting[-1].start()
     best = best_step(run)
     for old in checkpoint_steps(run)[:-keep]:
         if old != best:
@@ -79,43 +91,89 @@ def best_step(run: Path) -> int | None:
 def drop_unfinished(run: Path) -> None:
     """Remove what an interrupted checkpoint left behind."""
     for leftover in (run / "checkpoints").glob(".step-*"):
-        shutil.rmtree(leftover)
+        remove(leftover)
 
 
 def _remove(checkpoint: Path) -> None:
     # Renamed first: a kill while the files go must not leave half a checkpoint under a whole one's name.
     doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
-    os.replace(checkpoint, doomed)
-    shutil.rmtree(doomed)
+    try:
+        os.replace(checkpoint, doomed)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # A folder in a lower layer of overlayfs cannot be renamed; a list that misses a file makes it a damaged one.
+        write_text(checkpoint / _LIST, json.dumps({"(removed)": 0}))
+        doomed = checkpoint
+    remove(doomed)
 
 
 def set_aside(checkpoint: Path) -> Path:
     """Rename a damaged checkpoint, so that it can be written again; returns where it is now."""
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):
-        if aside.exists():
-            shutil.rmtree(aside)
-        os.replace(checkpoint, aside)
+        remove(aside)
+        shutil.move(
+            checkpoint, aside
+        )  # which copies where it cannot rename, as in a lower layer of overlayfs
     return aside
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """What a checkpoint has lost since it was written, in a few words; None if nothing, or if it has no list."""
+    """What a checkpoint has lost since it was written, in a few words; None if nothing, or if it has no list.
+
+    Every byte is read.
+    """
     try:
-        listed = json.loads((checkpoint / _SIZES).read_text(encoding="utf-8"))
+        listed = json.loads((checkpoint / _LIST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:
-        return f"{_SIZES} is cut off"
-    there = _sizes(checkpoint)
-    for name, size in listed.items():
+        return f"{_LIST} is cut off"
+    if not isinstance(listed, dict):
+        return f"{_LIST} is no list of files"
+    there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}
+    for name, facts in listed.items():
+        size = facts["bytes"] if isinstance(facts, dict) else facts
         if there.get(name) != size:
             return (
                 f"{name} has {there[name]:,} of its {size:,} bytes" if name in there else f"{name} has gone"
             )
+    for name, facts in listed.items():
+        digest = facts.get("sha256") if isinstance(facts, dict) else None
+        if digest is not None and digest != _digest(checkpoint / name):
+            return f"{name} has other bytes than were written"
     return None
 
 
-def _sizes(checkpoint: Path) -> dict[str, int]:
-    files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and file.name != _SIZES)
-    return {str(file.relative_to(checkpoint)): file.stat().st_size for file in files}
+def _write_list(checkpoint: Path, digests: Mapping[str, str]) -> None:
+    listed = {
+        name: {"bytes": file.stat().st_size, **({"sha256": digests[name]} if digests else {})}
+        for name, file in _files(checkpoint).items()
+    }
+    write_text(checkpoint / _LIST, json.dumps(listed, indent=1))
+
+
+def finish_digests() -> None:
+    """Wait for the digests of the last checkpoint: they take as long as its writing did, and training goes on."""
+    while _digesting:
+        _digesting.pop().join()
+
+
+def add_digests(checkpoint: Path) -> None:
+    """Add the digests of its files to a checkpoint's list; one that goes meanwhile needs none."""
+    with suppress(FileNotFoundError, UserError):  # a full disk is noticed by what needs it
+        listed = json.loads((checkpoint / _LIST).read_text(encoding="utf-8"))
+        if not all(isinstance(facts, dict) and "sha256" in facts for facts in listed.values()):
+            _write_list(checkpoint, {name: _digest(file) for name, file in _files(checkpoint).items()})
+
+
+def _files(checkpoint: Path) -> dict[str, Path]:
+    """Every file of a checkpoint but its list, by its path in the folder."""
+    files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST)
+    return {str(file.relative_to(checkpoint)): file for file in files}
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

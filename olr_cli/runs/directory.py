@@ -5,26 +5,24 @@ recipe.yaml  manifest.json  metrics.jsonl  labels/  rollouts/  checkpoints/  eva
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
 import socket
-import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 from olr_cli import __version__
 from olr_cli.answers import RULES
 from olr_cli.errors import UserError, no_path, taken
-from olr_cli.files import read_record, write_text, writing
+from olr_cli.files import departures, read_record, write_text, writing
+from olr_cli.packages import installed_version
 from olr_cli.recipe.files import dump_yaml, load_recipe
 from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.locks import HOLDER, LOCK, is_held
 
 MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""
@@ -35,8 +33,6 @@ GIVEN_UP = "given_up.jsonl"
 _NEEDED = {"name", "status", "attempts"}
 _START, _END = "---\n", "...\n"
 """First and last line of recipe.yaml, which show that it is whole: the first half of a recipe is a recipe too."""
-
-_LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.02
 
 Status = Literal["running", "finished", "interrupted", "failed"]
 Kind = Literal["training", "rollouts"]
@@ -85,9 +81,9 @@ def require_free(path: Path) -> None:
             resume = "" if status == "finished" else "continue it with --resume, or "
             raise UserError(f"{path} holds a run already ({status}); {resume}choose another --run-dir")
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
-        lock, recipe = path / ".lock", path / "recipe.yaml"
+        lock, recipe = path / LOCK, path / "recipe.yaml"
         # A recipe without a lock beside it was put there by the user.
-        if files and not lock in files <= {lock, recipe, *_leftovers(path)}:
+        if files and not lock in files <= {lock, path / HOLDER, recipe, *_leftovers(path)}:
             raise taken(path, "--run-dir", " and is not an empty folder")
 
 
@@ -126,6 +122,11 @@ def read_recipe(path: Path) -> Recipe:
             f"{file} is cut off; restore it from a copy: the recipe that the run was begun with will do"
         )
     return load_recipe(file)
+
+
+def has_run(path: Path) -> bool:
+    """Whether there is a run at `path`, or what is left of one."""
+    return any((path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels"))
 
 
 def require_run(path: Path) -> None:
@@ -187,7 +188,7 @@ def rules_note(path: Path) -> list[str]:
     if read_manifest(path).get("answer_rules", 1) == RULES:
         return []
     return [
-        f"{path} was started by an olr that classified answers by other rules (R7); decisions made now can differ from"
+        f"{path} was started by an olr that read answers by other rules (R6, R7); decisions made now can differ from"
         " the stored ones."
     ]
 
@@ -235,80 +236,16 @@ def end_attempt(path: Path, status: Status, **facts: Any) -> None:
     manifest = read_manifest(path)
     manifest |= {"status": status, **facts}
     manifest["attempts"][-1] |= {"ended": _now(), "outcome": status}
+    if departures:
+        manifest["attempts"][-1]["file_system"] = sorted(departures)
     write_manifest(path, manifest)
 
 
-@contextmanager
-def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterator[None]:
-    """Hold a run directory, or another folder, for this process; the system releases it however the process ends.
-
-    With `make`, a missing folder is made, and removed again if it stays empty. `option` is what names the folder.
-
-    Raises:
-        UserError: another live process holds it, or it can't be made.
-    """
-    lock = _lock(path, make=make, option=option)
-    try:
-        with writing(path):
-            os.ftruncate(lock, 0)
-            os.write(lock, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        # Still locked, so nothing of another process is removed; a folder that is gone or filled meanwhile may stay so.
-        with suppress(OSError):
-            if make and all(file.name == ".lock" for file in path.iterdir()):
-                (path / ".lock").unlink()
-                path.rmdir()
-        os.close(lock)
-
-
-def _lock(path: Path, *, make: bool, option: str) -> int:
-    """An open descriptor of the folder's lock file, locked.
-
-    It is tried for a moment: `is_held` of another process takes the lock for an instant, and a holder that ends may
-    remove the very file that was opened here.
-    """
-    holder = None
-    for attempt in range(_LOCK_ATTEMPTS):
-        time.sleep(_LOCK_PAUSE if attempt else 0)
-        try:
-            with writing(path):
-                if make:
-                    path.mkdir(parents=True, exist_ok=True)
-                lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            if make:
-                continue
-            raise
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(lock).st_ino == (path / ".lock").stat().st_ino:
-                return lock
-        holder = os.read(lock, 64).decode(errors="replace").strip() or "unknown"
-        os.close(lock)
-    if holder is None:
-        raise UserError(f"{path} cannot be made; choose another {option}")
-    raise UserError(f"{path} is in use by process {holder}; wait for it, or choose another {option}")
-
-
-def is_held(path: Path) -> bool:
-    """Whether a live process works on the run."""
-    with suppress(OSError), (path / ".lock").open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
 def versions() -> dict[str, str]:
-    """Versions of this program, Python, and the packages on which results may depend."""
+    """Versions of this program, Python, and the packages on which results may depend, where they are installed."""
     packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
-    return {
-        "olr": __version__,
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in packages},
-    }
+    installed = {name: version for name in packages if (version := installed_version(name)) is not None}
+    return {"olr": __version__, "python": platform.python_version(), **installed}
 
 
 def _now() -> str:

@@ -6,9 +6,10 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TextIO
 
+from olr_cli.errors import printable
 from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.throughput import GENERATED, UTILISATION
 
@@ -26,20 +27,30 @@ class Display(Protocol):
 class Progress(Display, Protocol):
     """Shows the steps of a run, as an engine reports them."""
 
+    def leave_out_truth(self) -> None:
+        """The data have no true answers: before `start`, leave out what only they would show."""
+
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
 
-    def step(self, step: int, metrics: Metrics) -> None:
-        """A step is complete and stored."""
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+        """A step is complete and stored.
+
+        `planned` is how many of the run's steps were planned for what is done, if not `step`: dynamic sampling needs
+        fewer.
+        """
 
 
 class JsonProgress:
     """One JSON object a line on standard output."""
 
+    def leave_out_truth(self) -> None:
+        """A step has the metrics that are known in any case."""
+
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._print("start", steps=steps, done=done, steps_per_epoch=steps_per_epoch)
 
-    def step(self, step: int, metrics: Metrics) -> None:
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
         self._print("step", step=step, **metrics)
 
     def say(self, sentence: str) -> None:
@@ -60,20 +71,24 @@ class LineProgress:
         self._stream = sys.stdout if stream is None else stream
         self._layout = layout or TRAINING
 
+    def leave_out_truth(self) -> None:
+        self._layout = self._layout.without_truth or self._layout
+
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
         self._steps, self._done, self._began = steps, done, time.monotonic()
         for line, above_time in zip(self._layout.header, ("time", "left"), strict=True):
             self.say(f"{line}{above_time:>5}")
 
-    def step(self, step: int, metrics: Metrics) -> None:
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+        step = step if planned is None else planned
         row = self._rows.add(step, metrics)
         if row is not None:
             pace = (time.monotonic() - self._began) / max(1, step - self._done)
             self.say(f"{row}{rough_duration(pace * (self._steps - step)):>5}" if step else row.rstrip())
 
     def say(self, sentence: str) -> None:
-        print(sentence, file=self._stream, flush=True)
+        print(printable(sentence), file=self._stream, flush=True)
 
     def stop(self) -> None:
         """Nothing is held open."""
@@ -100,6 +115,9 @@ class LiveProgress:
             expand=False,
         )
 
+    def leave_out_truth(self) -> None:
+        self._layout = self._layout.without_truth or self._layout
+
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
         self._per_epoch = steps_per_epoch
@@ -110,7 +128,8 @@ class LiveProgress:
             "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1, latest=""
         )
 
-    def step(self, step: int, metrics: Metrics) -> None:
+    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+        step = step if planned is None else planned
         row = self._rows.add(step, metrics)
         if row is not None:
             self.say(row.rstrip())
@@ -122,7 +141,7 @@ class LiveProgress:
         )
 
     def say(self, sentence: str) -> None:
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._bar.stop()
@@ -155,6 +174,8 @@ class Layout:
     columns: tuple[_Column, ...]
     latest: tuple[tuple[_Column, ...], ...]
     """Metrics shown beside the progress bar, line by line."""
+    without_truth: Layout | None = None
+    """The rows where no true answer is known; None: the same."""
 
     @property
     def header(self) -> tuple[str, str]:
@@ -168,6 +189,25 @@ class Layout:
 
 _ENTROPY = _Column("", "entropy", 8, "policy/entropy", decimals=2)
 _EQUAL = _Column("groups", "equal", 6, "rollout/zero_variance_groups")
+_LATEST = (
+    (_ENTROPY, _EQUAL),
+    (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
+)
+_WITHOUT_TRUTH = Layout(
+    "epoch",
+    (
+        _Column("", "reward", 7, "rollout/reward", decimals=2),
+        _Column("majority", "differs", 9, "majority/differs_from_label"),
+        _Column("labels", "replaced", 9, "label/selection_ratio"),
+        _Column("held-out", "accuracy", 9, "eval/avg"),
+        _ENTROPY,
+        _Column("", "length", 7, "rollout/length", decimals=1),
+        _Column("", "cut", 5, "rollout/truncated"),
+        _Column("no", "answer", 7, "rollout/missing_answers"),
+        replace(_EQUAL, width=7),
+    ),
+    _LATEST,
+)
 TRAINING = Layout(
     "epoch",
     (
@@ -182,12 +222,16 @@ TRAINING = Layout(
         _Column("", "length", 7, "rollout/length", decimals=1),
         _EQUAL,
     ),
-    (
-        (_ENTROPY, _EQUAL),
-        (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
-    ),
+    _LATEST,
+    _WITHOUT_TRUTH,
 )
 _DIFFERS = _Column("", "differs", 9, "majority/differs_from_label")
+_AS_LABEL = _Column("", "as label", 10, "rollout/reward")
+_RESPONSES = (
+    _Column("", "no answer", 11, "rollout/missing_answers"),
+    _Column("", "cut", 6, "rollout/truncated"),
+    _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
+)
 ROLLOUTS = Layout(
     "visit",
     (
@@ -195,12 +239,11 @@ ROLLOUTS = Layout(
         _Column("", "right", 7, "majority/accuracy"),
         _Column("", "clean", 7, "majority/accuracy_clean"),
         _Column("------ majority answer ------", "noisy", 7, "majority/accuracy_noisy"),
-        _Column("", "as label", 10, "rollout/reward"),
-        _Column("", "no answer", 11, "rollout/missing_answers"),
-        _Column("", "cut", 6, "rollout/truncated"),
-        _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
+        _AS_LABEL,
+        *_RESPONSES,
     ),
     ((_DIFFERS,),),
+    Layout("visit", (replace(_DIFFERS, above="majority"), _AS_LABEL, *_RESPONSES), ((_DIFFERS,),)),
 )
 
 

@@ -14,6 +14,7 @@ import itertools
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,7 +226,7 @@ def read_rollout_steps(
         if wanted.isdisjoint(shard.steps):
             continue
         if shard.first == shard.last:
-            yield pl.read_parquet(shard.path, columns=list(columns))
+            yield pl.read_parquet(shard.path, columns=list(columns), glob=False)
             continue
         with pq.ParquetFile(shard.path) as file:
             for number in range(file.num_row_groups):
@@ -239,7 +240,7 @@ def _scan(run: Path, table: str) -> pl.LazyFrame:
     import polars as pl
 
     shards, complete = _shards(run, table)
-    scan = pl.scan_parquet([shard.path for shard in shards])
+    scan = pl.scan_parquet([shard.path for shard in shards], glob=False)
     whole = all(complete.issuperset(shard.steps) for shard in shards)
     return scan if whole else scan.filter(pl.col("step").is_in(complete))
 
@@ -257,10 +258,73 @@ def _checked(run: Path, table: str) -> tuple[list[Shard], set[int]]:
     complete = set(stored_steps(run))
     if not complete:
         raise UserError(f"{run} holds no complete step yet; train it for at least one step")
-    shards = [shard for shard in table_shards(run / table) if not complete.isdisjoint(shard.steps)]
+    shards = _holding(run, table, complete)
+    visits = _prompt_visits(table, _as_they_are(shards))
+    if table == "rollouts":
+        labelled = _prompt_visits("labels", _as_they_are(_holding(run, "labels", complete)))
+        for shard in shards:
+            of_shard = {step: visits[step] for step in shard.steps if step in complete and step in visits}
+            if of_shard.items() - labelled.items():
+                raise UserError(f"{shard.path} has not the rollouts of its steps' labels; {_RESTORE}")
+    return shards, complete
+
+
+def _holding(run: Path, table: str, steps: set[int]) -> list[Shard]:
+    """The shards of a table that hold some of these steps, each of them checked."""
+    shards = [shard for shard in table_shards(run / table) if not steps.isdisjoint(shard.steps)]
     for shard in shards:
         check_shard(shard.path, table)
-    return shards, complete
+    return shards
+
+
+def _as_they_are(shards: Sequence[Shard]) -> tuple[tuple[Shard, int, int], ...]:
+    """Shards with what changes when their bytes do."""
+    statuses = ((shard, shard.path.stat()) for shard in shards)
+    return tuple((shard, status.st_mtime_ns, status.st_size) for shard, status in statuses)
+
+
+@lru_cache(maxsize=8)
+def _prompt_visits(table: str, shards: tuple[tuple[Shard, int, int], ...]) -> dict[int, int]:
+    """How many prompt visits each step of these shards has, after making sure that their rows can be a run's.
+
+    They can if every shard has the steps of its name, no prompt's visit comes twice, the samples of a visit are
+    numbered 0, 1, …, and pass rates are shares.
+
+    Raises:
+        UserError: they cannot; the shard is named.
+    """
+    import polars as pl
+
+    columns = ["step", "prompt_id", "visit", "pass_rate"] if table == "labels" else ["step", "sample"]
+    scan = pl.scan_parquet([shard.path for shard, *_ in shards], glob=False, include_file_paths="shard")
+    rows = scan.select("shard", *columns).collect().with_columns(pl.col("shard").cast(pl.Categorical))
+    names = pl.DataFrame(
+        [(str(shard.path), shard.first, shard.last) for shard, *_ in shards],
+        schema={"shard": pl.Categorical, "first": pl.Int32, "last": pl.Int32},
+        orient="row",
+    )
+    rows = rows.join(names, on="shard", maintain_order="left")
+    wrong = {"rows of another step": ~pl.col("step").is_between("first", "last")}
+    if table == "labels":
+        visits = rows
+        wrong["a prompt's visit twice"] = pl.struct("prompt_id", "visit").is_duplicated()
+        wrong["a pass rate that is no share"] = ~pl.col("pass_rate").is_between(0, 1)
+    else:
+        sample = pl.col("sample")
+        visits = rows.filter(sample == 0)
+        follows = sample == sample.shift(1, fill_value=-1) + 1
+        wrong["a sample twice, or lacks one"] = (sample != 0) & ~follows
+    for reason, is_wrong in wrong.items():
+        strange = rows.filter(is_wrong.fill_null(True))
+        if not strange.is_empty():
+            raise UserError(f"{strange['shard'][0]} has {reason}; {_RESTORE}")
+    counts = dict(visits.group_by("step").len().iter_rows())
+    lacking = [
+        shard.path for shard, *_ in shards if table == "labels" and not counts.keys() >= set(shard.steps)
+    ]
+    if lacking:
+        raise UserError(f"{lacking[0]} lacks rows of a step; {_RESTORE}")
+    return counts
 
 
 def check_shard(shard: Path, table: str) -> None:
@@ -325,7 +389,7 @@ def _damage_of(shard: Path, table: str) -> str | None:
 
     try:
         check_shard(shard, table)
-        columns = set(pl.read_parquet(shard).columns)
+        columns = set(pl.read_parquet(shard, glob=False).columns)
     except (UserError, FileNotFoundError):
         return None  # it has its own sentence, or was removed meanwhile
     except (Exception, pl.exceptions.PanicException) as error:

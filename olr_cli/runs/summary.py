@@ -17,6 +17,8 @@ from olr_cli.tables import Answer
 
 def run_summary(run: Path) -> Answer:
     """What a finished run comes to: outcomes, throughput, signs of collapse, and the likely next command."""
+    import polars as pl
+
     name, facts, signs = (
         read_manifest(run)["name"],
         [*outcomes(run), *throughput_lines(run)],
@@ -28,11 +30,21 @@ def run_summary(run: Path) -> Answer:
     data = {
         "run": str(run),
         "name": name,
+        "metrics": final_metrics(run),
         "summary": dict(facts),
         "collapse": [{"step": step, "sign": sign} for step, sign in signs],
     }
-    command = f"olr analyze {quote(str(run))} --figure dynamics"
+    knows_truth = scan_labels(run).select(pl.col("true_answer").is_not_null().any()).collect().item()
+    command = f"olr analyze {quote(str(run))}{' --figure dynamics' if knows_truth else ''}"
     return Answer(lines, data, notes=[] if note is None else [note], next={command: ""})
+
+
+def final_metrics(run: Path) -> Metrics:
+    """The last known value of every metric, with the step and epoch of the last line."""
+    final: Metrics = {}
+    for line in read_metrics(run):
+        final |= line
+    return final
 
 
 def outcomes(run: Path) -> list[tuple[str, str]]:

@@ -97,6 +97,11 @@ class History:
         """The prompt's visits so far; none before the first."""
         return self._pasts.get(prompt_id, _NO_VISIT)
 
+    @property
+    def visits(self) -> int:
+        """Visits of all prompts together."""
+        return sum(past.visits for past in self._pasts.values())
+
     def add(self, prompt_id: str, number: int, visit: Visit) -> None:
         """Append visit `number` (from 1) of a prompt.
 

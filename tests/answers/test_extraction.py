@@ -39,6 +39,24 @@ def test_the_answer_is_the_content_of_the_last_complete_box(response, answer):
 
 
 @pytest.mark.parametrize(
+    ("response", "extractor", "answer"),
+    [
+        (r"<think>\boxed{1}?</think> \boxed{2}", "boxed", "2"),
+        (r"\boxed{1}? </think> It is \boxed{2}.", "boxed", "2"),  # the prompt ends with <think>
+        (r"<think>\boxed{1}</think> That is it.", "boxed", None),
+        (r"<think>\boxed{1}", "boxed", None),
+        (r"<think>1</think>\boxed{2} <think>No, \boxed{3}", "boxed", None),
+        (r"<think>1</think>\boxed{2} <think>No.</think> \boxed{3}", "boxed", "3"),
+        ("<think>7 or 8</think> 9", "last_number", "9"),
+        ("<think>7 or 8</think>", "last_number", None),
+        ("<think>…</think>\n975", "reversed_digits", "579"),
+    ],
+)
+def test_what_a_model_thinks_is_no_answer(response, extractor, answer):
+    assert extract(response, extractor) == answer
+
+
+@pytest.mark.parametrize(
     "response",
     ["", "no box", r"\boxed", r"\boxed 5", r"\boxed{", r"\boxed{}", "\\boxed{ \n }", r"\fbox{5}", "The answer is 42.",
      r"\boxed{5} no: \boxed{}"],

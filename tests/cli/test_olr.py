@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.runs.directory import held, read_manifest
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
 
 HEAVY = (
@@ -72,6 +73,7 @@ def test_help_and_version():
         "audit",
         "replay",
         "recipes",
+        "runs",
         "make-policy",
     ):
         assert command in result.output
@@ -113,9 +115,29 @@ def test_analyze_and_replay_work_on_the_run(run):
     assert {json.loads(line)["label_source"] for line in lines} > {"majority"}
 
 
-def test_resume_of_a_finished_run_says_so(run):
+def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):
     result = train("--run-dir", run, "--resume")
     assert (result.exit_code, "nothing to resume" in result.output) == (0, True)
+    assert f"Next: olr train --resume --run-dir {run} --set train.epochs=N" in result.output
+    assert olr("train", "--resume", "--run-dir", run).output == result.output
+    (event,) = map(json.loads, olr("train", "--resume", "--run-dir", run, "--json").stdout.splitlines())
+    assert (event["event"], event["run"], event["metrics"]["epoch"]) == ("finished", str(run), 2)
+
+
+def test_a_resume_needs_no_recipe_but_a_run(tmp_path):
+    for words in ([], ["--resume"], ["--run-dir", tmp_path]):
+        result = olr("train", *words)
+        assert (result.exit_code, "name a recipe" in result.stderr) == (2, True)
+    assert "not a run directory" in olr("train", "--resume", "--run-dir", tmp_path).stderr
+
+
+def test_a_finished_run_is_trained_further(tmp_path):
+    path = tmp_path / "run"
+    train("--run-dir", path)
+    result = olr("train", "--resume", "--run-dir", path, "--set", "train.epochs=3")
+    assert result.exit_code == 0, result.output
+    assert read_metrics(path)[-1]["epoch"] == 3
+    assert "nothing to resume" in olr("train", "--resume", "--run-dir", path).output
 
 
 def test_the_manifest_and_metrics_tell_the_run(run):
@@ -265,8 +287,10 @@ def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_
     (tmp_path / "bin" / "olr").chmod(0o755)
     (tmp_path / ".installed").touch()
     makefile = Path(__file__).parents[2] / "Makefile"
-    (tmp_path / "pyproject.toml").touch()
-    os.utime(tmp_path / "pyproject.toml", (0, 0))
+    (tmp_path / "requirements").mkdir()
+    for name in ("pyproject.toml", "requirements/tested.txt"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
     command = ["make", "-f", str(makefile), "quickstart", f"VENV={tmp_path}", "RUN=runs/a"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 2
@@ -305,3 +329,35 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
         text=True,
     )
     assert done.stdout.split() == offered
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "following"),
+    [
+        (["recipes", "ls"], "recipes", None),
+        (["recipes", "show", "laptop/quickstart"], "recipe", None),
+        (["recipes", "show", "laptop/quickstart", "--resolved"], "recipe", None),
+        (["recipes", "validate", "laptop/coherence"], "runs", "olr train laptop/coherence --sweep --dry-run"),
+        (["recipes", "cp", "laptop/quickstart", "mine.yaml"], "written", "olr train mine.yaml"),
+        (["train", "laptop/quickstart", "--dry-run"], "prompt", None),
+        (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
+        (["rollouts", "builtin:addition-easier", "arithmetic", "--dry-run"], "prompt", None),
+        (["doctor"], "checks", "olr doctor RECIPE"),
+    ],
+)
+def test_json_is_one_object_that_names_the_next_command(words, key, following, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = olr(*words, "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert key in answer
+    assert following is None or answer["next"] == [following]
+
+
+def test_a_dry_run_that_lacks_something_says_so_in_json_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = olr("train", "laptop/quickstart", "--dry-run", "--json", "--set", "data.train=nowhere.parquet")
+    assert result.exit_code == 2
+    answer = json.loads(result.stdout)
+    assert "nowhere.parquet does not exist" in answer["missing"][0]
+    assert "next" not in answer

@@ -69,7 +69,7 @@ def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["answer_rules"]
     (run / "manifest.json").write_text(json.dumps(manifest))
-    assert "was started by an olr that classified answers by other rules (R7)" in told()
+    assert "was started by an olr that read answers by other rules (R6, R7)" in told()
 
 
 def test_a_grid_over_a_run_is_shown_and_drawn_below_it(run):

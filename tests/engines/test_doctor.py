@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from olr_cli.cli import app
 from olr_cli.engines import computer, doctor
 from olr_cli.engines.doctor import diagnose
-from olr_cli.engines.openrlhf import WRITTEN_FOR, flags
+from olr_cli.engines.openrlhf import WRITTEN_FOR
 from olr_cli.errors import UserError
 from olr_cli.recipe.files import load_recipe
 
@@ -67,7 +67,7 @@ class Pretended:
 @pytest.fixture
 def whole(monkeypatch, tmp_path):
     pretended = Pretended()
-    for module in (computer, doctor, flags):
+    for module in (computer, doctor):
         monkeypatch.setattr(module, "installed_version", lambda package: pretended.versions.get(package))
     monkeypatch.setattr(computer, "output_of", pretended.output_of)
     monkeypatch.setattr(computer, "host_memory", lambda: 1e12)
@@ -292,4 +292,4 @@ def test_without_a_recipe_the_command_ends_well_whatever_it_finds(whole):
     whole.versions, whole.programs = {}, dict.fromkeys(whole.programs, NO_PROGRAM)
     ended = CliRunner().invoke(app, ["doctor"])
     assert ended.exit_code == 0
-    assert "torch cannot be imported" in ended.output
+    assert "torch is not installed here; pip install 'olr-cli[train]'" in ended.output

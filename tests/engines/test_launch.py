@@ -103,7 +103,7 @@ def test_a_resume_of_a_run_of_the_first_rules_says_that_classes_changed(stopped)
     del manifest["answer_rules"]
     (stopped / "manifest.json").write_text(json.dumps(manifest))
     sentence, _ = go(stopped, resume=True)
-    assert "was started by an olr that classified answers by other rules (R7)" in sentence
+    assert "was started by an olr that read answers by other rules (R6, R7)" in sentence
 
 
 def test_a_resume_goes_on_from_the_newest_checkpoint_that_is_whole(stopped):

@@ -7,10 +7,37 @@ from types import SimpleNamespace
 import pytest
 
 from olr_cli.engines import steps
-from olr_cli.engines.steps import Stopwatch, metric_logs, require_log_packages
+from olr_cli.engines.steps import (
+    Stopwatch,
+    metric_logs,
+    planned_optimizer_steps,
+    planned_steps,
+    require_log_packages,
+    step_batches,
+)
 from olr_cli.errors import UserError
+from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import LoggingSection, Recipe
 from olr_cli.runs.directory import create_run, read_manifest
+
+
+@pytest.mark.parametrize(("prompts", "size", "mini"), [(20, 8, 4), (20, 8, 3), (7, 3, None), (5, 8, 2)])
+def test_planned_steps_are_those_of_a_run_in_which_every_group_trains(prompts, size, mini):
+    recipe = validate({"train": {"epochs": 3, "prompts_per_step": size, "mini_batch_prompts": mini}}, "test")
+    visits = optimizer_steps = 0
+    for step, _, rows in step_batches(recipe, prompts):
+        assert planned_optimizer_steps(recipe, prompts, visits) == optimizer_steps
+        visits += len(rows)
+        optimizer_steps += -(-len(rows) // (mini or size))
+        assert planned_steps(recipe, prompts, visits) == step
+    assert visits == 3 * prompts
+    assert planned_optimizer_steps(recipe, prompts, visits) == optimizer_steps
+
+
+@pytest.mark.parametrize("done", [0, 1, 3, 5, 9])
+def test_batches_after_some_steps_are_those_of_the_whole_run(done):
+    recipe = validate({"train": {"epochs": 3, "prompts_per_step": 8}}, "test")
+    assert list(step_batches(recipe, 20, done)) == list(step_batches(recipe, 20))[done:]
 
 
 def test_nothing_is_logged_unless_asked(tmp_path):

@@ -1,6 +1,7 @@
 r"""Grading responses: mathematics by answer class, multiple choice by letter."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from sums import sample
@@ -33,6 +34,20 @@ def test_the_last_box_counts_and_a_response_without_one_is_missing(judge):
     assert told(missing) == (None, None, False)
     assert decimal.is_correct
     assert told(wrong) == ("5", "5", False)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_response_that_ends_inside_its_thinking_has_no_answer(judge, opened):
+    """Some chat templates end a prompt with <think>, others leave it to the model."""
+    thought = "" if opened else "<think>"
+    responses = [thought + r"\boxed{2}?</think> \boxed{2}", thought + r"It is \boxed{2}, but"]
+    prompt = "1+1?\n<think>\n" if opened else "1+1?"
+    samples = [replace(sample(response, "2"), prompt=prompt) for response in responses]
+    finished, unfinished = grade(find_benchmark("math500"), samples, judge)
+    assert (finished.answer, finished.is_correct, finished.unfinished_thought) == ("2", True, False)
+    assert (unfinished.answer, unfinished.is_correct, unfinished.unfinished_thought) == (None, False, True)
+    (plain,) = graded("math500", "2", [r"\boxed{2}"], judge)
+    assert plain.unfinished_thought is None
 
 
 def test_answers_that_say_the_same_share_the_most_frequent_spelling(judge):

@@ -12,6 +12,7 @@ from olr_cli.answers import RULES
 from olr_cli.cli import app
 from olr_cli.errors import UserError
 from olr_cli.evaluation.evaluate import regrade
+from olr_cli.evaluation.folder import read_scores
 
 
 @pytest.fixture
@@ -107,3 +108,13 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
         "1 grades changed" in done.stderr and f"now right: {answer} for {gold} (sums, problem" in done.stderr
     )
     assert json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"]["answer_rules"] == RULES
+
+
+def test_generations_of_an_older_olr_are_read_and_graded_again(folder):
+    file = folder / "generations" / "sums.parquet"
+    table = pq.read_table(file)
+    older = table.drop_columns("unfinished_thought").replace_schema_metadata({"olr.generations": "1"})
+    pq.write_table(older, file)
+    assert read_scores(folder)[0].unfinished_thoughts is None
+    assert not (regraded := regrade(folder)).now_right and not regraded.now_wrong
+    assert pq.read_table(file) == table

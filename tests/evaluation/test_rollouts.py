@@ -162,10 +162,17 @@ def test_killed_anywhere_and_resumed_it_ends_as_uninterrupted(
 
 def test_a_resume_with_other_settings_names_them_and_touches_nothing(whole):
     before = files(whole)
-    changed = r"seed: 3 -> 4; train.epochs: 2 -> 7; train.temperature: 1.0 -> 0.7\); ask as before"
+    changed = r"seed: 3 -> 4; train.temperature: 1.0 -> 0.7; train.epochs: 2 -> 1, which can only be raised\)"
     with pytest.raises(UserError, match=changed):
-        sample(whole, recipe(seed=4, epochs=7, temperature=0.7), resume=True)
+        sample(whole, recipe(seed=4, epochs=1, temperature=0.7), resume=True)
     assert files(whole) == before
+
+
+def test_a_run_that_is_given_more_visits_equals_one_of_as_many_from_the_start(whole, tmp_path):
+    sample(tmp_path / "run", recipe(epochs=1))
+    sample(tmp_path / "run", resume=True)
+    for ours, theirs in zip(tables(tmp_path / "run"), tables(whole), strict=True):
+        assert_frame_equal(ours, theirs)
 
 
 def test_a_run_goes_on_with_its_own_backend(whole):

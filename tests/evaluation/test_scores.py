@@ -18,7 +18,10 @@ AMC = find_benchmark("amc")
 
 
 def generations(*problems, **columns):
-    """A row a sample: a string a problem, a letter a sample. R is right, other letters are wrong, `-` is no answer."""
+    """A row a sample: a string a problem, a letter a sample.
+
+    R is right, other letters are wrong, `-` is no answer; `t` ends inside its thinking, `T` after it.
+    """
     rows = [
         {
             "problem_id": f"problem {p}",
@@ -28,6 +31,7 @@ def generations(*problems, **columns):
             "is_correct": letter == "R",
             "tokens": 10 * (s + 1),
             "truncated": letter == "-",
+            "unfinished_thought": {"t": True, "T": False}.get(letter),
         }
         for p, letters in enumerate(problems)
         for s, letter in enumerate(letters)
@@ -45,6 +49,13 @@ def test_avg_is_the_mean_over_problems_of_the_share_of_right_samples():
     assert found.avg == pytest.approx((1 + 0.25 + 0) / 3)
     assert found.by_problem == {"problem 0": 1.0, "problem 1": 0.25, "problem 2": 0.0}
     assert (found.truncated, found.missing_answers, found.mean_tokens) == (1 / 12, 1 / 12, 25)
+
+
+def test_a_response_that_ends_inside_its_thinking_is_a_cut_one():
+    scored = of("amc", "RtT-", "RTTT")
+    assert (scored.truncated, scored.unfinished_thoughts) == (2 / 8, 1 / 8)
+    assert of("amc", "RTAA").unfinished_thoughts == 0
+    assert of("amc", "RA-A").unfinished_thoughts is None
 
 
 @pytest.mark.parametrize("problems", [("RRRR", "RABC", "A-BC"), ("RRRR", "RRRR")])

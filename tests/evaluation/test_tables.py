@@ -20,8 +20,11 @@ OLR = published_row(Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.5"), 80
 OWN = Benchmark(name="own_set", title="Own_set & co", source={"file": "own.jsonl"})
 
 
-def scored(benchmark, right, problems, samples=1):
-    """A score: the first `right` of the problems are solved by every sample, the others by none."""
+def scored(benchmark, right, problems, samples=1, thoughts=None):
+    """A score: the first `right` of the problems are solved by every sample, the others by none.
+
+    With `thoughts` the others end inside their thinking.
+    """
     rows = [
         {
             "problem_id": f"problem {p}",
@@ -31,15 +34,25 @@ def scored(benchmark, right, problems, samples=1):
             "is_correct": p < right,
             "tokens": 7,
             "truncated": False,
+            "unfinished_thought": thoughts and p >= right,
         }
         for p in range(problems)
         for s in range(samples)
     ]
-    return score(benchmark, pl.DataFrame(rows), samples)
+    return score(benchmark, pl.DataFrame(rows, infer_schema_length=None), samples)
 
 
 def evaluation(name, right=10, names=PAPER, problems=20, samples=1):
     return Evaluation(name, tuple(scored(find_benchmark(n), right, problems, samples) for n in names))
+
+
+def test_thinking_that_does_not_end_has_a_column_where_models_think():
+    score_of_thinker = scored(OWN, 15, 20, thoughts=True)
+    table = scores_table([Evaluation("thinker", (score_of_thinker,))])
+    text = printed(table)
+    assert re.search(r"cut no answer +think", text) and re.search(r"25\.0 +0\.0 +25\.0", text)
+    assert any("end inside <think>" in note for note in table.footnotes)
+    assert "think" not in printed(scores_table([evaluation("plain")]))
 
 
 def printed(table):

@@ -6,13 +6,14 @@ test_gpu_matrix.py has `kill -9` and a resume, test_two_ranks.py a rank's death,
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
-from stack import Train, metrics
+from stack import SMALL, Train, metrics
 
 from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -143,6 +144,22 @@ def test_a_replay_under_the_runs_own_criteria_decides_as_the_run_did(run: Path) 
     )
     assert ended.returncode == 0, ended.stderr
     assert "640 of 640" in ended.stdout
+
+
+def test_a_finished_run_is_trained_further(run: Path, tmp_path: Path) -> None:
+    """Its first epochs stay as they were; the order of prompts in the next one is that of a longer run."""
+    longer = tmp_path / "longer"
+    shutil.copytree(run, longer)
+    train = Train(longer, (*SMALL, "train.epochs=9"), "--resume")
+    assert train.end() == 0, train.output
+    assert read_manifest(longer)["status"] == "finished"
+    assert stored_steps(longer) == list(range(1, STEPS + 3))
+    labels = scan_labels(longer).sort("step", "prompt_id").collect()
+    before = scan_labels(run).sort("step", "prompt_id").collect()
+    assert labels.head(len(before)).equals(before)
+    assert labels.filter(pl.col("visit") == 9)["prompt_id"].n_unique() == 80
+    assert [line["step"] for line in metrics(longer)] == list(range(STEPS + 3))
+    assert {line["policy/lr"] for line in metrics(longer)[1:]} == {1e-3}
 
 
 def test_the_recipe_on_the_disk_starts_the_same_run(run: Path) -> None:

@@ -1,5 +1,9 @@
 """Checkpoints: which stay, and which are whole."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from olr_cli.runs.checkpoints import (
@@ -7,6 +11,8 @@ from olr_cli.runs.checkpoints import (
     checkpoint_path,
     checkpoint_steps,
     damage_of,
+    drop_unfinished,
+    finish_digests,
     set_aside,
     write_checkpoint,
 )
@@ -35,7 +41,20 @@ def test_without_a_validation_set_nothing_is_best(tmp_path):
     [
         (lambda folder: (folder / "weights").write_bytes(b"123"), "weights has 3 of its 1,000 bytes"),
         (lambda folder: (folder / "state" / "of-0").unlink(), "state/of-0 has gone"),
+        (
+            lambda folder: (folder / "weights").write_bytes(bytes(999) + b"1"),
+            "weights has other bytes than were written",
+        ),
+        (
+            lambda folder: (folder / "state" / "of-0").write_bytes(b"1"),
+            "state/of-0 has other bytes than were written",
+        ),
         (lambda folder: (folder / "files.json").write_text("{"), "files.json is cut off"),
+        (lambda folder: (folder / "files.json").write_text("[]"), "files.json is no list of files"),
+        (
+            lambda folder: (folder / "files.json").write_text('{"weights": 999}'),
+            "weights has 1,000 of its 999 bytes",
+        ),
         (lambda folder: (folder / "files.json").unlink(), None),  # of an earlier olr
         (lambda folder: (folder / "notes.txt").write_text("mine"), None),
     ],
@@ -47,9 +66,36 @@ def test_a_checkpoint_that_was_cut_off_later_is_found_out(tmp_path, damage, told
         (folder / "weights").write_bytes(bytes(1000))
 
     write_checkpoint(tmp_path, 3, fill, keep=1)
+    finish_digests()
     assert damage_of(checkpoint_path(tmp_path, 3)) is None
     damage(checkpoint_path(tmp_path, 3))
     assert damage_of(checkpoint_path(tmp_path, 3)) == told
+
+
+def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(tmp_path, monkeypatch):
+    """A folder in the lower layer of overlayfs cannot be renamed; what a link leads to is not olr's."""
+
+    def fill(folder):
+        (folder / "weights").write_text("w")
+
+    def replace(source, target, real=os.replace):
+        if "step-000001" in str(source) and Path(source).is_dir() and ".tmp" not in str(source):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        real(source, target)
+
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("all of it")
+    write_checkpoint(tmp_path, 1, fill, keep=1)
+    for name in (".step-000002.tmp", ".step-000009.removed", "step-000000"):
+        (tmp_path / "checkpoints" / name).symlink_to(precious)
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "rename", replace)
+    write_checkpoint(tmp_path, 2, fill, keep=1)
+    assert checkpoint_steps(tmp_path) == [2]
+    drop_unfinished(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000002"]
+    assert (precious / "thesis.tex").read_text() == "all of it"
 
 
 def test_a_damaged_checkpoint_is_kept_beside_the_one_that_is_written_anew(tmp_path):

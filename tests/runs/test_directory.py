@@ -15,19 +15,17 @@ import pytest
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import Recipe, changed_keys
-from olr_cli.runs import directory
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished, write_checkpoint
 from olr_cli.runs.directory import (
     begin_attempt,
     create_run,
     drop_leftovers,
     end_attempt,
-    held,
-    is_held,
     read_manifest,
     read_recipe,
     require_free,
 )
+from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.metrics import append_metrics, drop_metrics_after, read_metrics
 
 
@@ -118,9 +116,10 @@ def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
     kill = (
         "import os; from pathlib import Path\n"
         "from olr_cli.recipe.schema import Recipe; from olr_cli.runs import directory\n"
+        "from olr_cli.runs.locks import held\n"
         "directory.write_manifest = lambda *_: os.kill(os.getpid(), 9)\n"
         f"path = Path({str(path)!r})\n"
-        "with directory.held(path, make=True): directory.create_run(path, Recipe())"
+        "with held(path, make=True): directory.create_run(path, Recipe())"
     )
     assert subprocess.run([sys.executable, "-c", kill], check=False).returncode == -9
     (path / ".manifest.json.17.tmp").write_text("{")
@@ -175,7 +174,7 @@ def test_a_lock_file_that_goes_before_it_is_locked_holds_nothing(tmp_path, monke
         calls.append(arguments)
         real(*arguments)
 
-    monkeypatch.setattr(directory.fcntl, "flock", after_the_last_holder_cleaned_up)
+    monkeypatch.setattr(fcntl, "flock", after_the_last_holder_cleaned_up)
     with held(path, make=True):
         assert is_held(path)
 
@@ -196,7 +195,7 @@ def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkey
     def full(*_args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(directory.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(UserError, match="the disk is full"), held(tmp_path / "new", make=True):
         pass
     assert not (tmp_path / "new").exists()
@@ -204,7 +203,7 @@ def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkey
 
 def test_only_one_process_holds_a_run(tmp_path):
     take = (
-        "from pathlib import Path; from olr_cli.runs.directory import held\n"
+        "from pathlib import Path; from olr_cli.runs.locks import held\n"
         f"with held(Path({str(tmp_path)!r})): pass"
     )
     with held(tmp_path):

@@ -31,8 +31,9 @@ for step in itertools.count(1):
 
 def append(run, step):
     """A step of as many prompts as its number, two rollouts each."""
-    labels = [replace(LABEL, step=step, prompt_id=f"p{i}") for i in range(step)]
-    rollouts = [replace(ROLLOUT, step=step, prompt_id=f"p{i}", sample=k) for i in range(step) for k in (0, 1)]
+    labels = [replace(LABEL, step=step, visit=step, prompt_id=f"p{i}") for i in range(step)]
+    rollout = replace(ROLLOUT, step=step, visit=step)
+    rollouts = [replace(rollout, prompt_id=f"p{i}", sample=k) for i in range(step) for k in (0, 1)]
     RunStore(run).append(step, labels, rollouts)
 
 
@@ -87,7 +88,7 @@ def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, mon
 
     monkeypatch.setattr(store, "table_shards", resumed_after)
     assert rows_by_step(scan_rollouts(tmp_path)) == {1: 2, 2: 4, 3: 6}
-    assert calls == [5, 3]
+    assert calls == [5, 3, 3]  # rollouts, rollouts again, labels
 
 
 def test_a_shard_that_goes_again_and_again_is_no_endless_loop(tmp_path, monkeypatch):

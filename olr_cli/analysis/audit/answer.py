@@ -14,6 +14,8 @@ from rich.cells import cell_len, set_cell_size
 
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.answers import EXTRACTORS
+from olr_cli.data.prompts import NEVER_REWARDED
+from olr_cli.data.rollout_logs import common_place
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.runs.directory import read_recipe
@@ -22,6 +24,8 @@ from olr_cli.tables import NOTHING, Answer, Block, Cell, Column, Line, Row, Tabl
 _INDENT, _WIDTH = 12, 80
 _FEW_ROLLOUTS = 4
 _WIDEST = 24
+_QUESTION = 76
+"""Characters of a question below its prompt, so that it stays on one line."""
 
 
 def audit_answer(audit: Audit, top: int | None, notes: Sequence[str], *, is_exported: bool) -> Answer:
@@ -192,14 +196,21 @@ def ranking(audit: Audit, size: int) -> Table:
     if audit.was_training is False:
         del numbers["slope"]
     names = {"prompt": "prompt_id", "given": "given_label", "proposed": "proposed_label"}
-    texts = {head: [one_line(text) for text in prompts[name]] for head, name in names.items()}
+    texts = {
+        head: [one_line("unknown" if text == NEVER_REWARDED else text) for text in prompts[name]]
+        for head, name in names.items()
+    }
     widths = _text_widths(texts, _WIDTH - sum(len(name) + 1 for name in numbers) - len(texts))
     cells = [
         [Cell(_cut(text, widths[head], is_end=head == "prompt"), text) for text in of_column]
         for head, of_column in texts.items()
     ]
     columns = [*(Column(head, is_text=True) for head in texts), *(Column(head) for head in numbers)]
-    rows = [Row(row) for row in zip(*cells, *numbers.values(), strict=True)]
+    rows = []
+    for prompt_id, row in zip(prompts["prompt_id"], zip(*cells, *numbers.values(), strict=True), strict=True):
+        rows.append(Row(row))
+        if prompt_id in audit.questions:
+            rows.append(Row([one_line(audit.questions[prompt_id], _QUESTION)], "note"))
     return Table([Block(columns, rows)], {"rows": stored(audit).head(size).to_dicts()})
 
 
@@ -247,9 +258,13 @@ def _legend(audit: Audit) -> str:
 
 
 def stored(audit: Audit) -> pl.DataFrame:
-    """The table of all prompts as it is stored; without slopes where they mean nothing."""
+    """The table of all prompts as it is stored: with the questions if known, without slopes where they mean nothing."""
     left_out = ["log_odds", "proposal_log_odds", *(["slope"] if audit.was_training is False else [])]
-    return audit.prompts.drop(left_out)
+    table = audit.prompts.drop(left_out)
+    if not audit.questions:
+        return table
+    questions = [audit.questions.get(prompt_id) for prompt_id in table["prompt_id"]]
+    return table.with_columns(pl.Series("question", questions, dtype=pl.String))
 
 
 def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Sequence[str]) -> Path:
@@ -264,7 +279,7 @@ def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Se
     options = audit.threshold, trusted, data, sorted(settings)
     digest, source = hashlib.sha256(repr(options).encode()).hexdigest()[:8], audit.source
     beside = source.with_name(f"{source.stem}-audit-{digest}.parquet")
-    target = out or (source / "audit" / f"prompts-{digest}.parquet" if source.is_dir() else beside)
+    target = out or (source / "audit" / f"prompts-{digest}.parquet" if audit.status else beside)
     try:
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -274,9 +289,10 @@ def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Se
     return target
 
 
-def export_command(audit: Audit, options: Sequence[str], settings: Sequence[str]) -> str:
-    """The command that repairs the data set as this audit proposes."""
-    words = [str(audit.source), *options, *_sets(settings)]
+def export_command(places: Sequence[Path], options: Sequence[str], settings: Sequence[str]) -> str:
+    """The command that repairs the data set as an audit of these places proposes."""
+    named = places if len(places) < 4 else [common_place(places)]
+    words = [*map(str, named), *options, *_sets(settings)]
     return " ".join(["olr audit", *map(quote, words), "--export repaired.parquet"])
 
 

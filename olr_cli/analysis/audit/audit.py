@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from olr_cli.analysis.audit.confidence import Calibrations, CrossValidation, Tru
 from olr_cli.analysis.audit.estimator import Floats, Model, Noise
 from olr_cli.analysis.audit.tally import tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
-from olr_cli.analysis.histories import RolloutHistory, read_history
+from olr_cli.analysis.histories import RolloutHistory, read_history, run_prompts
 from olr_cli.answers import Judge
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, PromptSet
+from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest
 
@@ -45,6 +46,8 @@ class Audit:
         answered: share of the rollouts that have an answer.
         truth: None where no truth is stored, else `quality` and the shares of right labels as given (``right_before``)
             and with the changes made (``right_after``).
+        questions: prompt_id -> the question; none where nobody knows them.
+        notes: on the rollouts.
     """
 
     source: Path
@@ -61,6 +64,8 @@ class Audit:
     threshold: float
     answered: float
     truth: dict[str, float | None] | None
+    questions: Mapping[str, str]
+    notes: Sequence[str]
 
     @property
     def changes(self) -> dict[str, int]:
@@ -73,8 +78,10 @@ class Audit:
         return {name: int((self.prompts["status"] == name).sum()) for name in STATUSES}
 
 
-def audit_history(source: Path, settings: Sequence[str]) -> RolloutHistory:
-    """The history to audit.
+def audit_history(
+    source: Path | Sequence[Path], settings: Sequence[str], columns: Sequence[str] = ()
+) -> RolloutHistory:
+    """The history to audit, with arguments as `read_history` takes them.
 
     Raises:
         UserError: there is none, or a setting means nothing to an audit.
@@ -88,7 +95,7 @@ def audit_history(source: Path, settings: Sequence[str]) -> RolloutHistory:
             )
         if not equals:
             raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
-    return read_history(source, settings, also=SETTABLE[1:])
+    return read_history(source, settings, columns, also=SETTABLE[1:])
 
 
 def data_reading(history: RolloutHistory) -> Reading:
@@ -161,6 +168,8 @@ def audit(
         threshold=threshold,
         answered=float(answered / rollouts),
         truth=_truth(history, verdicts, judge),
+        questions=_questions(history),
+        notes=history.notes,
     )
 
 
@@ -186,28 +195,58 @@ def _ratio(
 def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     """The history with what a data set says of the labels where the history says nothing.
 
+    Prompts are matched by prompt_id; where none fits, those of a log by the text of the question, and then they have
+    the ids of the data set.
+
     Raises:
         UserError: they have no prompt in common, or say different things of one.
     """
     in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
-    common = [prompt_id for prompt_id in history.prompts if prompt_id in in_data]
-    if not common:
-        theirs, ours = next(iter(in_data)), next(iter(history.prompts), "none")
-        raise UserError(
-            f"{data.source} has no prompt of {history.source} (its first prompt_id: {theirs}, in the history: {ours});"
-            " prompts are matched by prompt_id, of a data set its extra_info.index"
-        )
+    if in_data.keys().isdisjoint(history.prompts):
+        history = _with_ids_of(history, data)
     prompts = dict(history.prompts)
-    for prompt_id in common:
+    for prompt_id in prompts.keys() & in_data.keys():
         label, other = prompts[prompt_id].given_label, in_data[prompt_id].given_label
-        if label is None:
+        if label is None or not history.knows_labels:
             prompts[prompt_id] = in_data[prompt_id]
         elif other not in (None, SENTINEL, label):
             raise UserError(
                 f"prompt {prompt_id} has the label {label} in {history.source} and {other} in {data.source}; name the"
                 " data set that the rollouts were made on"
             )
+        else:
+            prompts[prompt_id] = replace(prompts[prompt_id], messages=in_data[prompt_id].messages)
     return replace(history, prompts=prompts)
+
+
+def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
+    """The history with its prompts called as in the data set, as far as they have the same text."""
+    ids, taken = dict[str, str](), set[str]()
+    for name, prompt in same_prompts(history.prompts, data.prompts).items():
+        if prompt.prompt_id not in taken:
+            ids[name] = prompt.prompt_id
+            taken.add(prompt.prompt_id)
+    if not ids:
+        theirs, ours = data.prompts[0].prompt_id, next(iter(history.prompts), "none")
+        raise UserError(
+            f"{data.source} has no prompt of {history.source} (its first prompt_id: {theirs}, in the history: {ours});"
+            " prompts are matched by prompt_id, of a data set its extra_info.index, and those of a log by their text"
+        )
+    steps = (rows.with_columns(pl.col("prompt_id").replace(ids)) for rows in history.steps)
+    prompts = {ids.get(p.prompt_id, p.prompt_id): p for p in history.prompts.values()}
+    prompts = {name: replace(prompt, prompt_id=name) for name, prompt in prompts.items()}
+    log = history.log
+    if log is not None and len(ids) < len(prompts):
+        note = f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text."
+        log = replace(log, notes=[*log.notes, note])
+    return replace(history, steps=steps, prompts=prompts, log=log)
+
+
+def _questions(history: RolloutHistory) -> dict[str, str]:
+    prompts = history.prompts.values()
+    if history.is_run and not any(prompt.messages for prompt in prompts):
+        prompts = run_prompts(history.source, history.recipe)[0].values()
+    return {prompt.prompt_id: question_of(prompt.messages) for prompt in prompts if prompt.messages}
 
 
 def _floats(values: pl.Series) -> Floats:

@@ -11,7 +11,7 @@ audit_evidence      one sentence
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge
 from olr_cli.data.arithmetic import parse_source
-from olr_cli.data.columns import texts
 from olr_cli.data.fields import PROMPT_COLUMNS
-from olr_cli.data.files import matching_files, read_table
+from olr_cli.data.files import matching_files
 from olr_cli.data.interchange import read_rows, with_fields
-from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
+from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, NoiseType, Prompt, PromptSet
+from olr_cli.data.questions import question_of
 from olr_cli.data.readers import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
@@ -49,13 +49,13 @@ def require_exportable(target: Path) -> None:
 def data_of(history: RolloutHistory) -> PromptSet:
     """The data set that a history's rollouts were made on, as far as the history tells.
 
-    Of a run that its recipe names; of a table its own column of prompts.
+    Of a run that its recipe names; of a log its own column of prompts.
 
     Raises:
         UserError: it can't be had, or is not what it was; `--data` is the remedy.
     """
     if not history.is_run:
-        return _of_table(history)
+        return _of_log(history)
     made_on = data_digests(history.source).get("train")
     try:
         prompts = training_prompts(history.recipe, made_on)
@@ -80,36 +80,36 @@ def local_data_of(history: RolloutHistory) -> PromptSet | None:
         return None
 
 
-def _of_table(history: RolloutHistory) -> PromptSet:
+def _of_log(history: RolloutHistory) -> PromptSet:
     import pyarrow as pa
 
-    file = history.source
-    table = read_table([file], {"prompt_id", "data_source", *PROMPT_COLUMNS})
-    column = next((name for name in PROMPT_COLUMNS if name in table.column_names), None)
-    if column is None:
+    logged = [prompt for prompt in history.prompts.values() if prompt.messages]
+    if not logged:
         raise UserError(
-            f"{file} has no column of prompts ({', '.join(PROMPT_COLUMNS)}), so there is nothing to export the labels"
-            " with; name the data set with --data"
+            f"{history.source} has no column of prompts ({', '.join(PROMPT_COLUMNS)}), so there is nothing to export"
+            " the labels with; name the data set with --data"
         )
-    ids = [str(prompt_id) for prompt_id in texts(table.column("prompt_id"), "prompt_id", str(file))]
-    first: dict[str, int] = {}
-    for row, prompt_id in enumerate(ids):
-        first.setdefault(prompt_id, row)
-    index = pa.StructArray.from_arrays([pa.array(list(first))], ["index"])
-    rows = table.take(list(first.values())).drop_columns(["prompt_id"]).append_column("extra_info", index)
+    is_chat = any(len(prompt.messages) > 1 for prompt in logged)
+    prompts = [[asdict(turn) for turn in p.messages] if is_chat else question_of(p.messages) for p in logged]
+    index = pa.StructArray.from_arrays([pa.array([prompt.prompt_id for prompt in logged])], ["index"])
+    sources = pa.array([prompt.data_source or None for prompt in logged], pa.string())
     read = read_rows(
-        rows,
-        place=str(file),
-        data_source=f"local/{file.stem}",
+        pa.table({"prompt": pa.array(prompts), "data_source": sources, "extra_info": index}),
+        place=str(history.source),
+        data_source=f"local/{history.source.stem}",
         split="train",
         noise_type_of_sentinel="inactive",
     )
-    known = [history.prompts[prompt.prompt_id] for prompt in read.prompts]
     labelled = [
-        replace(p, given_label=k.given_label, true_answer=k.true_answer, noise_type=k.noise_type)
-        for p, k in zip(read.prompts, known, strict=True)
+        replace(
+            prompt,
+            given_label=None if known.given_label == NEVER_REWARDED else known.given_label,
+            true_answer=known.true_answer,
+            noise_type=known.noise_type,
+        )
+        for prompt, known in zip(read.prompts, logged, strict=True)
     ]
-    return PromptSet(tuple(labelled), read.table, file.name)
+    return PromptSet(tuple(labelled), read.table, history.source.name)
 
 
 def export(audit: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:

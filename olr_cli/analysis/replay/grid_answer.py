@@ -6,6 +6,7 @@ import hashlib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -23,26 +24,29 @@ _MOST_NAMED = 6
 
 
 def grid_answer(
-    source: Path, options: Sequence[str], overrides: Sequence[str] = (), out: Path | None = None
+    source: Path | Sequence[Path],
+    options: Sequence[str],
+    overrides: Sequence[str] = (),
+    out: Path | None = None,
+    columns: Sequence[str] = (),
 ) -> Answer:
     """Count a grid over a history and write its heat map as PNG, PDF and CSV.
 
     Args:
-        source: a run directory, or a table of rollouts.
+        source: a run directory, or the log of another trainer, as `read_history` takes it.
         options: of `--grid`.
         overrides: of `--set`, which say where keys outside the grid stay.
-        out: the folder of the heat map; by default below the run, or beside the table.
+        out: the folder of the heat map; by default below the run, or beside the log.
+        columns: of `--columns`.
 
     Raises:
         UserError: there is no such history, or a setting is wrong.
     """
     axes = grid.parse(options, overrides)
-    folder = out or (source / "replay" if source.is_dir() else source.parent)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(
-            f"--out {folder} is a file, and the heat map of a grid goes into a folder; name another"
-        )
-    history = read_history(source, overrides)
+    if out is not None and out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file, and the heat map of a grid goes into a folder; name another")
+    history = read_history(source, overrides, columns)
+    folder = out or (history.source / "replay" if history.is_run else history.source.parent)
     base, trained = history.recipe.method, grid.trained_setting(history)
     if not isinstance(base, OlrMethod):
         raise UserError(
@@ -71,7 +75,9 @@ def grid_answer(
         ],
         {"cells": cells, "notes": notes, "written": [str(file) for file in written]},
         files=[File(image, ", .pdf and .csv")],
-        next={f"olr replay {source} --set {THRESHOLD}=… --set {WARMUP}=…": "the labels of one cell"},
+        next={
+            f"olr replay {quote(str(history.source))} --set {THRESHOLD}=… --set {WARMUP}=…": "the labels of one cell"
+        },
     )
 
 

@@ -18,7 +18,7 @@ from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.readers import noise_draw
-from olr_cli.data.rollout_tables import STATISTICS
+from olr_cli.data.rollout_logs import STATISTICS
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import OlrMethod, Recipe
@@ -46,6 +46,7 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         seed=recipe.seed,
         draw=noise_draw(recipe),
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
+        needs_variance=recipe.train.dynamic_sampling,
     )
     for rows in history.steps:
         groups = _groups(history.prompts, _rollouts_of(rows, method, history.source))
@@ -132,7 +133,7 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         UserError: the history can't be replayed, or `target` not be written.
     """
     _write_labels(replay(history, judge), target)
-    labels = pl.scan_parquet(target)
+    labels = pl.scan_parquet(target, glob=False)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
         visits=pl.len(),

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.runs.directory import is_held, kind_of, read_manifest, recipe_yaml
+from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
+from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.progress import of_epoch
 from olr_cli.runs.summary import outcomes, signs_of_collapse, throughput_lines

@@ -13,11 +13,9 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.arms import Run
-from olr_cli.data.arithmetic import parse_source
-from olr_cli.data.files import matching_files
-from olr_cli.data.readers import training_prompts
-from olr_cli.errors import UserError
-from olr_cli.runs.directory import data_digests
+from olr_cli.analysis.histories import run_prompts
+from olr_cli.data.prompts import Message
+from olr_cli.data.questions import question_of
 from olr_cli.runs.store import read_rollout_steps
 
 SAMPLES = 4
@@ -52,28 +50,21 @@ def ends(text: str, length: int) -> tuple[str, str]:
 
 
 def questions(run: Run) -> tuple[Mapping[str, str], str]:
-    """The questions of the built-in data or of files; never from the hub, as no network is needed for a report.
+    """The questions of a run's prompts, where its data are at hand.
 
     Returns:
-        prompt_id -> the turns, the role before each where there are several; and why there are none, if so.
+        prompt_id -> the question of the user, then the other turns with the role before each; and why there are none,
+        if so.
     """
-    source = run.recipe.data.train
-    try:
-        if parse_source(source) is None:
-            matching_files(source)
-        digest = data_digests(run.path).get("train")
-        prompts = training_prompts(run.recipe, digest)
-    except (UserError, OSError) as error:
-        return {}, f"The questions are not shown: {source} is not to be read from here ({error})."
-    if prompts.digest != digest:
-        return {}, f"The questions are not shown: {source} does not hold the prompts of this run any more."
-    return {prompt.prompt_id: _question(prompt.messages) for prompt in prompts.prompts}, ""
+    prompts, why_none = run_prompts(run.path, run.recipe)
+    texts = {name: _question_first(prompt.messages) for name, prompt in prompts.items()}
+    return texts, f"The questions are not shown: {why_none}" if why_none else ""
 
 
-def _question(messages: Sequence[Any]) -> str:
-    if len(messages) == 1:
-        return str(messages[0].content)
-    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+def _question_first(messages: Sequence[Message]) -> str:
+    question = question_of(messages)
+    others = [m for m in messages if not (m.role == "user" and question in m.content)]
+    return "\n\n".join([question, *(f"[{m.role}] {m.content}" for m in others)])
 
 
 def cut_questions(questions: Mapping[str, str], ids: Sequence[str], budget: int) -> list[list[Any]]:

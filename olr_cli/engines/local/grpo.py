@@ -15,19 +15,21 @@ a mini-batch is accumulated from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
+from transformers import get_scheduler
 
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
-from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
+from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, MIN_LR_RATIO, WEIGHT_DECAY
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import LossAverage
+from olr_cli.recipe.schema import LossAverage, LrSchedule
 
 MOST_SCORES = 2**28
 """Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
@@ -35,7 +37,11 @@ needs whole distributions."""
 
 
 def clipped_surrogate(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: float
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    clip: float,
+    clip_high: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Minus the clipped surrogate of each token, and whether the clip holds there.
 
@@ -47,10 +53,12 @@ def clipped_surrogate(
         old_logprobs: the same under the policy that sampled.
         advantages: broadcastable to them.
         clip: allowed distance of the ratio from 1.
+        clip_high: another one above 1, which lets unlikely tokens gain more (clip-higher; Yu et al. 2025,
+            arXiv:2503.14476, Eq. 10); None: `clip`.
     """
     ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
     free = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - clip, 1 + clip)
+    clipped = -advantages * ratio.clamp(1 - clip, 1 + (clip if clip_high is None else clip_high))
     loss = torch.maximum(free, clipped)
     loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
     return loss, clipped > free
@@ -83,6 +91,25 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
     own means alike. `lengths`, of any shape, are at least 1.
     """
     return 1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
+
+
+def learning_rates(
+    highest: float, schedule: LrSchedule, warmup_ratio: float, steps: int
+) -> Callable[[int], float]:
+    """The learning rate of each optimiser step, from 0, by transformers' schedules, which TRL takes too.
+
+    With a warm-up the first step's is 0.
+    """
+    name = "constant_with_warmup" if schedule == "constant" else schedule
+    scheduler = get_scheduler(
+        name,
+        torch.optim.SGD([torch.zeros(())], lr=highest),
+        num_warmup_steps=math.ceil(warmup_ratio * steps),
+        num_training_steps=steps,
+        scheduler_specific_kwargs={"min_lr_rate": MIN_LR_RATIO} if schedule == "cosine_with_min_lr" else None,
+    )
+    (share,) = scheduler.lr_lambdas
+    return lambda step: highest * share(step)
 
 
 @dataclass(frozen=True)
@@ -166,13 +193,18 @@ class Grpo:
         smoothing: float = 0.0,
         loss_average: LossAverage = "token",
         micro_batch_tokens: int = 16_384,
+        clip_high: float | None = None,
+        lr_schedule: LrSchedule = "constant",
+        lr_warmup_ratio: float = 0.0,
+        planned_steps: int = 1,
+        fills_mini_batches: bool = False,
     ) -> None:
         """Make an optimiser for `policy`, which is trained in place.
 
         Args:
             policy: to be trained.
             reference: the frozen starting policy of the KL term; None for none.
-            learning_rate: constant, no warm-up.
+            learning_rate: the highest.
             kl_weight: of the KL term.
             clip: of the surrogate.
             mini_batch_prompts: prompts of one optimiser step; each view of a prompt is one.
@@ -181,26 +213,38 @@ class Grpo:
             smoothing: share of the uniform distribution in each token's target.
             loss_average: what weighs alike in a mini-batch's loss.
             micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
+            clip_high: of the surrogate above 1; None: `clip`.
+            lr_schedule: how the learning rate falls.
+            lr_warmup_ratio: the share of `planned_steps` in which it rises from 0.
+            planned_steps: optimiser steps of the whole run, were every mini-batch one.
+            fills_mini_batches: whether prompts that don't train leave their place to those that do.
         """
         self.policy = policy
         self.reference = reference
         self.kl_weight = kl_weight
         self.clip = clip
+        self.clip_high = clip_high
+        self.fills_mini_batches = fills_mini_batches
         self.mini_batch_prompts = mini_batch_prompts
         self.temperature = temperature
         self.penalty_weight = penalty_weight
         self.smoothing = smoothing
         self.loss_average = loss_average
         self.micro_batch_tokens = micro_batch_tokens
-        self.parameters = list(policy.model.parameters())
+        self.parameters = [weight for weight in policy.model.parameters() if weight.requires_grad]
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=learning_rate, betas=ADAM_BETAS, weight_decay=WEIGHT_DECAY, fused=True
         )
+        self.learning_rate_at = learning_rates(learning_rate, lr_schedule, lr_warmup_ratio, planned_steps)
 
     def update(
-        self, rollouts: SampledRollouts, advantages_PG: Tensor, trains_P: Sequence[bool]
+        self,
+        rollouts: SampledRollouts,
+        advantages_PG: Tensor,
+        trains_P: Sequence[bool],
+        planned_before: int = 0,
     ) -> dict[str, float]:
         """One pass over a step's rollouts, an optimiser step for every mini-batch of prompts, in their order.
 
@@ -208,7 +252,10 @@ class Grpo:
             rollouts: sampled from the policy as it is now.
             advantages_PG: theirs (Eq. 1).
             trains_P: whether a prompt takes part. One that doesn't is in no sum and no count; it only keeps its
-                place in its mini-batch. A mini-batch without any prompt that trains is no step.
+                place in its mini-batch, or not even that (`fills_mini_batches`). A mini-batch without any prompt that
+                trains is no step.
+            planned_before: optimiser steps that the run has planned before this update; the learning rate is a
+                function of that number.
 
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr}``. The KL is averaged as the loss is, over the rollouts
@@ -223,8 +270,10 @@ class Grpo:
         old_logprobs_PGT = self._old_logprobs(rollouts, training)
         kl_and_clipped = torch.zeros(2, device=self.policy.device)
         grad_norms = []
-        for first in range(0, len(trains_P), self.mini_batch_prompts):
-            mini_batch = [p for p in training if first <= p < first + self.mini_batch_prompts]
+        places = training if self.fills_mini_batches else range(len(trains_P))
+        for number, first in enumerate(range(0, len(places), self.mini_batch_prompts)):
+            self.optimizer.param_groups[0]["lr"] = self.learning_rate_at(planned_before + number)
+            mini_batch = [p for p in places[first : first + self.mini_batch_prompts] if trains_P[p]]
             if not mini_batch:
                 continue
             kl_and_clipped += self._accumulate(rollouts, advantages_PG, old_logprobs_PGT, mini_batch)
@@ -267,7 +316,11 @@ class Grpo:
         """Each token's loss without its weight, its KL, and whether the clip held."""
         now = self._statistics(self.policy, batch, entropy=self.penalty_weight > 0)
         loss_PGT, clipped_PGT = clipped_surrogate(
-            self._surrogate_logprobs(now), old_logprobs_PGT, advantages_PG[..., None], self.clip
+            self._surrogate_logprobs(now),
+            old_logprobs_PGT,
+            advantages_PG[..., None],
+            self.clip,
+            self.clip_high,
         )
         if now.entropy is not None:
             loss_PGT = loss_PGT - self.penalty_weight * now.entropy

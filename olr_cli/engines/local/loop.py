@@ -1,8 +1,10 @@
 """GRPO on one machine, in one process: the whole training loop.
 
     for every epoch, for every batch of prompts (in an order drawn for the epoch):
-        sample K rollouts of each prompt  →  supervise the labels  →  one pass of GRPO updates
-        →  store records and metrics  →  every now and then: held-out accuracy, a checkpoint
+        sample K rollouts of each prompt  →  supervise the labels
+        (with dynamic sampling: of more prompts, until enough groups have rewards that differ)
+        →  one pass of GRPO updates  →  store records and metrics
+        →  every now and then: held-out accuracy, a checkpoint
 
 On CPU a run repeats bit for bit for one thread count, also after a kill and --resume (R18): every draw of ours is keyed
 by what it is for. A checkpoint holds weights, optimiser, and torch's random state for models that draw themselves.
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +28,30 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.local.builtin import model_location
 from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
-from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.local.sampler import SampledRollouts, joined, sample
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.steps import (
+    Report,
     Stopwatch,
     epoch_so_far,
     is_due,
+    planned_optimizer_steps,
+    planned_steps,
     reports,
     require_log_packages,
     rollout_keys,
-    step_batches,
     step_metrics,
+    step_queues,
     steps_per_epoch,
     store_step,
+    take,
     total_steps,
     wants_checkpoint,
 )
+from olr_cli.packages import untested_versions
 from olr_cli.recipe import schema as sections
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
@@ -64,6 +73,7 @@ class LocalEngine:
                 missing.
         """
         require_log_packages(recipe)
+        require_peft(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
         self.views = compose(recipe.method).views
@@ -81,7 +91,7 @@ class LocalEngine:
             "dtype": str(self.policy.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
             "policy_digest": digest(self.policy.model),
-            "departures": [loss_average_departure(recipe), *no_repeat],
+            "departures": [loss_average_departure(recipe), *(no_repeat or untested_versions())],
         }
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
 
@@ -103,10 +113,12 @@ class LocalEngine:
         """
         recipe, prompts, judge = run.recipe, run.data.train.prompts, run.supervisor.judge
         run.supervisor.expect(prompts)
-        reference = self.policy.frozen_copy() if recipe.train.kl_weight > 0 else None
-        if run.done:
-            self.policy = load_policy(recipe, checkpoint_path(run.path, run.done))
-        settings = recipe.train
+        settings, checkpoint = recipe.train, checkpoint_path(run.path, run.done) if run.done else None
+        if settings.lora_rank is not None:
+            self.policy = LoraPolicy.attach(self.policy, recipe, checkpoint)
+        reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
+        if checkpoint is not None and settings.lora_rank is None:
+            self.policy = load_policy(recipe, checkpoint)
         grpo = Grpo(
             self.policy,
             reference,
@@ -118,47 +130,48 @@ class LocalEngine:
             penalty_weight=recipe.method.penalty_weight,
             smoothing=recipe.method.smoothing,
             loss_average=settings.loss_average,
-            micro_batch_tokens=section(recipe).max_batch_tokens,
+            micro_batch_tokens=section(recipe).micro_batch_tokens or section(recipe).max_batch_tokens,
+            clip_high=settings.clip_high,
+            lr_schedule=settings.lr_schedule,
+            lr_warmup_ratio=settings.lr_warmup_ratio,
+            planned_steps=planned_optimizer_steps(recipe, len(prompts), len(prompts) * settings.epochs),
+            fills_mini_batches=settings.dynamic_sampling,
         )
-        if run.done:
-            load_trainer(grpo, checkpoint_path(run.path, run.done))
+        if checkpoint is not None:
+            load_trainer(grpo, checkpoint)
         hardware = _hardware(self.policy, has_reference=reference is not None)
-        last = total_steps(recipe, len(prompts))
-        per_epoch = steps_per_epoch(recipe, len(prompts))
-        run.progress.start(last, run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
+        most, per_epoch = total_steps(recipe, len(prompts)), steps_per_epoch(recipe, len(prompts))
+        visits, all_visits = run.supervisor.history.visits, len(prompts) * settings.epochs
+        last = run.done if visits == all_visits else most
+        planned = planned_steps(recipe, len(prompts), visits)
+        run.progress.start(most, planned, per_epoch, epoch_so_far(run.path, planned, per_epoch))
 
         with stop_requests() as stop, reports(run) as report:
             if run.done == 0:
                 _record(run, report, 0, 0, self.measure_held_out(run))
-            for step, epoch, rows in step_batches(recipe, len(prompts), run.done):
+            for step, epoch, queue in step_queues(recipe, len(prompts), run.done, visits):
                 clock = Stopwatch()
                 if hardware.gpus:
                     torch.cuda.reset_peak_memory_stats(self.policy.device)
-                batch = [prompts[row] for row in rows]
-                with clock.measure("rollouts"):
-                    sampled = self._sample(
-                        recipe,
-                        [tokens for row in rows for tokens in self.token_ids[row]],
-                        training_keys(recipe, epoch, batch, self.views),
-                        recipe.train.temperature,
-                    )
                 timeouts_before = judge.timeouts
-                with clock.measure("verification"):
-                    groups = rollout_groups(batch, sampled, epoch, step, self.views)
-                decided = run.supervisor.supervise(groups, clock.measure)
+                sampled, decided = self._roll_out(run, clock, step, epoch, queue)
                 advantages, trains = advantages_and_trains(decided, self.views)
                 with clock.measure("update"):
-                    metrics = grpo.update(sampled, advantages, trains)
+                    before = planned_optimizer_steps(recipe, len(prompts), visits)
+                    metrics = grpo.update(sampled, advantages, trains, before)
                 with clock.measure("store"):
                     tables = store_step(run.store, step, decided)
                 metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
+                visits += len(decided)
+                last = step if visits == all_visits else most
                 if is_due(step, recipe.train.evaluate_every, last):
                     with clock.measure("evaluation"):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
                 peak = torch.cuda.max_memory_allocated(self.policy.device) if hardware.gpus else None
                 speed = throughput(step_work(sampled, trains), times, hardware, peak)
-                _record(run, report, step, epoch, {**metrics, **times, **speed})
+                planned = planned_steps(recipe, len(prompts), visits)
+                _record(run, report, step, epoch, {**metrics, **times, **speed}, planned)
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
                 if wanted or signal_number is not None:
@@ -166,6 +179,34 @@ class LocalEngine:
                 if step < last and signal_number is not None:
                     raise Interrupted(signal_number)
         return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
+
+    def _roll_out(
+        self, run: Run, clock: Stopwatch, step: int, epoch: int, queue: deque[int]
+    ) -> tuple[SampledRollouts, list[SupervisedGroup]]:
+        """Rollouts of the step's prompts, taken from the epoch's `queue`, and what the supervisor decided about them.
+
+        With dynamic sampling the prompts of a step are as many as it takes for `prompts_per_step` of them to train.
+        """
+        recipe, size = run.recipe, run.recipe.train.prompts_per_step
+        parts: list[SampledRollouts] = []
+        decided: list[SupervisedGroup] = []
+        missing = size
+        while missing and queue:
+            rows = take(queue, missing)
+            batch = [run.data.train.prompts[row] for row in rows]
+            with clock.measure("rollouts"):
+                sampled = self._sample(
+                    recipe,
+                    [tokens for row in rows for tokens in self.token_ids[row]],
+                    training_keys(recipe, epoch, batch, self.views),
+                    recipe.train.temperature,
+                )
+            with clock.measure("verification"):
+                groups = rollout_groups(batch, sampled, epoch, step, self.views)
+            parts.append(sampled)
+            decided += run.supervisor.supervise(groups, clock.measure)
+            missing = size - sum(group.trains for group in decided) if recipe.train.dynamic_sampling else 0
+        return joined(parts), decided
 
     def measure_held_out(self, run: Run) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
@@ -343,10 +384,11 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
 
 def _record(
     run: Run,
-    report: Callable[[int, Metrics], None],
+    report: Report,
     step: int,
     epoch: int,
     measured: Mapping[str, float | None],
+    planned: int | None = None,
 ) -> None:
     append_metrics(run.path, step, epoch, measured)
-    report(step, known(measured))
+    report(step, known(measured), planned)

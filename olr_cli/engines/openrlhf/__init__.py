@@ -12,6 +12,8 @@ command line runs unmodified.
 
 import warnings
 
+from olr_cli.packages import TESTED
+
 OPENRLHF_VERSION = "0.11.2"
 """The OpenRLHF that the subclasses and bridges are written for."""
 
@@ -20,8 +22,7 @@ WRITTEN_FOR = {
     "vllm": "0.29.0",
     "ray": "2.55.0",
     "deepspeed": "0.19.6",
-    "torch": "2.13",
-    "transformers": "5.15",
+    **TESTED,
 }
 """Versions, or the first parts of versions, that the engine was read against and tried with (requirements/)."""
 

@@ -6,16 +6,10 @@ import argparse
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.engines.openrlhf.flags import (
-    DECIDED_BY,
-    FLAG_OR_KEY,
-    INSTALL,
-    REFUSED,
-    installed_version,
-    section,
-)
+from olr_cli.engines.openrlhf.flags import DECIDED_BY, FLAG_OR_KEY, INSTALL, REFUSED, section
 from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import NotHere, UserError, did_you_mean
+from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
 

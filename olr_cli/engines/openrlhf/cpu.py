@@ -27,10 +27,10 @@ from types import ModuleType
 from typing import Any
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
-from olr_cli.engines.openrlhf.flags import installed_version
 from olr_cli.engines.openrlhf.flash_attention import stand_in_if_absent
 from olr_cli.engines.openrlhf.importing import around_import
 from olr_cli.errors import NotHere
+from olr_cli.packages import installed_version
 
 VLLM_VERSION = WRITTEN_FOR["vllm"]
 WORKER_EXTENSION = f"{__name__}.CpuWeights"

@@ -39,7 +39,6 @@ from olr_cli.engines.openrlhf.flags import (
     Places,
     arguments,
     cluster_address,
-    installed_version,
     openrlhf_parser,
     recipe_flags,
     section,
@@ -55,6 +54,7 @@ from olr_cli.engines.steps import (
 )
 from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
+from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import versions

@@ -8,14 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.engines.openrlhf.files import OPENRLHF_PART, UNIVERSAL
-from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
+from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, MIN_LR_RATIO, WEIGHT_DECAY
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
 from olr_cli.supervision import compose
@@ -66,14 +66,6 @@ def submits(ray_address: str | None) -> bool:
     return ray_address is not None and ray_address.startswith(("http://", "https://"))
 
 
-def installed_version(package: str) -> str | None:
-    """The version of a package; None if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def openrlhf_parser() -> argparse.ArgumentParser:
     """The parser of OpenRLHF's own command line.
 
@@ -99,7 +91,7 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     raise UserError(f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}")
 
 
-SAME: dict[str, str] = {
+SAME: Mapping[str, str] = {
     "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
     "rollout.max_new_tokens": "train.max_new_tokens",
     "rollout.temperature": "train.temperature",
@@ -121,7 +113,12 @@ SAME: dict[str, str] = {
 }
 """Flags that are keys of the recipe under another name."""
 
-FLAG_OR_KEY: dict[str, str] = {"rollout.top_p": "train.top_p"}
+FLAG_OR_KEY: Mapping[str, str] = {
+    "rollout.top_p": "train.top_p",
+    "actor.lr_scheduler": "train.lr_schedule",
+    "actor.lr_warmup_ratio": "train.lr_warmup_ratio",
+    "actor.eps_clip_low_high": "train.clip_high",
+}
 """Flags of which a recipe sets the key or, as before there were these keys, the flag in `engine.flags`."""
 
 
@@ -141,6 +138,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
     on_gpu = engine.device == "cuda"
     views = len(compose(recipe.method).views)
     mini_batch = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
+    has_warmup_alone = train.lr_schedule == "constant" and train.lr_warmup_ratio > 0
     sleep = engine.sleep and engine.colocate and on_gpu
     ours: dict[str, Any] = {
         "actor.model_name_or_path": places.model,
@@ -150,7 +148,8 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "data.max_len": places.max_tokens,
         "eval.dataset": places.held_out,
         "train.agent_func_path": Path(__file__).with_name("rollouts.py"),
-        **{flag: keys[key] for flag, key in (SAME | FLAG_OR_KEY).items()},
+        **{flag: keys[key] for flag, key in SAME.items()},
+        "rollout.top_p": train.top_p,
         # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
         "rollout.batch_size": train.prompts_per_step * views,
         # One pass over them in mini-batches, which OpenRLHF counts in samples.
@@ -161,8 +160,10 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.adam.betas": ADAM_BETAS,
         "actor.adam.weight_decay": WEIGHT_DECAY,
         "actor.max_norm": GRADIENT_CLIP,
-        "actor.lr_scheduler": "constant",
-        "actor.lr_warmup_ratio": 0.0,
+        "actor.lr_scheduler": "constant_with_warmup" if has_warmup_alone else train.lr_schedule,
+        "actor.lr_warmup_ratio": train.lr_warmup_ratio,
+        "actor.min_lr_ratio": MIN_LR_RATIO,
+        "actor.eps_clip_low_high": None if train.clip_high is None else (train.clip, train.clip_high),
         "actor.dual_clip": DUAL_CLIP,
         "actor.loss_agg_mode": LOSS_AVERAGES[train.loss_average],
         # Without a penalty left out: the forward pass before the update measures the entropy (policy.py).

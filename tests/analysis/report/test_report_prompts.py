@@ -113,7 +113,7 @@ def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_vi
         both = [
             rollout("a", visit, visit, sample, view=view, response=f"{visit} {view} {sample}")
             for view, start in (("original", 0), ("rephrased", 6))
-            for sample in reversed(range(start, start + 6))
+            for sample in range(start, start + 6)
         ]
         return [shown], both
 
@@ -162,8 +162,8 @@ def with_ids(rows):
 def test_questions_are_read_from_the_data_the_run_was_trained_on(tmp_path):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], rows=with_ids(ROWS))
     questions, why_none = texts.questions(run_of(path))
-    assert (questions, why_none) == ({"a": "system: Sums.\n\nuser: 3+4"}, "")
-    assert texts.cut_questions(questions, ["a", "b"], 10) == [["sys", "er: 3+4", 14], ["", "", 0]]
+    assert (questions, why_none) == ({"a": "3+4\n\n[system] Sums."}, "")
+    assert texts.cut_questions(questions, ["a", "b"], 10) == [["3+4", "] Sums.", 9], ["", "", 0]]
 
 
 def test_questions_that_are_gone_or_others_now_are_not_shown_and_it_is_said(tmp_path):

@@ -12,6 +12,7 @@ from olr_cli.engines.local.grpo import (
     Grpo,
     clipped_surrogate,
     k3_divergence,
+    learning_rates,
     response_statistics,
 )
 from olr_cli.engines.local.sampler import sample
@@ -150,6 +151,60 @@ def test_the_surrogate_is_clipped_and_dual_clipped(ratio, advantage, loss, clipp
     )
     assert value == pytest.approx(loss)
     assert holds == clipped
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "clipped"),
+    [(1.25, 1.0, -1.25, False), (1.5, 1.0, -1.28, True), (0.5, -1.0, 0.8, True), (0.79, 1.0, -0.79, False)],
+)
+def test_clip_higher_lets_unlikely_tokens_gain_more_and_lose_as_before(ratio, advantage, loss, clipped):
+    value, holds = clipped_surrogate(
+        torch.tensor(math.log(ratio)), torch.tensor(0.0), torch.tensor(advantage), clip=0.2, clip_high=0.28
+    )
+    assert value == pytest.approx(loss)
+    assert holds == clipped
+
+
+@pytest.mark.parametrize(
+    ("schedule", "after_warmup"),
+    [
+        ("constant", lambda share: 1),
+        ("linear", lambda share: 1 - share),
+        ("cosine", lambda share: (1 + math.cos(math.pi * share)) / 2),
+        ("cosine_with_min_lr", lambda share: 0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2),
+    ],
+)
+@pytest.mark.parametrize(("ratio", "warmup"), [(0, 0), (0.25, 5)])
+def test_the_learning_rate_is_that_of_its_formula(schedule, after_warmup, ratio, warmup):
+    rate = learning_rates(0.5, schedule, ratio, steps=20)
+    expected = [t / warmup if t < warmup else after_warmup((t - warmup) / (20 - warmup)) for t in range(20)]
+    assert [rate(t) / 0.5 for t in range(20)] == pytest.approx(expected)
+
+
+def test_an_update_takes_its_learning_rates_from_where_the_run_stands():
+    policy = tiny_policy()
+    update = grpo(policy, mini_batch_prompts=2, lr_schedule="linear", planned_steps=10)
+    metrics = update.update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN, planned_before=6)
+    assert metrics["policy/lr"] == pytest.approx(1e-3 * (1 - 7 / 10))
+
+
+def test_prompts_that_do_not_train_leave_their_place_where_mini_batches_are_to_be_full():
+    def weights_after(trains, fills):
+        policy = tiny_policy()
+        update = grpo(policy, mini_batch_prompts=2, fills_mini_batches=fills)
+        metrics = update.update(sampled_by(policy), advantages(REWARDS), trains)
+        return torch.cat([weight.flatten() for weight in policy.model.parameters()]), metrics
+
+    # Prompts 0 and 2 in one step; prompt 3 in the next.
+    filled, metrics = weights_after([True, False, True, True], fills=True)
+    apart, others = weights_after([True, False, True, True], fills=False)  # 0 in one; 2 and 3 in the next
+    assert not torch.allclose(filled, apart, atol=1e-5)
+    assert metrics["policy/clip_fraction"] == others["policy/clip_fraction"]
+    together, _ = weights_after([True, False, True, False], fills=True)
+    policy = tiny_policy()
+    rollouts = sampled_by(policy)
+    grpo(policy, mini_batch_prompts=4).update(rollouts, advantages(REWARDS), [True, False, True, False])
+    torch.testing.assert_close(together, torch.cat([w.flatten() for w in policy.model.parameters()]))
 
 
 def test_k3_is_never_negative_and_its_mean_is_the_kl_divergence():

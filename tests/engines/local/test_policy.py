@@ -216,6 +216,8 @@ def test_attention_without_copies_gives_the_scores_of_transformers_own(name):
     found = []
     for implementation in (None, "sdpa"):
         policy = ARCHITECTURES[name]()
+        if policy.model.config._attn_implementation == "eager":
+            pytest.skip("this transformers has no sdpa for the architecture")
         if implementation:
             policy.model.set_attn_implementation(implementation)
         with torch.no_grad():

@@ -3,6 +3,7 @@
 import errno
 import io
 import itertools
+import math
 import os
 import signal
 import time
@@ -48,6 +49,23 @@ def recipe(**changes):
         **changes,
     }
     return validate(tree, "test")
+
+
+SET_BY_TRL_USERS = {
+    "train": recipe().train.model_dump(mode="json")
+    | {
+        "lr_schedule": "cosine",
+        "lr_warmup_ratio": 0.3,
+        "clip_high": 0.28,
+        "dynamic_sampling": True,
+        "prompts_per_step": 5,
+        "mini_batch_prompts": 2,
+        "top_p": 0.95,
+        "top_k": 40,
+        "min_p": 0.01,
+    },
+    "engine": {"name": "local", "device": "cpu", "threads": 1, "micro_batch_tokens": 40},
+}
 
 
 def go(path, *, resume=False, a_recipe=None):
@@ -171,7 +189,7 @@ def test_killed_at_any_moment_and_resumed_equals_never_killed(whole, tmp_path):
             assert_frame_equal(resumed, expected)
 
 
-def interrupt(path, monkeypatch):
+def interrupt(path, monkeypatch, a_recipe=None):
     """Leave an unfinished run of two steps at `path`."""
 
     def fail(*_args):
@@ -179,7 +197,7 @@ def interrupt(path, monkeypatch):
 
     with monkeypatch.context() as patched, pytest.raises(RuntimeError):
         patched.setattr(loop, "save_checkpoint", fail)
-        go(path)
+        go(path, a_recipe=a_recipe)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -216,10 +234,46 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_resumes(whole, tmp_path, 
         assert_frame_equal(resumed, expected)
 
 
-def test_a_resume_with_another_recipe_names_the_changed_keys(whole):
-    changed = recipe(seed=5)
-    with pytest.raises(UserError, match="seed: 0 -> 5"):
+def of_epochs(epochs, **train):
+    return recipe(train={**recipe().train.plain(), "epochs": epochs, **train})
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
+    stopped, whole, tmp_path, monkeypatch
+):
+    path = tmp_path / "run"
+    if stopped:
+        interrupt(path, monkeypatch, of_epochs(2))
+    else:
+        go(path, a_recipe=of_epochs(2))
+    assert unfinished_run(recipe(), tmp_path) == path
+    go(path, resume=True, a_recipe=recipe())
+    for extended, expected in zip(tables(path), tables(whole), strict=True):
+        assert_frame_equal(extended, expected)
+    weights = [checkpoint_path(run, STEPS) / "model.safetensors" for run in (path, whole)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    manifest = read_manifest(path)
+    assert (manifest["status"], manifest["steps"]) == ("finished", STEPS)
+    assert manifest["recipe_digest"] == recipe().digest()
+    with pytest.raises(UserError, match="no unfinished run"):
+        unfinished_run(recipe(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (recipe(seed=5), "seed: 0 -> 5"),
+        (recipe(seed=5), "a resume may raise train.epochs and change logging, name, train.checkpoint_every"),
+        (of_epochs(2), "train.epochs: 3 -> 2, which can only be raised"),
+        (of_epochs(5, lr_schedule="cosine"), "train.epochs: 3 -> 5, on which the schedule"),
+    ],
+)
+def test_a_resume_with_another_recipe_names_the_changed_keys_and_those_that_may_change(changed, words, whole):
+    before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()}
+    with pytest.raises(UserError, match=words):
         go(whole, resume=True, a_recipe=changed)
+    assert {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()} == before
 
 
 def test_a_second_run_into_the_same_directory_is_refused(whole):
@@ -281,3 +335,75 @@ def test_epochs_visit_every_prompt_once(whole):
     )
     assert visits.rows() == [(1, 20, 20), (2, 20, 20), (3, 20, 20)]
     assert labels.group_by("step").len().sort("step")["len"].to_list() == [8, 8, 4] * 3
+
+
+def policies(path):
+    """The metrics of the policy, step by step."""
+    return [{k: v for k, v in line.items() if k.startswith("policy/")} for line in read_metrics(path)]
+
+
+@pytest.fixture(scope="module")
+def dynamic(tmp_path_factory):
+    """A run with dynamic sampling, a schedule and a truncated distribution, that nobody interrupted."""
+    path = tmp_path_factory.mktemp("dynamic") / "run"
+    go(path, a_recipe=recipe(**SET_BY_TRL_USERS))
+    return path
+
+
+def test_with_dynamic_sampling_every_step_but_an_epochs_last_trains_on_as_many_groups_as_were_asked_for(
+    dynamic,
+):
+    labels = scan_labels(dynamic).collect()
+    assert labels.group_by("visit").agg(pl.col("prompt_id").n_unique()).sort("visit").rows() == [
+        (1, 20),
+        (2, 20),
+        (3, 20),
+    ]
+    assert (labels["trains"] == ~labels["has_zero_variance"]).all()
+    assert labels["has_zero_variance"].any()
+    steps = labels.group_by("visit", "step").agg(pl.col("trains").sum()).sort("step")
+    for _, epoch in steps.group_by("visit"):
+        assert set(epoch["trains"][:-1]) == {5}
+        assert 0 <= epoch["trains"][-1] <= 5
+    assert [line["epoch"] for line in read_metrics(dynamic)] == [0, *steps["visit"]]
+    last = read_metrics(dynamic)[-1]["step"]
+    assert last < recipe(**SET_BY_TRL_USERS).train.epochs * 4
+    assert (read_manifest(dynamic)["steps"], checkpoint_steps(dynamic)[-1]) == (last, last)
+
+
+def test_with_dynamic_sampling_an_epoch_is_shown_once(tmp_path):
+    shown = io.StringIO()
+    launch(recipe(**SET_BY_TRL_USERS), tmp_path / "run", loop.LocalEngine, LineProgress(shown))
+    rows = [line.split() for line in shown.getvalue().splitlines() if line[:5].strip().isdigit()]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+
+
+def test_the_learning_rate_follows_the_visits_so_far_where_an_epoch_has_fewer_steps(dynamic):
+    planned = 3 * 4 * 3  # epochs, steps of 5 prompts, and mini-batches of 2 of these
+    visits, expected = 0, []
+    steps = scan_labels(dynamic).group_by("step").agg(pl.len(), pl.col("trains").sum()).sort("step").collect()
+    for _, prompts, trained in steps.rows():
+        if trained:
+            done = visits // 5 * 3 + visits % 5 // 2 + (trained + 1) // 2 - 1
+            share = done / 11 if done < 11 else (1 + math.cos(math.pi * (done - 11) / (planned - 11))) / 2
+            expected.append(1e-3 * share)
+        else:
+            expected.append(expected[-1])
+        visits += prompts
+    assert [line["policy/lr"] for line in read_metrics(dynamic)[1:]] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("step", [2, 5])
+def test_with_dynamic_sampling_a_resume_goes_on_at_the_same_prompt(step, dynamic, tmp_path, monkeypatch):
+    def fail(*_args):
+        raise RuntimeError
+
+    path, a_recipe = tmp_path / "run", recipe(**SET_BY_TRL_USERS)
+    monkeypatch.setattr(loop, "store_step", at_call(step + 1, loop.store_step, fail))
+    with pytest.raises(RuntimeError):
+        go(path, a_recipe=a_recipe)
+    monkeypatch.undo()
+    go(path, resume=True, a_recipe=a_recipe)
+    for resumed, expected in zip(tables(path), tables(dynamic), strict=True):
+        assert_frame_equal(resumed, expected)
+    assert policies(path) == policies(dynamic)

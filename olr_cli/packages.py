@@ -1,0 +1,69 @@
+"""The packages that olr can do without: which of its extras installs them, and what is said where one is missing.
+
+The core (data, noise, answers, supervision, audit, replay, figures, tables) needs none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.util import find_spec
+
+from olr_cli.errors import NotHere
+
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "safetensors": "train",
+    "jinja2": "train",
+    "huggingface_hub": "train",
+    "vllm": "vllm",
+    "datasets": "hub",
+    "peft": "lora",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+}
+"""Import name of a package -> the extra of pyproject.toml that installs it."""
+
+TESTED = {"torch": "2.13", "transformers": "5.15"}
+"""Versions with which the tests compare runs bit for bit (R18); requirements/tested.txt pins the same."""
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation."""
+    return f"pip install 'olr-cli[{extra}]'"
+
+
+def not_installed(package: str, needed_by: str) -> NotHere:
+    """The error for an optional package that is missing; `needed_by` is a command or a recipe key."""
+    return NotHere(
+        f"{needed_by} needs the package {package}, which is not installed; {install_command(EXTRAS[package])}"
+    )
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """The optional package that an import did not find; None if the error is about anything else, such as a bug."""
+    package = (error.name or "").partition(".")[0]
+    return package if package in EXTRAS and find_spec(package) is None else None
+
+
+def installed_version(package: str) -> str | None:
+    """The version of a package; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def is_version(version: str, wanted: str) -> bool:
+    """Whether a version is the wanted one, of which the first parts may be given: 2.13.0+cpu is 2.13."""
+    return f"{version.partition('+')[0]}.".startswith(f"{wanted}.")
+
+
+def untested_versions() -> list[str]:
+    """A sentence for the manifest if a run computes with other versions than those compared bit for bit (R18)."""
+    installed = {name: installed_version(name) or "absent" for name in TESTED}
+    if all(is_version(installed[name], version) for name, version in TESTED.items()):
+        return []
+    here, tested = (" and ".join(f"{k} {v}" for k, v in versions.items()) for versions in (installed, TESTED))
+    return [f"that runs repeat bit for bit was tested with {tested}, not with {here}"]
