@@ -21,7 +21,7 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
-from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
+from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.shards import table_shards
 from olr_cli.supervision import compose
@@ -73,7 +73,11 @@ class RolloutHistory:
 
 
 def read_history(
-    source: Path | Sequence[Path], overrides: Iterable[str] = (), columns: Sequence[str] = ()
+    source: Path | Sequence[Path],
+    overrides: Iterable[str] = (),
+    columns: Sequence[str] = (),
+    *,
+    also: Sequence[str] = (),
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.rollout_logs.read_log`).
 
@@ -83,6 +87,7 @@ def read_history(
             seed, the draw of noisy labels, the answer extractor, and of a log the noise type of sentinels (R1). A
             run whose method refines no labels is replayed under OLR unless the settings name a method.
         columns: what ``--columns`` says of a log.
+        also: other keys that may be set, which decide nothing about the rollouts.
 
     Raises:
         UserError: there is no such history, a step or column is missing or has wrong values, or a setting has no
@@ -92,7 +97,7 @@ def read_history(
     places = [source] if isinstance(source, Path) else list(source)
     runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
     if not runs:
-        return _log_history(places, columns, changes)
+        return _log_history(places, columns, changes, also)
     if not has_run(runs[0]):
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
@@ -104,7 +109,7 @@ def read_history(
         raise UserError(
             f"--columns is for logs of other trainers, and {runs[0]} is a run directory; leave it out"
         )
-    return _run_history(runs[0], changes)
+    return _run_history(runs[0], changes, also)
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
@@ -142,9 +147,9 @@ def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
     return any(key in of_a_choice or key not in OlrMethod.model_fields for key in settings)
 
 
-def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
+def _run_history(run: Path, changes: Mapping[str, Any], also: Sequence[str]) -> RolloutHistory:
     run_recipe = read_recipe(run)
-    recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor"))
+    recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor", *also))
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
     labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_LABELS).collect()
@@ -155,7 +160,7 @@ def _run_history(run: Path, changes: Mapping[str, Any]) -> RolloutHistory:
         columns = (*columns, "response")
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), len(steps))
     if reads_anew:
-        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
+        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor, data_digests(run).get("train"))
     return RolloutHistory(run, rollouts, prompts, recipe, is_run=True)
 
 
@@ -169,10 +174,11 @@ def run_prompts(run: Path, recipe: Recipe) -> tuple[Mapping[str, Prompt], str]:
     try:
         if parse_source(source) is None:
             matching_files(source)
-        prompts = training_prompts(recipe)
+        digest = data_digests(run).get("train")
+        prompts = training_prompts(recipe, digest)
     except (UserError, OSError) as error:
         return {}, f"{source} is not to be read from here ({error})."
-    if prompts.digest != read_manifest(run).get("data", {}).get("train", {}).get("digest"):
+    if prompts.digest != digest:
         return {}, f"{source} does not hold the prompts of this run any more."
     return {prompt.prompt_id: prompt for prompt in prompts.prompts}, ""
 
@@ -204,21 +210,22 @@ def rewards_responses(recipe: Recipe) -> bool:
 
 
 def _read_anew(
-    steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None
+    steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None, digest: str | None
 ) -> Iterator[pl.DataFrame]:
     """A run's answers under another extractor than its own; None: what each prompt's data source calls for (R6)."""
     sources: dict[str, str] = {}
     if extractor is None:
-        sources = {prompt.prompt_id: prompt.data_source for prompt in training_prompts(run_recipe).prompts}
+        prompts = training_prompts(run_recipe, digest).prompts
+        sources = {prompt.prompt_id: prompt.data_source for prompt in prompts}
     for rows in steps:
         of_rows = [sources.get(prompt_id, "") for prompt_id in rows["prompt_id"]]
         yield rows.with_columns(_answers(rows["response"], of_rows, extractor))
 
 
 def _log_history(
-    places: Sequence[Path], columns: Sequence[str], changes: Mapping[str, Any]
+    places: Sequence[Path], columns: Sequence[str], changes: Mapping[str, Any], also: Sequence[str]
 ) -> RolloutHistory:
-    settable = ("seed", "noise.type", "noise.draw", "data.extractor")
+    settable = ("seed", "noise.type", "noise.draw", "data.extractor", *also)
     recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
     wants_responses = rewards_responses(recipe)
     log = read_log(

@@ -67,7 +67,12 @@ def audit(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="How to read answers: data.extractor=NAME."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="How to read answers, data.extractor=NAME; or the columns of --data and --trusted,"
+            " data.columns={question: COLUMN, answer: COLUMN}.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -81,8 +86,9 @@ def audit(
     from olr_cli.analysis.audit import answer as answers
     from olr_cli.analysis.audit import export as repair
     from olr_cli.analysis.audit.audit import audit as examine
-    from olr_cli.analysis.audit.audit import audit_history
+    from olr_cli.analysis.audit.audit import audit_history, data_reading
     from olr_cli.answers import Judge
+    from olr_cli.data.prompts import repeat_notes
     from olr_cli.data.readers import read_prompts
     from olr_cli.errors import UserError
     from olr_cli.tables import File
@@ -92,12 +98,14 @@ def audit(
         repair.require_exportable(export)
     settings = set_ or []
     source = audit_history(history, settings, columns or [])
-    named = None if data is None else read_prompts(data)
+    named = None if data is None else read_prompts(data, reading=data_reading(source))
     rows = repair.data_of(source) if export is not None and named is None else named
     with Judge(ledger=source.given_up, keep=False) as judge:
         result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
         is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
-    answer = answers.audit_answer(result, top, result.notes, is_exported=export is not None)
+    known = rows or repair.local_data_of(source)
+    notes = [*result.notes, *(f"Note: {note}." for note in (repeat_notes(known) if known else ()))]
+    answer = answers.audit_answer(result, top, notes, is_exported=export is not None)
     if json:
         show(answer, "json")
         return

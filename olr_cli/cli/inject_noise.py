@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from olr_cli.cli.options import JsonObject
+from olr_cli.cli.options import Columns, JsonObject, SystemPrompt, read_columns
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def inject_noise(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Freeze the noise: write wrong answers from this run, or table of rollouts, into the file.",
+            help="Freeze the noise: write wrong answers from this run, or table of rollouts, into the file. The"
+            " labels of the data set count as true, and an answer that they prove wrong is a wrong one.",
         ),
     ] = None,
     out: Annotated[
@@ -61,19 +62,25 @@ def inject_noise(
             help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
         ),
     ] = None,
+    columns: Columns = None,
+    system: SystemPrompt = None,
     json: JsonObject = False,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
+    from olr_cli.data.interchange import Reading
     from olr_cli.data.noise import default_target, inject
+    from olr_cli.data.prompts import repeat_notes
     from olr_cli.data.readers import read_prompts
     from olr_cli.data.writers import write_prompts
 
-    clean = read_prompts(dataset, sample=sample, seed=seed)
+    reading = Reading(read_columns(columns), system_prompt=system)
+    clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen = None if rollouts is None else _wrong_answers(rollouts, clean)
     noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     is_new = write_prompts(noisy, target)
-    show(_answer(noisy, target, is_new), "json" if json else "terminal")
+    notes = [f"Note: {note}." for note in repeat_notes(clean)]
+    show(_answer(noisy, target, is_new, notes), "json" if json else "terminal")
 
 
 def _wrong_answers(rollouts: Path, prompts: PromptSet) -> dict[str, list[str]]:
@@ -93,7 +100,7 @@ _MEANINGS = {
 }
 
 
-def _answer(noisy: PromptSet, target: Path, is_new: bool) -> Answer:
+def _answer(noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str]) -> Answer:
     from olr_cli.data.noise import counts, examples
     from olr_cli.tables import Answer, File
 
@@ -129,6 +136,7 @@ def _answer(noisy: PromptSet, target: Path, is_new: bool) -> Answer:
         [*_summary(noisy, counted), *(line for prompt in shown for line in _example(prompt)), ""],
         data,
         files=[File(target, remark, is_new)],
+        notes=notes,
         next={command: ""},
         indent=10,
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from olr_cli.recipe.schema import ColumnRole
 
 
 def recipe_names(incomplete: str) -> list[str]:
@@ -55,6 +58,48 @@ LogColumns = Annotated[
 ]
 JsonObject = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")]
+
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="{ROLE: COLUMN}",
+        help="Which columns hold what, as in '{question: Question, answer: Answer, id: uid}'.",
+        show_default=False,
+    ),
+]
+SystemPrompt = Annotated[
+    str | None,
+    typer.Option(
+        "--system",
+        metavar="TEXT|none",
+        help="System message of prompts that have none; by default plain questions get one that asks for a \\boxed{}.",
+        show_default=False,
+    ),
+]
+
+
+def read_columns(text: str | None) -> dict[ColumnRole, str] | None:
+    """The value of `--columns`.
+
+    Raises:
+        UserError: it is not a mapping from roles to columns.
+    """
+    from olr_cli.errors import UserError
+    from olr_cli.recipe.checks import validate
+    from olr_cli.recipe.files import NotPlain, parse_yaml
+
+    if text is None:
+        return None
+    try:
+        columns = parse_yaml(text)
+    except NotPlain as error:
+        raise UserError(
+            f"--columns {text} {error}; write it as '{{question: Question, answer: Answer}}'"
+        ) from None
+    called = {"data.columns": "--columns"}
+    return validate({"data": {"columns": columns}}, "--columns", called).data.columns
 
 
 def require_new(out: Path | None, content: str, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import require_known
+from olr_cli.cli.options import Columns, SystemPrompt, read_columns, require_known
 from olr_cli.cli.printing import show, show_dry_run
 
 
@@ -36,6 +36,10 @@ def rollouts(
     max_new_tokens: Annotated[
         int, typer.Option("--max-new-tokens", min=1, help="Maximum length of a response, in tokens.")
     ] = 4096,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="A text that ends a response; may be repeated."),
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N prompts.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the rollouts.")] = 0,
     extractor: Annotated[
@@ -48,6 +52,8 @@ def rollouts(
             show_default=False,
         ),
     ] = None,
+    columns: Columns = None,
+    system: SystemPrompt = None,
     backend: Annotated[
         str | None,
         typer.Option("--backend", help="vllm or transformers; by default vLLM if it can run here."),
@@ -97,13 +103,20 @@ def rollouts(
         find_extractor(extractor, "--extractor")
     recipe = rollouts_recipe(
         model,
-        {"train": data, "limit": limit, "extractor": extractor},
+        {
+            "train": data,
+            "limit": limit,
+            "columns": read_columns(columns),
+            "system_prompt": system,
+            "extractor": extractor,
+        },
         {
             "epochs": visits,
             "prompts_per_step": prompts_per_step,
             "rollouts_per_prompt": samples,
             "temperature": temperature,
             "max_new_tokens": max_new_tokens,
+            "stop": stop or [],
         },
         seed=seed,
         device=device,

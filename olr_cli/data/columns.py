@@ -60,11 +60,16 @@ def text_column(
     for row, value in enumerate(values(column, name, place)):
         if alone_in_list and isinstance(value, list) and len(value) <= 1:
             value = value[0] if value else None
-        texts_.append(_text(value, f"{place}: '{name}' of row {row} (the first is 0)"))
+        texts_.append(text_of(value, f"{place}: '{name}' of row {row} (the first is 0)"))
     return pa.chunked_array([pa.array(texts_, pa.large_string())])
 
 
-def _text(value: object, place: str) -> str | None:
+def text_of(value: object, place: str) -> str | None:
+    """A value as text; None if it is missing.
+
+    Raises:
+        UserError: it is neither text nor a number; `place` begins the sentence.
+    """
     if value is None or value != value:  # NaN
         return None
     if isinstance(value, str):

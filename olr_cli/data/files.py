@@ -1,8 +1,10 @@
-"""Files of rows, Parquet or JSON, as one Arrow table; nothing here knows what a prompt is."""
+"""Files of rows, Parquet, JSON or CSV, as one Arrow table; nothing here knows what a prompt is."""
 
 from __future__ import annotations
 
+import csv
 import glob
+import io
 import json
 import os
 from collections import Counter
@@ -20,13 +22,15 @@ if TYPE_CHECKING:
 
     Columns = Container[str] | Callable[[pa.Schema], Container[str]]
 
-SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json")
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 
 _MOST_NAMES = 1_000
 _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
 _MOST_ROWS = 20_000_000
 """A few kilobytes of Parquet can stand for more rows than any memory holds."""
+_LONGEST_CELL = 1 << 27
+_SEPARATORS = ",;\t"
 
 
 def matching_files(source: str) -> list[Path]:
@@ -89,7 +93,7 @@ def _read_file(file: Path, columns: Columns | None) -> pa.Table:
     if file.suffix == ".parquet":
         return _read_parquet(file, columns)
     if file.suffix in SUFFIXES:
-        return json_table(json_rows(file), f"{file}")
+        return _csv_table(file) if file.suffix in (".csv", ".tsv") else json_table(json_rows(file), f"{file}")
     raise UserError(
         f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
     )
@@ -158,6 +162,43 @@ def json_table(rows: Sequence[dict[str, Any]], place: str) -> pa.Table:
 
     names = _names(rows, place)
     return pa.table({name: _column([row.get(name) for row in rows], f"{place}: '{name}'") for name in names})
+
+
+def _csv_table(file: Path) -> pa.Table:
+    """The rows below a line of names, every value as text; null where it is empty.
+
+    Values are separated by commas, semicolons or tabs, whichever the line of names has the most of.
+    """
+    import pyarrow as pa
+
+    text = read_text(file)
+    head = text.partition("\n")[0]
+    separator = "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=head.count)
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows: list[list[str]] = []
+    names: list[str] | None = None
+    try:
+        for row in reader:
+            if names is None:
+                names = [name.strip() for name in row]
+                _require_few(len(names), str(file))
+            elif row and len(row) != len(names):
+                raise UserError(
+                    f"{file}, line {reader.line_num} has {len(row)} values, and its first line names {len(names)}"
+                    f" columns; put values that hold {separator!r} or a line break into double quotes"
+                )
+            elif row:
+                rows.append(row)
+    except csv.Error as error:
+        raise UserError(f"{file}, line {reader.line_num} is not valid CSV: {error}") from None
+    names = names or []
+    columns = [
+        pa.array([value or None for value in column], pa.large_string()) for column in zip(*rows, strict=True)
+    ]
+    table = pa.Table.from_arrays(columns or [pa.nulls(0, pa.large_string())] * len(names), names)
+    _require_sound(table.schema, table.num_rows, str(file))
+    return table
 
 
 def json_rows(file: Path) -> list[dict[str, Any]]:

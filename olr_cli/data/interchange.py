@@ -15,7 +15,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
-from olr_cli.data.columns import texts, values
+from olr_cli.answers.extraction import boxed
+from olr_cli.data.columns import values
+from olr_cli.data.fields import (
+    GROUND_TRUTH,
+    ID_COLUMNS,
+    NUMBERED,
+    field_texts,
+    field_values,
+    find_fields,
+    paths,
+    turn,
+)
 from olr_cli.data.prompts import (
     NOISE_TYPES,
     REPHRASED_COLUMN,
@@ -24,53 +35,92 @@ from olr_cli.data.prompts import (
     Message,
     NoiseType,
     Prompt,
+    normal_question,
 )
 from olr_cli.errors import UserError, no_rows
+from olr_cli.recipe.schema import ColumnRole
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PROMPT_COLUMNS = ("prompt", "question", "problem")
-LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution")
-GROUND_TRUTH = "reward_model.ground_truth"
+NO_SYSTEM_PROMPT = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the rows of a file become prompts.
+
+    Attributes:
+        columns: which of them hold what (`data.columns`); by default, those of standard names.
+        are_optional: read a file that has none of `columns` by the standard names.
+        system_prompt: of prompts without a system message, or `NO_SYSTEM_PROMPT`; by default plain questions get that
+            of R21, but not in the arithmetic task, and messages stay as they are.
+        are_numbered: rows without ids get their row number and a digest, as in runs of earlier versions.
+    """
+
+    columns: Mapping[ColumnRole, str] | None = None
+    are_optional: bool = False
+    system_prompt: str | None = None
+    are_numbered: bool = False
+
+    def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
+        """The system message of a prompt that has none: a plain question, or messages."""
+        if self.system_prompt is not None:
+            text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
+        else:
+            text = SYSTEM_PROMPT if is_question and data_source not in ARITHMETIC_SOURCES else None
+        return () if text is None else (Message("system", text),)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Prompts, the same rows in the interchange format (their labels as in the file), and the column of the labels."""
+    """Prompts, the same rows in the interchange format (their labels as in the file), and where the labels are.
+
+    Attributes:
+        paths: what the file has, for a message that says where labels may be.
+    """
 
     prompts: tuple[Prompt, ...]
     table: pa.Table
     label_column: str | None
+    paths: tuple[str, ...]
 
 
 def read_rows(
-    raw: pa.Table, *, place: str, data_source: str, split: str, noise_type_of_sentinel: NoiseType
+    raw: pa.Table,
+    *,
+    place: str,
+    data_source: str,
+    split: str,
+    noise_type_of_sentinel: NoiseType,
+    reading: Reading = Reading(),
 ) -> Rows:
     """Read the rows of a file as prompts.
 
     Args:
-        raw: interchange rows, or plain ones with a column of `PROMPT_COLUMNS` and one of `LABEL_COLUMNS`; the
-            first name that is there counts. `REPHRASED_COLUMN` may ask the question of a row in other words.
+        raw: interchange rows, or others (`olr_cli.data.fields`). `REPHRASED_COLUMN` may ask the question of a row in
+            other words.
         place: file name, for errors.
         data_source: for rows that don't name theirs.
         split: for the ``extra_info`` of rows without one.
         noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
+        reading: settings of the user.
 
     Raises:
         UserError: there are no rows or no prompts, or a value is not what its column should hold.
     """
     if raw.num_rows == 0:
         raise no_rows(place, "prompt")
-    prompt_column = _prompt_column(raw, place)
-    label_column = _label_column(raw, place)
-    labels = _labels(raw, label_column, place)
-    sources = [source or data_source for source in _texts(raw, "data_source", place)]
-    messages = _messages(
-        values(raw.column(prompt_column), prompt_column, place), sources, prompt_column, place
-    )
+    fields = find_fields(raw, reading.columns, place, is_optional=reading.are_optional)
+    labels = _labels(raw, fields.answer, place)
+    sources = [source or data_source for source in field_texts(raw, "data_source", place)]
+    asked = field_values(raw, fields.question, place)
+    if fields.question != "prompt":
+        asked = [_without_answer(prompt) for prompt in asked]
+    systems = field_texts(raw, fields.system, place)
+    messages = _messages(asked, sources, systems, reading, fields.question, place)
     rephrased = _rephrasings(raw, messages, place)
-    prompt_ids = _prompt_ids(raw, messages, place)
+    prompt_ids, id_path = _prompt_ids(raw, fields.id, messages, reading, place)
     marks = _marks(raw, labels, noise_type_of_sentinel, place)
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
@@ -78,8 +128,19 @@ def read_rows(
             prompt_ids, messages, labels, marks, sources, rephrased, strict=True
         )
     )
-    consumed = [name for name in (prompt_column, label_column) if name not in ("prompt", GROUND_TRUTH, None)]
-    return Rows(prompts, interchange_table(raw.drop_columns(consumed), prompts, split), label_column)
+    # Their content is in the format's own columns.
+    consumed = {
+        name for name in raw.column_names if name in (fields.question, fields.answer) and name != "prompt"
+    }
+    if "prompt" in raw.column_names and (
+        fields.question != "prompt" or [_turns(value, ()) for value in asked] != messages
+    ):
+        consumed.add("prompt")
+    table = interchange_table(raw.drop_columns(sorted(consumed)), prompts, split)
+    if id_path is not None and id_path != ID_COLUMNS[0]:
+        index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
+        table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
+    return Rows(prompts, table, fields.answer, tuple(paths(raw)))
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
@@ -165,72 +226,41 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
     return pa.StructArray.from_arrays(list(merged.values()), list(merged))
 
 
-def _prompt_column(raw: pa.Table, place: str) -> str:
-    for name in PROMPT_COLUMNS:
-        if name in raw.column_names:
-            return name
-    columns = ", ".join(raw.column_names)
-    raise UserError(
-        f"{place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are {columns}"
-    )
+def _labels(raw: pa.Table, path: str | None, place: str) -> list[str | None]:
+    r"""The labels in the file; of a worked solution the content of its last ``\boxed{…}``, or what follows ``####``."""
+    labels = field_texts(raw, path, place)
+    return labels if path == GROUND_TRUTH else [None if label is None else _final(label) for label in labels]
 
 
-def _label_column(raw: pa.Table, place: str) -> str | None:
-    if _field(raw, GROUND_TRUTH, place) is not None:
-        return GROUND_TRUTH
-    return next((name for name in LABEL_COLUMNS if name in raw.column_names), None)
+def _final(solution: str) -> str | None:
+    return boxed(solution) or solution.rpartition("####")[2].strip() or None
 
 
-def _field(raw: pa.Table, dotted: str, place: str) -> Any:
-    """A column, or a field of a struct column, as an Arrow array; None if there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    name, _, inner = dotted.partition(".")
-    if name not in raw.column_names:
-        return None
-    column = raw.column(name)
-    if not inner or pa.types.is_null(column.type):
-        return None if inner else column
-    if not pa.types.is_struct(column.type):
-        raise UserError(
-            f"{place}: column '{name}' holds {column.type}, and it should be a struct with '{inner}'"
-        )
-    return pc.struct_field(column, inner) if column.type.get_field_index(inner) >= 0 else None
-
-
-def _texts(raw: pa.Table, dotted: str, place: str) -> list[str | None]:
-    """A column as texts; None where a value is missing or blank, or there is no such column."""
-    column = _field(raw, dotted, place)
-    return [None] * raw.num_rows if column is None else texts(column, dotted, place, alone_in_list=True)
-
-
-def _labels(raw: pa.Table, column: str | None, place: str) -> list[str | None]:
-    """The labels in the file; those of worked solutions in the style of GSM8K follow ``####``."""
-    if column is None:
-        return [None] * raw.num_rows
-    labels = _texts(raw, column, place)
-    if column == GROUND_TRUTH:
-        return labels
-    for row, label in enumerate(labels):
-        if label is not None and r"\boxed{" in label:
-            raise UserError(
-                f"{place}: '{column}' of row {row} (the first is 0) is a whole solution with \\boxed{{}}; put the final"
-                " answers into a column 'answer'"
-            )
-    return [None if label is None else label.rpartition("####")[2].strip() or None for label in labels]
+def _without_answer(prompt: Any) -> Any:
+    """A dialogue up to its last question."""
+    while isinstance(prompt, list) and prompt and (last := turn(prompt[-1])) and last[0] == "assistant":
+        prompt = prompt[:-1]
+    return prompt
 
 
 def _messages(
-    prompts: list[Any], sources: Sequence[str], column: str, place: str
+    prompts: Sequence[Any],
+    sources: Sequence[str],
+    systems: Sequence[str | None],
+    reading: Reading,
+    path: str,
+    place: str,
 ) -> list[tuple[Message, ...]]:
-    """The chat turns; a plain question gets the system message of R21, but not in the arithmetic task."""
+    """The chat turns, with a system message where `reading` or the row itself (`systems`) gives one."""
     messages = []
-    for row, (prompt, source) in enumerate(zip(prompts, sources, strict=True)):
-        system = () if source in ARITHMETIC_SOURCES else (Message("system", SYSTEM_PROMPT),)
+    for row, (prompt, source, text) in enumerate(zip(prompts, sources, systems, strict=True)):
+        is_question = isinstance(prompt, str)
+        system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
         turns = None if _is_blank(prompt) else _turns(prompt, system)
         if turns is None:
-            raise _not_a_prompt(prompt, column, row, place)
+            raise _not_a_prompt(prompt, path, row, place)
+        if not is_question and system and all(message.role != "system" for message in turns):
+            turns = (*system, *turns)
         messages.append(turns)
     return messages
 
@@ -261,8 +291,8 @@ def _rephrasings(
 def _is_blank(value: object) -> bool:
     if value is None or value != value:  # NaN is how pandas writes a missing value
         return True
-    if isinstance(value, list) and all(map(_is_turn, value)):
-        return not any(turn["content"].strip() for turn in value)
+    if isinstance(value, list):
+        return all((said := turn(item)) is not None and not said[1].strip() for item in value)
     return isinstance(value, str) and not value.strip()
 
 
@@ -272,8 +302,10 @@ def _turns(
     """Messages as they are, or a text as the user's turn between `before` and `after`; None for anything else."""
     if isinstance(value, str):
         return (*before, Message("user", value), *after)
-    if isinstance(value, list) and all(map(_is_turn, value)):
-        return tuple(Message(turn["role"], turn["content"]) for turn in value)
+    if isinstance(value, list):
+        said = [turn(item) for item in value]
+        if None not in said:
+            return tuple(Message(*one) for one in said if one is not None)
     return None
 
 
@@ -285,17 +317,44 @@ def _not_a_prompt(value: object, column: str, row: int, place: str) -> UserError
     )
 
 
-def _is_turn(turn: object) -> bool:
-    return isinstance(turn, dict) and all(isinstance(turn.get(key), str) for key in ("role", "content"))
-
-
-def _prompt_ids(raw: pa.Table, messages: Sequence[tuple[Message, ...]], place: str) -> list[str]:
-    """Each row's index or prompt_id where these are unique, else row number and digest."""
-    for column in ("extra_info.index", "prompt_id"):
-        present = [name for name in _texts(raw, column, place) if name is not None]
+def _prompt_ids(
+    raw: pa.Table, path: str | None, messages: Sequence[tuple[Message, ...]], reading: Reading, place: str
+) -> tuple[list[str], str | None]:
+    """Each row's id and where it is from: the path that the user names, the first of `ID_COLUMNS` that has another one
+    in every row, or None: digests of the questions, so that they stay the same in another order of rows.
+    """
+    if path is not None:
+        return _named_ids(raw, path, place), path
+    for column in NUMBERED if reading.are_numbered else ID_COLUMNS:
+        present = [name for name in field_texts(raw, column, place) if name is not None]
         if len(set(present)) == len(messages):
-            return present
-    return [f"{row}-{_digest(turns)}" for row, turns in enumerate(messages)]
+            return present, column
+    if reading.are_numbered:
+        return [f"{row}-{_digest(turns)}" for row, turns in enumerate(messages)], None
+    ids, seen = [], dict[str, int]()
+    for turns in messages:
+        name = question_id(turns)
+        seen[name] = seen.get(name, 0) + 1
+        ids.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return ids, None
+
+
+def _named_ids(raw: pa.Table, path: str, place: str) -> list[str]:
+    rows: dict[str, int] = {}
+    for row, name in enumerate(field_texts(raw, path, place)):
+        if name is None or name in rows:
+            problem = "is empty" if name is None else f"is '{name}', as in row {rows[name]}"
+            raise UserError(
+                f"{place}: '{path}' of row {row} (the first is 0) {problem}; an id names one row, so mend it or leave"
+                " id out of data.columns"
+            )
+        rows[name] = row
+    return list(rows)
+
+
+def question_id(messages: Iterable[Message]) -> str:
+    """The id of a prompt in a file without ids: a digest of its question, whatever the system message and the label."""
+    return f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
 
 
 def _digest(turns: Iterable[Message]) -> str:
@@ -316,8 +375,8 @@ def _marks(
     raw: pa.Table, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType, place: str
 ) -> list[tuple[NoiseType | None, str | None]]:
     """Noise type and true answer of every row (R1), as the row has them or as the marks of the file imply them."""
-    originals = _texts(raw, "extra_info.original_ground_truth", place)
-    named = _texts(raw, "extra_info.noise_type", place)
+    originals = field_texts(raw, "extra_info.original_ground_truth", place)
+    named = field_texts(raw, "extra_info.noise_type", place)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
     names_types = any(name is not None for name in named)
     marks: list[tuple[NoiseType | None, str | None]] = []

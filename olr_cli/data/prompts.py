@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 from olr_cli import seeding
-from olr_cli.errors import UserError
+from olr_cli.answers import is_match
+from olr_cli.data.fields import setting
+from olr_cli.errors import UserError, shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +51,8 @@ class Prompt:
     """One row of a data set.
 
     Attributes:
-        prompt_id: unique in its data set: ``extra_info.index`` where that is unique, else row number and digest.
+        prompt_id: unique in its data set: its id in the file, else a digest of the question, with a number from the
+            second row on that asks the same.
         messages: the chat turns shown to the policy.
         given_label: what the file says the answer is (`SENTINEL` on inactive and active rows); None if nothing.
         true_answer: the correct answer; None when unknown.
@@ -92,6 +97,39 @@ class Prompt:
         return self.true_answer
 
 
+_UNSPOKEN = re.compile(r"\$|\\[()\[\],;: ]|\\(?:left|right)(?![a-zA-Z])")
+_OUTER_SPACE = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
+
+
+def normal_question(messages: Iterable[Message]) -> str:
+    """What a prompt asks, without what hardly makes another question: case, space beside symbols, LaTeX's dollar signs,
+    marks at the end. Two prompts with the same text are near-duplicates.
+    """
+    turns = list(messages)
+    asked = [turn.content for turn in turns if turn.role == "user"] or [turn.content for turn in turns]
+    text = unicodedata.normalize("NFKC", "\n".join(asked)).casefold()
+    words = " ".join(_UNSPOKEN.sub(" ", text).split())
+    return _OUTER_SPACE.sub("", words).rstrip(".?:;,=") or text
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Groups of prompts that ask the same question (`normal_question`), each with its prompts in file order.
+
+    Attributes:
+        agreeing: their labels mean the same (R7), as far as they have any.
+        conflicting: at least two labels differ.
+    """
+
+    agreeing: tuple[tuple[Prompt, ...], ...]
+    conflicting: tuple[tuple[Prompt, ...], ...]
+
+
+def _disagrees(group: Iterable[Prompt]) -> bool:
+    labels = sorted({p.given_label for p in group if p.given_label not in (None, SENTINEL)}, key=str)
+    return any(not is_match(str(labels[0]), str(label)) for label in labels[1:])
+
+
 def digested(prompt: Prompt) -> bytes:
     """What a data set's digest is made of: everything that training sees of a prompt."""
     turns = [(m.role, m.content) for m in prompt.messages]
@@ -120,6 +158,8 @@ class PromptSet:
     revision: str | None = None
     """Commit of a hub data set."""
     label_column: str | None = None
+    paths: Sequence[str] = ()
+    """The columns of the source, as `olr_cli.data.fields` names them."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What was done to the rows (noise type, ratio, seed, …), for the metadata of a written file."""
 
@@ -138,6 +178,16 @@ class PromptSet:
     def is_marked(self) -> bool:
         """Whether some label is known to be noise."""
         return any(prompt.is_marked for prompt in self.prompts)
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """The prompts that ask the same question."""
+        groups: dict[str, list[Prompt]] = {}
+        for prompt in self.prompts:
+            groups.setdefault(normal_question(prompt.messages), []).append(prompt)
+        repeated = [tuple(group) for group in groups.values() if len(group) > 1]
+        agreeing = tuple(group for group in repeated if not _disagrees(group))
+        return Repeats(agreeing, tuple(group for group in repeated if group not in agreeing))
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
@@ -169,9 +219,11 @@ class PromptSet:
         Raises:
             UserError: labels are missing; says how many, and which is the first.
         """
-        lack = (
-            "no column of labels; name it reward_model.ground_truth, answer, label, ground_truth or solution"
-        )
+        lack = "no column of labels (reward_model.ground_truth, answer, label, ground_truth, solution)"
+        if self.paths:
+            lack += (
+                f"; its columns are {', '.join(self.paths)}; say which hold what: {setting(self.paths, {})}"
+            )
         labels = [prompt.given_label for prompt in self.prompts]
         self._require_all(f"{purpose} needs the label", labels, self.label_column, lack)
 
@@ -196,3 +248,24 @@ class PromptSet:
                 f" '{column}' (the first: row {missing[0]}, prompt_id {self.prompts[missing[0]].prompt_id}); fill them"
                 " in or leave these rows out"
             )
+
+
+def repeat_notes(prompts: PromptSet) -> Iterator[str]:
+    """Sentences about prompts that ask the same question, with labels that differ or agree."""
+    repeats = prompts.repeats
+    if repeats.conflicting:
+        first = repeats.conflicting[0]
+        shown = ", ".join(f"{p.given_label} ({p.prompt_id})" for p in first[:4]) + (
+            ", …" if len(first) > 4 else ""
+        )
+        count = len(repeats.conflicting)
+        yield (
+            f"{count} question{'s are' if count > 1 else ' is'} in {prompts.source} with different labels, of which one"
+            f" at most is right; {'the first is labelled' if count > 1 else 'it is labelled'} {shortened(shown)}"
+        )
+    if repeats.agreeing:
+        first, more = repeats.agreeing[0], sum(len(group) - 1 for group in repeats.agreeing)
+        yield (
+            f"{more} prompt{'s' * (more > 1)} of {prompts.source} repeat{'s' * (more == 1)} the question of another,"
+            f" up to case and spaces (such as {first[1].prompt_id} that of {first[0].prompt_id})"
+        )

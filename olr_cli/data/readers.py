@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 from olr_cli.data.arithmetic import KINDS, SOURCE, SPLIT_ENDS, KindName, arithmetic_prompts, parse_source
 from olr_cli.data.files import SUFFIXES, matching_files, read_table
 from olr_cli.data.hub import load_hub_table, parse_hub_id
-from olr_cli.data.interchange import interchange_table, read_rows
+from olr_cli.data.interchange import Reading, interchange_table, read_rows
 from olr_cli.data.noise import NoiseKind, describe_counts, inject
 from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
 from olr_cli.errors import UserError, did_you_mean
@@ -30,17 +32,20 @@ def read_prompts(
     sample: int | None = None,
     seed: int = 0,
     noise_type_of_sentinel: NoiseType | None = None,
+    reading: Reading = Reading(),  # noqa: B008 - it is immutable
 ) -> PromptSet:
-    """Prompts from a built-in set, Parquet or JSON files, or the hub.
+    """Prompts from a built-in set, Parquet, JSON or CSV files, or the hub.
 
     Args:
-        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet or JSON files, in the interchange
-            format or with plain question and answer columns; or ``org/name[/configuration][:split][@revision]``.
+        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the
+            interchange format or with columns for question and answer; or
+            ``org/name[/configuration][:split][@revision]``.
         split: which prompts of a built-in set; the split of a hub id that names none.
         limit: at most so many, the first ones; of a built-in set, exactly so many (400 by default).
         sample: exactly so many, drawn at random and kept in file order.
         seed: of a built-in set, and of the sample.
         noise_type_of_sentinel: what sentinel rows without a noise type are (R1); inactive by default.
+        reading: which columns hold what, and the system message; of no effect on a built-in set.
 
     Raises:
         UserError: one sentence on what is missing or wrong, and where.
@@ -56,8 +61,9 @@ def read_prompts(
         data_source=data_source,
         split=split,
         noise_type_of_sentinel=noise_type_of_sentinel or "inactive",
+        reading=reading,
     )
-    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column)
+    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column, rows.paths)
     if limit is not None:
         prompts = prompts.subset(range(min(limit, len(prompts))))
     return prompts if sample is None else prompts.sample(sample, seed)
@@ -97,14 +103,37 @@ def _is_local(text: str) -> bool:
     return "/" in text and os.path.isdir(path.parts[0])
 
 
-def training_prompts(recipe: Recipe) -> PromptSet:
+def recipe_reading(recipe: Recipe) -> Reading:
+    """How the recipe's files are read; held-out ones may have columns of standard names instead of `data.columns`."""
+    return Reading(recipe.data.columns, system_prompt=recipe.data.system_prompt)
+
+
+def training_prompts(recipe: Recipe, digest: str | None = None) -> PromptSet:
     """The training prompts with the noise that the recipe asks for (R1).
 
     Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
 
+    Args:
+        recipe: its data and noise.
+        digest: of the prompts of a run that was made, so that they keep the ids that the run has stored.
+
     Raises:
         UserError: the data cannot be read, cannot be given this noise, or carry marks of another type.
     """
+    return _as_recorded(lambda reading: _training_prompts(recipe, reading), recipe_reading(recipe), digest)
+
+
+def _as_recorded(read: Callable[[Reading], PromptSet], reading: Reading, digest: str | None) -> PromptSet:
+    """The prompts under the ids that give `digest`: earlier versions numbered the rows of files without ids."""
+    prompts = read(reading)
+    if digest not in (None, prompts.digest):
+        numbered = read(replace(reading, are_numbered=True))
+        if numbered.digest == digest:
+            return numbered
+    return prompts
+
+
+def _training_prompts(recipe: Recipe, reading: Reading) -> PromptSet:
     noise = recipe.noise
     prompts = read_prompts(
         recipe.data.train,
@@ -112,6 +141,7 @@ def training_prompts(recipe: Recipe) -> PromptSet:
         limit=recipe.data.limit,
         seed=recipe.seed,
         noise_type_of_sentinel=sentinel_type(recipe),
+        reading=reading,
     )
     if noise is None:
         return prompts
@@ -146,13 +176,23 @@ def _type_of_marks(prompts: PromptSet) -> NoiseKind:
     return "inactive" if kinds == {True} else "active"
 
 
-def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
+def held_out_prompts(recipe: Recipe, source: str, split: str, digest: str | None = None) -> PromptSet:
     """Prompts that are only measured; their gold is the true answer, or a label that is not known to be noise.
+
+    Args:
+        recipe: says how files are read.
+        source: of the prompts.
+        split: ``validation`` or ``test``.
+        digest: as for `training_prompts`.
 
     Raises:
         UserError: the data cannot be read, or has prompts without such an answer.
     """
-    prompts = read_prompts(source, split=split, seed=recipe.seed)
+    prompts = _as_recorded(
+        lambda reading: read_prompts(source, split=split, seed=recipe.seed, reading=reading),
+        replace(recipe_reading(recipe), are_optional=True),
+        digest,
+    )
     without = [prompt.prompt_id for prompt in prompts.prompts if prompt.gold in (None, SENTINEL)]
     if without:
         raise UserError(

@@ -20,13 +20,15 @@ _ANSWERS = ("answer_class", "answer")
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """The different answers to each prompt that are marked wrong, over all its visits; none for other prompts.
 
+    Where no rollout is marked, as on data without truth, all answers: `proved_wrong` tells which are wrong.
+
     Args:
         source: a run directory (its complete steps), or the log of any trainer (`read_log`). It says itself which
             rollouts are right, or a reward does; stored answers go before responses.
         prompts: whose rollouts they must be, by prompt_id or by text.
 
     Raises:
-        UserError: nothing is there, a column is missing, no rollout is judged, or they are of other prompts.
+        UserError: nothing is there, a column is missing, or they are of other prompts.
     """
     ids: Mapping[str, str] = {}
     if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):
@@ -40,14 +42,12 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
         rollouts = log.rows
         logged = {name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()}
         ids = {name: prompt.prompt_id for name, prompt in same_prompts(logged, prompts.prompts).items()}
-    verdict = next((name for name in ("is_correct", "is_rewarded") if name in rollouts.columns), None)
-    if verdict is None or rollouts[verdict].null_count() == len(rollouts):
-        raise UserError(
-            f"{source} does not say which rollouts are wrong: it has neither is_correct (true or false) nor a reward"
-            " that tells them apart"
-        )
+    known = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]
+    verdict = next((name for name in known if rollouts[name].null_count() < len(rollouts)), None)
+    if verdict is not None:
+        rollouts = rollouts.filter(~pl.col(verdict))
     column = next(name for name in _ANSWERS if name in rollouts.columns)
-    wrong = rollouts.filter(~pl.col(verdict), pl.col(column).str.strip_chars() != "").drop_nulls("prompt_id")
+    wrong = rollouts.filter(pl.col(column).str.strip_chars() != "").drop_nulls("prompt_id")
     of_data = {prompt.prompt_id for prompt in prompts.prompts}
     renamed = {name: other for name, other in ids.items() if name not in of_data}
     named = wrong.with_columns(pl.col("prompt_id").replace(renamed)) if renamed else wrong

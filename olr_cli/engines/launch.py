@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from olr_cli.answers import Judge, default_extractor
-from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet, View
+from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet, View, repeat_notes
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -37,6 +37,7 @@ from olr_cli.runs.directory import (
     Kind,
     begin_attempt,
     create_run,
+    data_digests,
     end_attempt,
     kind_of,
     read_manifest,
@@ -76,10 +77,11 @@ def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Rec
 
 
 def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
-    """Likely mistakes in this recipe on these data, a sentence each; all of them are about training."""
+    """Likely mistakes in this recipe on these data, a sentence each."""
+    sentences = [*data_warnings(recipe, data.train)]
     if kind == "rollouts":
-        return []
-    sentences = [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
+        return sentences
+    sentences += [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
     if recipe.method.prompts != "all" and keep_fraction(recipe.method, data.train.prompts) == 1:
         sentences.append(
             f"method.prompts is {recipe.method.prompts}, but no label is marked as noise, so every prompt trains; set"
@@ -93,6 +95,37 @@ def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
                 f"{shared} prompts of data.{name} also train; its accuracy is then not a held-out accuracy"
             )
     return sentences
+
+
+_LONG_LABEL = 200
+"""Characters beyond which a label is rather a whole solution."""
+
+
+def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
+    """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
+    size = len(prompts)
+    silent = [p for p in prompts.prompts if _extractor(recipe, p) == "boxed" and not _names_box(p)]
+    if silent:
+        yield (
+            f"{len(silent)} of {size} prompts (the first: {silent[0].prompt_id}) do not ask for a \\boxed{{}}, from"
+            " which answers are read; set data.system_prompt to a text that does, or data.extractor to how it answers"
+        )
+    long = [p for p in prompts.prompts if p.given_label is not None and len(p.given_label) > _LONG_LABEL]
+    if long:
+        yield (
+            f"{len(long)} of {size} labels have more than {_LONG_LABEL} characters (the first: {long[0].prompt_id}), so"
+            " they are hardly final answers, and nothing matches them; put these into a column, and name it in"
+            " data.columns"
+        )
+    yield from repeat_notes(prompts)
+
+
+def _extractor(recipe: Recipe, prompt: Prompt) -> str:
+    return recipe.data.extractor or default_extractor(prompt.data_source)
+
+
+def _names_box(prompt: Prompt) -> bool:
+    return any("boxed" in message.content for message in prompt.messages)
 
 
 def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
@@ -161,7 +194,7 @@ def launch(
         check_same_recipe(path, recipe, kind)
     else:
         require_free(path)
-    data = load_data(recipe, kind)
+    data = load_data(recipe, kind, data_digests(path) if resume else {})
     engine = make_engine(recipe, data)
     for warning in [*warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
@@ -316,7 +349,3 @@ def _prompt_lines(
     if not is_example:
         yield f"its label: {prompt.given_label}"
         yield f"answers are read by: {_extractor(recipe, prompt)}"
-
-
-def _extractor(recipe: Recipe, prompt: Prompt) -> str:
-    return str(recipe.data.extractor or default_extractor(prompt.data_source))

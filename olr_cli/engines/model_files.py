@@ -37,7 +37,7 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
                 f"{model} comes with code of its own, which is run only where model.trust_remote_code, or"
                 " --trust-remote-code, says so; set it if you trust its author"
             ) from error
-        reason = " ".join(str(error).split()).rstrip(".")[:240] or type(error).__name__
+        reason = _reason(error)
         if not is_reachable:
             reason = "the Hugging Face hub cannot be reached from here, and its local cache has no such model"
         # A hub id may only lack a network here.
@@ -46,6 +46,52 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
             f"cannot load {what} from '{model}' ({reason}); give a folder in Hugging Face layout with safetensors"
             " weights, or a hub id"
         ) from error
+
+
+_LONGEST_REASON = 800
+_OF_TOKENIZERS = ("*token*", "*vocab*", "*.model", "*.tiktoken")
+"""Names of the files of every kind of tokenizer; without one, transformers makes an empty tokenizer."""
+
+
+def _reason(error: Exception) -> str:
+    """What transformers says, in whole sentences; of its lists of everything that would have been right, nothing."""
+    text = " ".join(str(error).split()).partition(" Model type should be one of")[0]
+    if len(text) > _LONGEST_REASON:
+        whole, stop, _ = text[:_LONGEST_REASON].rpartition(". ")
+        text = whole + stop if stop else text[:_LONGEST_REASON].rpartition(" ")[0] + " …"
+    return text.strip().rstrip(".") or type(error).__name__
+
+
+def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
+    """Make sure that there is a tokenizer, and an embedding for every token that prompts and padding are made of.
+
+    A pad token that was added to a tokenizer without resizing the model is the usual case; tokens that nothing uses,
+    such as those of images in models of text, may lie beyond the embeddings.
+
+    Raises:
+        UserError: there is none, or a special token, or one that the chat template writes, has no embedding.
+    """
+    if os.path.isdir(model) and not any(
+        file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern)
+    ):
+        raise UserError(f"{model} has no tokenizer; save the one that belongs to the model there")
+    rows = getattr(config.get_text_config(), "vocab_size", None)
+    if rows is None:
+        return
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    special = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    beyond = sorted(
+        (number, token)
+        for token, number in tokenizer.get_added_vocab().items()
+        if number >= rows and (number in special or token in template)
+    )
+    if beyond:
+        number, token = beyond[0]
+        raise UserError(
+            f"the tokenizer of {model} has {len(tokenizer):,} tokens, and the model embeddings for {rows:,} alone: its"
+            f" token '{token}' is number {number:,}; once, in Python, model.resize_token_embeddings({len(tokenizer)})"
+            " and save it, or let tokenizer.pad_token be one that the model has"
+        )
 
 
 def without_weights(config: Any, *, trust_remote_code: bool) -> Any:

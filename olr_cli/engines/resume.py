@@ -17,7 +17,15 @@ from olr_cli.runs.checkpoints import (
     drop_unfinished,
     set_aside,
 )
-from olr_cli.runs.directory import Kind, drop_leftovers, read_manifest, read_recipe, require_kind, versions
+from olr_cli.runs.directory import (
+    Kind,
+    data_digests,
+    drop_leftovers,
+    read_manifest,
+    read_recipe,
+    require_kind,
+    versions,
+)
 from olr_cli.runs.metrics import drop_metrics_after, read_metrics
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
@@ -67,8 +75,7 @@ def require_same_data(path: Path, data: DataSets) -> None:
     Raises:
         UserError: one has changed.
     """
-    before = read_manifest(path)
-    digests = {name: facts["digest"] for name, facts in before.get("data", {}).items()}
+    digests = data_digests(path)
     for name, facts in data.facts.items():
         if digests.get(name, facts["digest"]) != facts["digest"]:
             raise UserError(

@@ -22,7 +22,7 @@ from olr_cli.answers import extract
 from olr_cli.data.columns import texts, values
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.hub import HubId, load_hub_table
-from olr_cli.data.interchange import read_rows
+from olr_cli.data.interchange import Reading, read_rows
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
@@ -262,7 +262,12 @@ def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -
 
 def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
     return read_rows(
-        table, place=place, data_source=benchmark.name, split="test", noise_type_of_sentinel="inactive"
+        table,
+        place=place,
+        data_source=benchmark.name,
+        split="test",
+        noise_type_of_sentinel="inactive",
+        reading=Reading(are_numbered=True),  # the order of options is drawn by these ids
     ).prompts
 
 

@@ -57,12 +57,15 @@ _OPTIONS = {
     "data.train": "DATA",
     "data.limit": "--limit",
     "data.extractor": "--extractor",
+    "data.columns": "--columns",
+    "data.system_prompt": "--system",
     "model.path": "MODEL",
     "seed": "--seed",
     "train.epochs": "--visits",
     "train.max_new_tokens": "--max-new-tokens",
     "train.prompts_per_step": "--prompts-per-step",
     "train.rollouts_per_prompt": "--samples",
+    "train.stop": "--stop",
     "train.temperature": "--temperature",
 }
 """What the command line calls the keys of such a recipe."""
@@ -137,7 +140,9 @@ class RolloutSampler:
             raise UserError(f"{data.train.source} has no prompts; name other data")
         path = recipe.model.path
         section = cast(LocalEngine, recipe.engine)
-        self._sampling = Sampling(recipe.train.temperature, recipe.train.max_new_tokens)
+        self._sampling = Sampling(
+            recipe.train.temperature, recipe.train.max_new_tokens, stop=recipe.train.stop
+        )
         self._backend = open_backend(
             backend,
             str(policy_path(path)) if is_builtin(path) else path,

@@ -17,6 +17,42 @@ MOST_LEVELS = 32
 _MOST_PROBLEMS = 6
 """Mistakes of one recipe that a message lists."""
 
+OTHER_NAMES: Mapping[str, str] = {
+    "train.epochs": "num_train_epochs num_epochs num_episodes max_epochs total_epochs",
+    "train.prompts_per_step": "rollout_batch_size batch_size per_device_train_batch_size generation_batch_size"
+    " gen_batch_size train_batch_size prompts_per_batch",
+    "train.mini_batch_prompts": "ppo_mini_batch_size mini_batch_size minibatch_size gradient_accumulation_steps",
+    "train.rollouts_per_prompt": "num_generations n_samples_per_prompt rollout_n n group_size num_rollouts"
+    " rollouts_per_example num_samples samples_per_prompt k",
+    "train.learning_rate": "lr actor_learning_rate actor_lr",
+    "train.kl_weight": "beta init_kl_coef kl_coef kl_loss_coef kl_beta kl",
+    "train.clip": "epsilon eps_clip clip_ratio clip_eps cliprange clip_range",
+    "train.loss_average": "loss_type loss_agg_mode",
+    "train.max_new_tokens": "max_completion_length max_response_length response_length generate_max_len max_tokens"
+    " max_length",
+    "train.max_prompt_tokens": "max_prompt_length prompt_max_len max_prompt_len",
+    "train.temperature": "temp sampling_temperature",
+    "train.stop": "stop_strings stop_sequences",
+    "train.checkpoint_every": "save_steps save_freq save_interval",
+    "train.keep_checkpoints": "save_total_limit max_ckpt_num max_ckpt_to_keep",
+    "train.evaluate_every": "eval_steps test_freq eval_interval eval_every",
+    "method.penalty_weight": "entropy_coef entropy_coeff entropy_bonus",
+    "model.path": "model_name_or_path model_name pretrain pretrained base_model",
+    "data.train": "train_files train_file prompt_data dataset dataset_name train_dataset",
+    "data.test": "val_files val_file eval_dataset test_files eval_data",
+    "data.limit": "max_samples max_train_samples train_max_samples",
+    "data.columns": "input_key label_key prompt_key question_key answer_key column_mapping",
+    "data.extractor": "answer_extractor reward_fn reward_funcs reward_function",
+    "data.system_prompt": "system system_message",
+    "engine.vllm_memory": "gpu_memory_utilization vllm_gpu_memory_utilization",
+    "engine.tensor_parallel": "tensor_parallel_size vllm_tensor_parallel_size tensor_model_parallel_size",
+    "engine.zero_stage": "zero_stage deepspeed_stage",
+    "engine.micro_batch_samples": "micro_train_batch_size ppo_micro_batch_size_per_gpu micro_batch_size",
+    "engine.name": "use_vllm backend trainer framework",
+    "logging.wandb": "report_to use_wandb wandb_project project_name",
+}
+"""What TRL, OpenRLHF, verl and others call the keys, for suggestions."""
+
 
 def validate(tree: Mapping[str, Any], source: str, called: Mapping[str, str] | None = None) -> Recipe:
     """The recipe in `tree`, nested keys from `source`; `called` maps dotted keys to other names for the user.
@@ -70,9 +106,12 @@ def _unknown_key(place: str) -> str:
         tag, kinds = KINDS[section]
         owners = [kind for kind, model in kinds.items() if key in model.model_fields]
         return f"'{place}' is a key of {section}.{tag} {' and '.join(owners)} alone"
+    named = place.rpartition(".")[2]
     deeper = [key for key in known if key.endswith(f".{place}")]
+    deeper += [key for key, others in OTHER_NAMES.items() if named.lower() in others.split()]
+    deeper += [key for key in known if key.endswith(f".{named}")]
     hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
-    return f"unknown key '{place}'{hint}"
+    return f"unknown key '{place}'{hint}; `olr recipes keys` lists them all"
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:

@@ -199,7 +199,8 @@ def _type_and_range(annotation: Any, metadata: Iterable[Any]) -> tuple[str, str]
     if origin is Literal:
         return "choice", ", ".join(map(str, parts))
     if origin is tuple:
-        return "list", f"list of {_type_and_range(parts[0], [])[1]}"
+        type_, range_ = _type_and_range(parts[0], [])
+        return "list", f"list of {range_ or type_}"
     if origin is dict:
         return "keys and values", ""
     return _TYPES[annotation], _range(annotation, metadata)

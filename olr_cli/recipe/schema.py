@@ -100,6 +100,8 @@ Text = Annotated[str, AfterValidator(_require_text)]
 ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 """How answers are read, in a recipe as in a benchmark: a name, or a kind and its text (R6)."""
 
+ColumnRole = Literal["question", "answer", "id", "system"]
+"""What a column can hold."""
 Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
@@ -148,6 +150,17 @@ class DataSection(Section):
     test: Text | None = _key(None, "Held-out prompts; they never train.")
     limit: Count | None = _key(
         None, "The most training prompts to take; a generated set has exactly this many."
+    )
+    columns: dict[ColumnRole, Text] | None = _key(
+        None,
+        "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`; `meta.gold` is a"
+        " field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of that role; null: columns"
+        " of standard names. Held-out files that have none of them are read by the standard names.",
+    )
+    system_prompt: Text | None = _key(
+        None,
+        "System message of every prompt that has none, or `none`; null: plain questions get R21's, which asks for a"
+        " `\\boxed{}`, and messages stay as they are.",
     )
     extractor: ExtractorText | None = _key(
         None,
@@ -407,6 +420,11 @@ class TrainSection(Section):
         ge=0,
         lt=1,
     )
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = _key(
+        (),
+        'Texts that end a response, in training and held out, as `["\\n\\n"]`; the response ends before the text,'
+        " whose tokens train.",
+    )
     evaluation_temperature: Temperature = _key(
         0.6, "Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001."
     )
@@ -655,6 +673,9 @@ LOCAL_KEYS = (
 
 ADDED_LATER = frozenset(
     {
+        "data.columns",
+        "data.system_prompt",
+        "train.stop",
         "train.dynamic_sampling",
         "train.lr_schedule",
         "train.lr_warmup_ratio",

@@ -162,6 +162,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def data_digests(path: Path) -> dict[str, str]:
+    """The digests of a run's data sets, by set: ``train``, ``validation``, ``test``."""
+    sets = read_manifest(path).get("data", {})
+    return {name: facts["digest"] for name, facts in sets.items() if "digest" in facts}
+
+
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
     """What made the run of a manifest; one that doesn't say is of training."""
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"

@@ -143,3 +143,18 @@ def test_a_categorical_column_is_read_as_its_values(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": pa.array(["x", "y", "x"]).dictionary_encode()}), file)
     assert read_table([file]).schema.field("a").type == pa.string()
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")])
+def test_a_csv_file_has_texts_below_its_names(tmp_path: Path, name: str, separator: str) -> None:
+    lines = [["question", "answer"], ['"1+1,\n""x"";"', "007"], ["2+2", ""]]
+    (tmp_path / name).write_text(
+        "\n".join(separator.join(line) for line in lines) + "\n", encoding="utf-8-sig"
+    )
+    rows = [{"question": '1+1,\n"x";', "answer": "007"}, {"question": "2+2", "answer": None}]
+    assert read_table([tmp_path / name]).to_pylist() == rows
+
+
+def test_a_row_of_a_csv_file_with_other_columns_is_named_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("q,a\n1,2\n1,2,3\n")
+    assert "line 3 has 3 values, and its first line names 2 columns" in complaint(tmp_path / "a.csv")

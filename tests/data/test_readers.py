@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt
-from olr_cli.data.readers import PromptSet, read_prompts
+from olr_cli.data.interchange import Reading
+from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt, repeat_notes
+from olr_cli.data.readers import PromptSet, read_prompts, training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
+from olr_cli.recipe.checks import validate
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -115,8 +117,12 @@ def test_a_label_becomes_text_or_nothing(tmp_path: Path, label: object, text: st
     assert plain.given_label == nested.given_label == text
 
 
-def test_of_a_worked_solution_the_part_after_the_hashes_is_the_label(tmp_path: Path) -> None:
-    prompts = read_lines(tmp_path, {"question": "q", "answer": "48/2 = 24\n48+24 = 72\n#### 72"})
+@pytest.mark.parametrize(
+    "solution",
+    ["48/2 = 24\n48+24 = 72\n#### 72", r"48+24, so \boxed{71}, no, \boxed{72}.", r"\boxed{72}", "#### 72"],
+)
+def test_of_a_worked_solution_the_final_answer_is_the_label(tmp_path: Path, solution: str) -> None:
+    prompts = read_lines(tmp_path, {"question": "q", "solution": solution})
     assert prompts.prompts[0].given_label == "72"
 
 
@@ -125,7 +131,7 @@ def test_of_a_worked_solution_the_part_after_the_hashes_is_the_label(tmp_path: P
     [
         (
             {"text": "q", "answer": "1"},
-            "no column of prompts (prompt, question, problem); its columns are text, answer",
+            "its columns are text, answer; say which hold what: --set 'data.columns={question: text, answer: answer}'",
         ),
         ({"question": None, "answer": "1"}, "'question' of row 0 (the first is 0) is empty"),
         ({"question": "  ", "answer": "1"}, "'question' of row 0 (the first is 0) is empty"),
@@ -136,10 +142,6 @@ def test_of_a_worked_solution_the_part_after_the_hashes_is_the_label(tmp_path: P
         ({"question": "q", "answer": ["1", "2"]}, "'answer' of row 0 (the first is 0) is a list of 2 values"),
         ({"question": "q", "answer": True}, "'answer' of row 0 (the first is 0) is a bool"),
         ({"question": "q", "answer": {"value": 1}}, "is a dict, and it should be text or a number"),
-        (
-            {"question": "q", "solution": r"so it is \boxed{4}"},
-            "put the final answers into a column 'answer'",
-        ),
         ({"prompt": "q", "reward_model": "rule"}, "column 'reward_model' holds string"),
         (interchange("2", noise_type="loud"), "has the noise type 'loud'; known are clean, inactive"),
         (interchange(SENTINEL, noise_type="clean"), "is called clean, and its label is __NoCorrectAnswer__"),
@@ -256,11 +258,67 @@ def test_prompt_ids_are_indices_where_each_row_has_one_of_its_own(tmp_path: Path
 
 
 @pytest.mark.parametrize("indices", [(7, 7), (7, None), (None, None)])
-def test_else_prompt_ids_are_row_number_and_digest(tmp_path: Path, indices: tuple[int | None, ...]) -> None:
-    prompts = read_lines(tmp_path, *(interchange("1", index=index) for index in indices)).prompts
-    (first, digest), (second, same) = (p.prompt_id.split("-") for p in prompts)
-    assert (first, second) == ("0", "1")
-    assert len(digest) == 8 and digest == same  # the same question twice
+def test_else_prompt_ids_are_digests_of_the_questions(
+    tmp_path: Path, indices: tuple[int | None, ...]
+) -> None:
+    first, second = read_lines(tmp_path, *(interchange("1", index=index) for index in indices)).prompts
+    assert len(first.prompt_id) == len("q-") + 12
+    assert second.prompt_id == f"{first.prompt_id}-2"  # the same question twice
+
+
+@pytest.mark.parametrize("name", ["id", "uid", "_id", "idx", "question_id"])
+def test_a_column_of_ids_names_the_prompts_if_it_has_another_one_in_every_row(
+    tmp_path: Path, name: str
+) -> None:
+    rows = [{"question": f"{n}+1", "answer": n + 1, name: f"x{n}"} for n in range(3)]
+    assert [p.prompt_id for p in read_lines(tmp_path, *rows).prompts] == ["x0", "x1", "x2"]
+    assert all(p.prompt_id.startswith("q-") for p in read_lines(tmp_path, *rows, rows[0]).prompts)
+
+
+def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_message(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"question": f"{n}+1 = ?", "answer": n} for n in range(6)]
+    ids = {p.messages[-1].content: p.prompt_id for p in read_lines(tmp_path, *rows).prompts}
+    part = [row | {"answer": "mended"} for row in rows[4:1:-1]]
+    assert {
+        p.messages[-1].content: p.prompt_id for p in read_lines(tmp_path, *part).prompts
+    }.items() <= ids.items()
+    chat = {
+        "messages": [{"role": "system", "content": "Hi"}, {"role": "user", "content": "3 + 1=?"}],
+        "answer": 4,
+    }
+    assert read_lines(tmp_path, chat).prompts[0].prompt_id == ids["3+1 = ?"]
+
+
+def test_a_file_written_by_olr_keeps_the_ids(tmp_path: Path) -> None:
+    prompts = read_prompts(
+        write_lines(tmp_path / "rows.jsonl", *({"q": str(n), "a": n, "name": f"x{n}"} for n in range(3))),
+        reading=Reading({"question": "q", "answer": "a", "id": "name"}),
+    )
+    (tmp_path / "written.parquet").write_bytes(encode(prompts, tmp_path / "written.parquet"))
+    again = read_prompts(tmp_path / "written.parquet")
+    assert again.prompts == prompts.prompts and again.prompts[0].prompt_id == "x0"
+
+
+def test_the_rows_of_older_runs_are_still_numbered(tmp_path: Path) -> None:
+    file = write_lines(
+        tmp_path / "rows.jsonl", *({"question": str(n), "answer": n, "id": n} for n in range(3))
+    )
+    numbered = read_prompts(file, reading=Reading(are_numbered=True))
+    assert [p.prompt_id.partition("-")[0] for p in numbered.prompts] == ["0", "1", "2"]
+    recipe = validate({"data": {"train": str(file)}}, "test")
+    assert training_prompts(recipe, numbered.digest).prompts == numbered.prompts
+    assert training_prompts(recipe, "another").prompts == read_prompts(file).prompts
+
+
+def test_the_same_question_with_other_labels_is_said(tmp_path: Path) -> None:
+    rows = [("What is $1+1$?", "2"), ("what is 1 + 1", "3"), ("2+2", "4"), ("2 + 2 = ?", "4"), ("2+2", "4.0")]
+    prompts = read_lines(tmp_path, *({"question": q, "answer": a} for q, a in rows))
+    conflict, repetition = repeat_notes(prompts)
+    ids = [p.prompt_id for p in prompts.prompts]
+    assert conflict.startswith("1 question is in rows.jsonl with different labels")
+    assert conflict.endswith(f"it is labelled 2 ({ids[0]}), 3 ({ids[1]})")
+    assert repetition.startswith("2 prompts of rows.jsonl repeat")
+    assert list(repeat_notes(read_prompts(SAMPLE))) == []
 
 
 def test_a_limit_does_not_change_prompt_ids(tmp_path: Path) -> None:

@@ -72,6 +72,15 @@ def test_responses_are_read_only_where_there_are_no_answers(tmp_path: Path, prom
         wrong_answers(log, prompts)
 
 
+def test_rollouts_that_nobody_has_marked_are_judged_by_the_labels(tmp_path: Path, prompts: PromptSet) -> None:
+    label = next(str(prompt.given_label) for prompt in prompts.prompts if prompt.prompt_id == "16")
+    rows = [{"prompt_id": "16", "answer": answer} for answer in ("11", label, f"{label}.0")]
+    for mark in ({}, {"is_correct": None}):
+        log = table(tmp_path, *(row | mark for row in rows))
+        with Judge() as judge:
+            assert proved_wrong(wrong_answers(log, prompts), prompts.prompts, judge) == {"16": ["11"]}
+
+
 def test_only_complete_steps_of_a_run_count(tmp_path: Path, prompts: PromptSet) -> None:
     shard(tmp_path, 1, ("16", "11", False))
     shard(tmp_path, 2, ("16", "9", False))
@@ -86,9 +95,7 @@ def test_only_complete_steps_of_a_run_count(tmp_path: Path, prompts: PromptSet) 
     ("rows", "message"),
     [
         ([], "has no rows"),
-        ([{"prompt_id": "16", "answer": "1"}], "it has neither is_correct (true or false) nor a reward"),
         ([{"prompt_id": "16", "is_correct": False}], "has no column response"),
-        ([{"prompt_id": "16", "answer": "1", "is_correct": None}], "does not say which rollouts are wrong"),
         (
             [{"prompt_id": "x", "answer": "1", "is_correct": False}],
             "no wrong answer to a prompt of dapo_sample.parquet (its first prompt_id: x, here: 16)",

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings, validate
+from olr_cli.recipe.checks import OTHER_NAMES, recipe_warnings, steepest_slope, step_warnings, validate
 from olr_cli.recipe.files import (
     dump_yaml,
     expand_sweep,
@@ -19,6 +19,7 @@ from olr_cli.recipe.files import (
     overlay,
     override,
 )
+from olr_cli.recipe.reference import key_table
 from olr_cli.recipe.schema import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.history import Past, Visit
@@ -264,6 +265,29 @@ DIGESTS = {
     "noise: {type: mixed, ratio: 0.3}": "3ef6cc17bf55e04e",
     "engine: {name: openrlhf, nodes: 2}": "1250dd8de929981a",
 }
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("num_generations=8", "train.rollouts_per_prompt"),  # TRL
+        ("train.beta=0.1", "train.kl_weight"),
+        ("max_completion_length=256", "train.max_new_tokens"),
+        ("n_samples_per_prompt=8", "train.rollouts_per_prompt"),  # OpenRLHF
+        ("train.kl_loss_coef=0.1", "train.kl_weight"),  # verl
+        ("train.lr=0.1", "train.learning_rate"),
+        ("learning_rate=0.1", "train.learning_rate"),
+        ("model.top_p=0.9", "train.top_p"),
+    ],
+)
+def test_the_names_of_other_trainers_are_understood_well_enough_to_suggest_ours(setting, key):
+    with pytest.raises(UserError, match=rf"did you mean '{key}'"):
+        validate(override({}, [setting]), "--set")
+
+
+def test_every_key_with_other_names_exists():
+    known = {key for row in key_table().data["rows"] for key in [row["key"]]}
+    assert OTHER_NAMES.keys() <= known
 
 
 @pytest.mark.parametrize(

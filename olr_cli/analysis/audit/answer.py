@@ -299,6 +299,9 @@ def export_command(places: Sequence[Path], options: Sequence[str], settings: Seq
 def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str:
     """The command that trains on the repaired data: the run's own recipe, else one for the policy of the rollouts."""
     data = [f"data.train={export}", *settings]
+    is_run = audit.was_training is not None
+    if is_run and read_recipe(audit.source).data.columns is not None:
+        data.append("data.columns=null")  # the export has the columns of the interchange format
     if audit.was_training:
         again = f"runs/{audit.source.name}-repaired"
         words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]

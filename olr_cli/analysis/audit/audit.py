@@ -16,6 +16,7 @@ from olr_cli.analysis.audit.tally import tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
 from olr_cli.analysis.histories import RolloutHistory, read_history, run_prompts
 from olr_cli.answers import Judge
+from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, PromptSet
 from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.errors import UserError
@@ -26,7 +27,7 @@ EASY, WARY = 0.5, 0.9
 trained, after a single visit, or beyond the guard (`Noise.can_be_told`), all without enough trusted labels to tell
 (`confidence.FEWEST`). Chosen by the share of right labels after the changes (docs/audit.md)."""
 
-SETTABLE = "data.extractor"
+SETTABLE = ("data.extractor", "data.columns")
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,19 @@ def audit_history(
     """
     for setting in settings:
         key, equals, _ = setting.partition("=")
-        if key.strip() != SETTABLE:
+        if not key.strip().startswith(SETTABLE):
             raise UserError(
-                f"--set {key.strip()}: an audit makes no label decisions and draws nothing; it can set {SETTABLE}, how"
-                " answers are read from responses"
+                f"--set {key.strip()}: an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]},"
+                f" how answers are read from responses, and {SETTABLE[1]}, which columns --data and --trusted have"
             )
         if not equals:
-            raise UserError(f"--set {SETTABLE}: expected key=value, as in --set {SETTABLE}=boxed")
-    return read_history(source, settings, columns)
+            raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
+    return read_history(source, settings, columns, also=SETTABLE[1:])
+
+
+def data_reading(history: RolloutHistory) -> Reading:
+    """How files of the history's prompts are read: with `data.columns`, where they have those."""
+    return Reading(history.recipe.data.columns, are_optional=True)
 
 
 def audit(
@@ -131,7 +137,9 @@ def audit(
     if trusted is None:
         model = estimator.fit(votes, labels, assumed.sharpness)
     else:
-        known = confidence.read_trusted(trusted, counted.prompt_ids, counted.labels, judge)
+        known = confidence.read_trusted(
+            trusted, counted.prompt_ids, counted.labels, judge, data_reading(history)
+        )
         model = estimator.fit(votes, labels, assumed.sharpness, known.is_wrong)
         table = judged(counted, model, start)
         maps, is_decided = _moved(table, known, judge, start), table["confidence"].is_not_null().to_numpy()

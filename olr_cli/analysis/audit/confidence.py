@@ -23,6 +23,7 @@ from olr_cli.analysis.audit.estimator import Bools, Floats, Model, fit
 from olr_cli.answers import Judge
 from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
+from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
@@ -183,14 +184,20 @@ class TrustedLabels:
 
 
 def read_trusted(
-    file: Path, prompt_ids: Sequence[str], labels: Sequence[str | None], judge: Judge
+    file: Path,
+    prompt_ids: Sequence[str],
+    labels: Sequence[str | None],
+    judge: Judge,
+    reading: Reading = Reading(),  # noqa: B008 - it is immutable
 ) -> TrustedLabels:
     """What a table with prompt_id and true_answer, or a verified data set, says of P prompts and their given labels.
+
+    `reading` says which columns of a data set hold what.
 
     Raises:
         UserError: the file can't be read or has no true answer, or none of its prompts is in the history.
     """
-    answers = trusted_answers(file)
+    answers = trusted_answers(file, reading)
     if not answers:
         raise UserError(f"{file} has no true answer in any row; leave --trusted out, or fill some in")
     truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
@@ -198,7 +205,7 @@ def read_trusted(
     if not known:
         raise UserError(
             f"{file}: none of its prompts is in the history (its first prompt_id: {next(iter(answers))}, in the"
-            f" history: {prompt_ids[0]}); trusted labels are matched by prompt_id, of a data set its extra_info.index"
+            f" history: {prompt_ids[0]}); trusted labels are matched by prompt_id, of a data set its ids or questions"
         )
     return TrustedLabels(truths, 1 - is_right(labels, truths, judge), len(answers) - known)
 
@@ -217,7 +224,7 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
     return right
 
 
-def trusted_answers(file: Path) -> Mapping[str, str]:
+def trusted_answers(file: Path, reading: Reading) -> Mapping[str, str]:
     """prompt_id -> true answer, from a table or a verified data set.
 
     Raises:
@@ -229,7 +236,7 @@ def trusted_answers(file: Path) -> Mapping[str, str]:
         )
     table = read_table([file], {"prompt_id", "true_answer"})
     if not {"prompt_id", "true_answer"} <= set(table.column_names):
-        prompts = read_prompts(str(file)).prompts
+        prompts = read_prompts(str(file), reading=reading).prompts
         return {prompt.prompt_id: prompt.gold for prompt in prompts if prompt.gold is not None}
     answers: dict[str, str] = {}
     columns = (texts(table.column(name), name, str(file)) for name in ("prompt_id", "true_answer"))

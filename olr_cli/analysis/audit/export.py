@@ -18,13 +18,16 @@ from typing import Any
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge
-from olr_cli.data.interchange import PROMPT_COLUMNS, read_rows, with_fields
+from olr_cli.data.arithmetic import parse_source
+from olr_cli.data.fields import PROMPT_COLUMNS
+from olr_cli.data.files import matching_files
+from olr_cli.data.interchange import read_rows, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, NoiseType, Prompt, PromptSet
 from olr_cli.data.questions import question_of
 from olr_cli.data.readers import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.directory import data_digests
 
 Row = Mapping[str, Any]
 
@@ -53,17 +56,28 @@ def data_of(history: RolloutHistory) -> PromptSet:
     """
     if not history.is_run:
         return _of_log(history)
+    made_on = data_digests(history.source).get("train")
     try:
-        prompts = training_prompts(history.recipe)
+        prompts = training_prompts(history.recipe, made_on)
     except UserError as error:
         raise UserError(f"the run's data set can't be read ({error}); name it with --data") from None
-    made_on = read_manifest(history.source).get("data", {}).get("train", {}).get("digest")
     if made_on not in (None, prompts.digest):
         raise UserError(
             f"{history.recipe.data.train} is not what it was when {history.source} was made (another digest); name the"
             " data set with --data"
         )
     return prompts
+
+
+def local_data_of(history: RolloutHistory) -> PromptSet | None:
+    """The same, where it can be had without a network."""
+    source = history.recipe.data.train
+    try:
+        if history.is_run and parse_source(source) is None:
+            matching_files(source)
+        return data_of(history)
+    except UserError:
+        return None
 
 
 def _of_log(history: RolloutHistory) -> PromptSet:

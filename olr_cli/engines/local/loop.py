@@ -231,6 +231,7 @@ class LocalEngine:
             max_new_tokens=recipe.train.max_new_tokens,
             temperature=temperature,
             top_p=recipe.train.top_p,
+            stop=recipe.train.stop,
             top_k=recipe.train.top_k,
             min_p=recipe.train.min_p,
             batch_tokens=section(recipe).max_batch_tokens,

@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
-from olr_cli.engines.model_files import loading, require_safetensors
+from olr_cli.engines.model_files import loading, require_safetensors, require_tokenizer
 from olr_cli.errors import UserError, no_path
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -131,6 +131,7 @@ class Policy:
         require_safetensors(path)
         with loading(path):
             tokenizer = AutoTokenizer.from_pretrained(path, **remote)
+            require_tokenizer(path, AutoConfig.from_pretrained(path, **remote), tokenizer)
             model = AutoModelForCausalLM.from_pretrained(
                 path, dtype=torch.float32, use_safetensors=True, **remote
             )

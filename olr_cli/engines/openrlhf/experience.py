@@ -15,6 +15,7 @@ from olr_cli.engines.model_files import model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
 from olr_cli.engines.openrlhf.flags import section
+from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.throughput import Hardware, StepWork
@@ -118,13 +119,17 @@ def rollout_groups(
     *,
     visit: int,
     step: int,
+    stop: Sequence[str] = (),
 ) -> list[RolloutGroup]:
-    """The complete groups of a step, in the order of `members`, without the statistics of a forward pass."""
+    """The complete groups of a step, in the order of `members`, without the statistics of a forward pass.
+
+    Responses end before the first text of `stop`.
+    """
     tokens = [response_tokens(sample) for sample in samples]
     responses = tokenizer.batch_decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     rollouts = [
         Rollout(
-            responses[i],
+            before_stop(responses[i], stop),
             tokens=len(tokens[i]),
             truncated=bool(sample.truncated[0]),
             view=read_prompt_label(sample.labels[0])[0],

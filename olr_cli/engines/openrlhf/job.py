@@ -128,7 +128,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)
-    vllm_engine.RolloutRayActor = rollout_actor(engine_arguments)
+    vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop)
 
 
 def node_of_each_rank(free_gpus: Mapping[str, float], nodes: int, gpus_per_node: int) -> list[str] | None:

@@ -15,7 +15,7 @@ from transformers.utils.hub import cached_file
 
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.model_files import loading, require_safetensors
+from olr_cli.engines.model_files import loading, require_safetensors, require_tokenizer
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe.schema import Recipe
 
@@ -67,6 +67,7 @@ class StartingModel:
                 raise UserError(_HAS_CODE.format(path))
             config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+            require_tokenizer(path, config, tokenizer)
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)

@@ -41,6 +41,7 @@ from olr_cli.engines.openrlhf.experience import (
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
 from olr_cli.engines.openrlhf.policy import PolicyForward
+from olr_cli.engines.prompt_text import before_stop
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.run import load_data, make_supervisor
 from olr_cli.engines.steps import (
@@ -56,7 +57,7 @@ from olr_cli.engines.steps import (
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
-from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
+from olr_cli.runs.directory import GIVEN_UP, data_digests, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import RunStore
 from olr_cli.runs.throughput import Hardware, throughput
@@ -174,7 +175,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             super().__init__(*args, **kwargs)
         self.recipe = read_recipe(self.run_path)
         self._attempt = len(read_manifest(self.run_path)["attempts"])
-        self.data = load_data(self.recipe)
+        self.data = load_data(self.recipe, digests=data_digests(self.run_path))
         require_same_data(self.run_path, self.data)
         self.prompts = {prompt.prompt_id: prompt for prompt in self.data.train.prompts}
         self._per_epoch = steps_per_epoch(self.recipe, len(self.prompts))
@@ -248,7 +249,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         timeouts_before = self.judge.timeouts
         members = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
         groups = rollout_groups(
-            samples, members, self.tokenizer, self.prompts, visit=self._epoch, step=self._step
+            samples,
+            members,
+            self.tokenizer,
+            self.prompts,
+            visit=self._epoch,
+            step=self._step,
+            stop=self.recipe.train.stop,
         )
         self.supervisor.read_ahead(groups)
         return ReadRollouts(members, groups, timeouts_before)
@@ -320,7 +327,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             text = self.tokenizer.decode(
                 response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
-            responses.setdefault(sample.labels[0], []).append(text)
+            responses.setdefault(sample.labels[0], []).append(before_stop(text, self.recipe.train.stop))
         metrics: Metrics = {}
         for prefix, held_out in self.data.held_out.items():
             texts = [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]

@@ -56,6 +56,13 @@ def test_a_signal_at_the_end_of_a_step_does_not_stop_without_a_checkpoint(tmp_pa
     assert checkpoint_steps(tmp_path / "run") == [2]
 
 
+def test_responses_end_before_a_stop_text_in_training(tmp_path):
+    go(tmp_path / "whole", recipe())
+    go(tmp_path / "run", recipe(train=recipe().plain()["train"] | {"stop": ["1", "2"]}))
+    whole, stopped = (scan_rollouts(tmp_path / run).collect()["response"] for run in ("whole", "run"))
+    assert whole.str.contains("[12]").any() and not stopped.str.contains("[12]").any()
+
+
 def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
     real = Supervisor.supervise
 

@@ -9,6 +9,7 @@ from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from olr_cli.engines.local.sampler import _draw, sample, truncated
+from olr_cli.engines.prompt_text import before_stop
 
 LIMIT = 12
 
@@ -102,6 +103,21 @@ def test_texts_are_the_responses_without_their_end_tokens(policy, rollouts):
     for p, g, response in responses(rollouts):
         kept = response if rollouts.truncated_PG[p, g] else response[:-1]
         assert rollouts.texts_PG[p][g] == policy.tokenizer.decode(kept, skip_special_tokens=True)
+
+
+def test_a_response_ends_before_the_first_stop_text_whose_tokens_count(policy, rollouts):
+    stop = [")=", "m"]
+    stopped = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=stop)
+    endings = 0
+    for p, g, response in responses(stopped):
+        whole = rollouts.texts_PG[p][g]
+        assert stopped.texts_PG[p][g] == before_stop(whole, stop)
+        assert response == rollouts.tokens_PGT[p, g, : len(response)].tolist()
+        if any(text in whole for text in stop):
+            endings += 1
+            assert not stopped.truncated_PG[p, g]
+            assert policy.tokenizer.decode(response).endswith(tuple(stop))
+    assert 0 < endings < 32
 
 
 def test_temperature_zero_is_the_models_own_greedy_decoding():
