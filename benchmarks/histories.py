@@ -36,7 +36,8 @@ from olr_cli.engines.steps import (
 )
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.directory import begin_attempt, create_run, end_attempt, held
+from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
+from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
