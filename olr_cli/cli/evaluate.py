@@ -132,7 +132,8 @@ def evaluate(
         typer.Option(
             "--samples",
             min=1,
-            help="Samples per problem; by default each benchmark's own number.",
+            help="Samples per problem, by default each benchmark's own number; raised later, only the missing ones"
+            " are made.",
             rich_help_panel=SAMPLING,
         ),
     ] = None,
@@ -145,6 +146,40 @@ def evaluate(
             rich_help_panel=SAMPLING,
         ),
     ] = 0.6,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            "--top-p",
+            help="Draw from the most likely tokens that together have this probability.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = 1.0,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            "--top-k",
+            min=0,
+            help="Draw from this many of the most likely tokens; 0: from all.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = 0,
+    min_p: Annotated[
+        float,
+        typer.Option(
+            "--min-p",
+            help="Draw from tokens at least this share as likely as the most likely one; 0: from all.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = 0.0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop",
+            metavar="TEXT",
+            help="End a response before this text; may be repeated.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
     max_new_tokens: Annotated[
         int,
         typer.Option(
@@ -295,7 +330,7 @@ def evaluate(
             require_known("--backend", backend, ("vllm", "transformers"))
         require_known("--device", device, ("auto", "cpu", "cuda"))
         prompting = read_prompting(system, chat_template, template or ())
-        sampling = Sampling(temperature, max_new_tokens)
+        sampling = Sampling(temperature, max_new_tokens, top_p, top_k, min_p, tuple(stop or ()))
         settings = Settings(sampling, seed, samples, limit, data, prompting)
         opening = {
             "name": backend,

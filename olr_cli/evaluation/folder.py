@@ -4,7 +4,7 @@
     <folder>/generations/<benchmark>.parquet     a row a sample (`olr_cli.evaluation.generations`)
     <folder>/scores.json                         the scores (read by `olr_cli.evaluation.scores.stored_scores` alone)
 
-Benchmarks can be added to an evaluation, and problems to a benchmark, if nothing else changes.
+Benchmarks can be added to an evaluation, problems to a benchmark and samples to each problem, if nothing else changes.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class EvaluationRecord(Section):
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
             definition = task.definition
-            settings |= {f"samples of {name}": task.samples, f"grader of {name}": definition.grader}
+            settings[f"grader of {name}"] = definition.grader
             settings[f"extractor of {name}"] = definition.extractor
         return settings
 
@@ -238,11 +238,16 @@ def begin(
         name = task.benchmark.name
         if name in before.benchmarks:
             stored = before.benchmarks[name]
+            if task.samples < stored.samples:
+                changes.append(
+                    f"samples of {name}: {stored.samples} -> {task.samples}, and --samples can only be raised"
+                )
             if len(task.problems) < stored.problems:
                 changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
             elif same_prompting and digest(task.problems[: stored.problems]) != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
-            rules = {"answer_rules": stored.answer_rules}
+            # With more samples of each problem, all are graded again.
+            rules = {"answer_rules": RULES if task.samples > stored.samples else stored.answer_rules}
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=rules)
     if changes:
         raise UserError(

@@ -139,6 +139,17 @@ def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, somew
     assert list(somewhere.iterdir()) == []
 
 
+def test_how_responses_are_drawn_is_part_of_an_evaluation():
+    words = ("--top-p", "0.9", "--top-k", "3", "--min-p", "0.05", "--max-new-tokens", "6", "--limit", "8")
+    done(MODEL, *words)
+    record = json.loads(Path("evaluations/builtin-addition-easier/evaluation.json").read_text())
+    assert record["sampling"] == {
+        "temperature": 0.6, "max_new_tokens": 6, "top_p": 0.9, "top_k": 3, "min_p": 0.05, "stop": [],
+    }  # fmt: skip
+    assert "(top_k: 3 -> 0; min_p: 0.05 -> 0.0)" in refused(MODEL, *words[:2], *words[6:])
+    assert "top_p is 1.5; give a number above 0, and at most 1" in refused(MODEL, "--top-p", "1.5")
+
+
 def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     result = done(trained, *SMALL, "--checkpoint", "2", "--checkpoint", "last")
     folders = [trained / "evaluation" / f"step-00000{step}" for step in (2, 4)]
