@@ -19,6 +19,7 @@ EXTRAS = {
     "huggingface_hub": "train",
     "vllm": "vllm",
     "datasets": "hub",
+    "peft": "lora",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
 }

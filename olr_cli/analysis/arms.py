@@ -207,12 +207,12 @@ def find_runs(places: Iterable[Path], columns: Sequence[str] = ()) -> list[Run]:
         UserError: a place is none of them.
     """
     runs: dict[Path, Run] = {}
-    below = {place: [place] if _is_run(place) else list(_runs_below(place)) for place in places}
+    below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
     logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
     for place, paths in below.items():
         if not paths and place not in logs and not (place.name in _BESIDE_RUNS and any(below.values())):
             _refuse(place)
-        for run in sorted(map(_read, paths), key=lambda run: (run.created, str(run.path))):
+        for run in sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path))):
             runs.setdefault(run.path.resolve(), run)
     files = [place for place in logs if not place.is_dir()]
     for together in [*([place] for place in logs if place.is_dir()), *([files] if files else [])]:
@@ -234,13 +234,15 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
     return [run for run in runs if run not in waiting], notes
 
 
-def _is_run(place: Path) -> bool:
+def is_run(place: Path) -> bool:
+    """Whether a folder holds a run's two first files."""
     return (place / "manifest.json").is_file() and (place / "recipe.yaml").is_file()
 
 
-def _runs_below(folder: Path) -> Iterator[Path]:
+def runs_below(folder: Path) -> Iterator[Path]:
+    """The run directories at or below a folder; a run is not searched for others."""
     for place, below, _ in os.walk(folder):
-        if _is_run(Path(place)):
+        if is_run(Path(place)):
             below.clear()
             yield Path(place)
 
@@ -254,7 +256,8 @@ def _refuse(place: Path) -> None:
 
 
 def _holds_log(place: Path) -> bool:
-    return place.name not in _BESIDE_RUNS and not has_run(place) and is_log(place)
+    is_of_run = has_run(place) or (place.is_dir() and has_run(place.parent))
+    return place.name not in _BESIDE_RUNS and not is_of_run and is_log(place)
 
 
 def _read_log(places: Sequence[Path], columns: Sequence[str]) -> Run:
@@ -264,7 +267,12 @@ def _read_log(places: Sequence[Path], columns: Sequence[str]) -> Run:
     return Run(log.source, Recipe(name=name), f"{log.trainer}: {name}", "", log=log)
 
 
-def _read(path: Path) -> Run:
+def read_run(path: Path) -> Run:
+    """A run by its recipe and manifest.
+
+    Raises:
+        UserError: they cannot be read.
+    """
     manifest = read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     return Run(path, read_recipe(path), arm, created, kind_of(manifest))
@@ -278,17 +286,37 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     """
     members: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
-        members[_name(run), repr(sorted(run.settings.items()))].append(run)
+        members[_arm_key(run)].append(run)
     firsts = [group[0] for group in members.values()]
-    names = tell_apart([_name(run) for run in firsts], [run.settings for run in firsts])
+    names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
     return [
         Arm(name, tuple(_distinct_seeds(name, group)))
         for name, group in zip(names, members.values(), strict=True)
     ]
 
 
-def _name(run: Run) -> str:
-    """The arm as the sweep calls it, else noise and method."""
+def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
+    newest: dict[object, Run] = {}
+    for run in runs:
+        key = (*_arm_key(run), run.seed)
+        if key not in newest or newest[key].created <= run.created:
+            newest[key] = run
+    kept = list(newest.values())
+    notes = [
+        f"{run.path} is left out: {newest[(*_arm_key(run), run.seed)].path} is newer, of the same arm and seed."
+        for run in runs
+        if run not in kept
+    ]
+    return [run for run in runs if run in kept], notes
+
+
+def _arm_key(run: Run) -> tuple[str, str]:
+    return arm_name(run), repr(sorted(run.settings.items()))
+
+
+def arm_name(run: Run) -> str:
+    """The arm as the sweep calls it, else noise and method; two arms may have one name (`tell_apart`)."""
     if run.arm:
         return run.arm
     method = "rollouts" if run.kind == "rollouts" else compose(run.recipe.method).name
@@ -372,6 +400,7 @@ def _distinct_seeds(name: str, runs: Sequence[Run]) -> list[Run]:
     for one, other in pairwise(ordered):
         if one.seed == other.seed:
             raise UserError(
-                f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out"
+                f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out, or take the"
+                " newest run of every arm and seed with --newest"
             )
     return ordered

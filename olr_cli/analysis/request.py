@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group
+from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each
 from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
@@ -36,6 +36,7 @@ class Request:
         baseline: of ``--table arms``: the arm that others are compared to.
         out: the folder for figures and report.
         shape: one of `FORMATS`.
+        newest: of several runs of one arm and seed, take the newest.
         columns: of ``--columns``, for the logs of other trainers.
     """
 
@@ -47,6 +48,7 @@ class Request:
     out: Path | None = None
     report: bool = False
     shape: str = "terminal"
+    newest: bool = False
     columns: Sequence[str] = ()
 
     @property
@@ -80,7 +82,10 @@ def carry_out(request: Request) -> Answer:
     places = [place for place in request.places if place not in models]
     if not places:
         raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
-    runs, waiting = begun(find_runs(places, request.columns), places)
+    runs, left_out = begun(find_runs(places, request.columns), places)
+    if request.newest:
+        runs, older = newest_of_each(runs)
+        left_out = [*left_out, *older]
     arms = group(runs)
     _require_runs(request, arms)
     wanted = request.wanted_figures
@@ -101,7 +106,7 @@ def carry_out(request: Request) -> Answer:
     }
     written, gaps = figures.draw(drawn, arms, folder)
     notes = [
-        *_notes(runs, waiting, arms),
+        *_notes(runs, left_out, arms),
         *gaps,
         *figures.left_out(["all"] if request.report else wanted, arms),
     ]
@@ -194,11 +199,11 @@ def _answer(
     )
 
 
-def _notes(runs: Sequence[Run], waiting: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
     """What to know of the runs, whatever is shown of them."""
     policies = sorted({run.recipe.model.path for run in runs if run.log is None})
     yield from (note for note in map(mixture_note, policies) if note is not None)
-    yield from waiting
+    yield from left_out
     for arm in arms:
         yield from arm.notes()
     epochs = {

@@ -17,6 +17,7 @@ from olr_cli.cli import (
     recipes,
     replay,
     rollouts,
+    runs,
     train,
 )
 from olr_cli.cli.errors import ends_well, program
@@ -36,6 +37,7 @@ app.command("rollouts")(ends_well(rollouts.rollouts))
 app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
+app.add_typer(runs.app, name="runs")
 app.command("doctor")(ends_well(doctor.doctor))
 app.command("make-policy")(ends_well(make_policy.make_policy))
 

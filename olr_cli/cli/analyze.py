@@ -63,6 +63,10 @@ def analyze(
             help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several.",
         ),
     ] = None,
+    newest: Annotated[
+        bool,
+        typer.Option("--newest", help="Of several runs of one arm and seed, take the newest; say which."),
+    ] = False,
     report: Annotated[
         bool,
         typer.Option(
@@ -94,6 +98,7 @@ def analyze(
         out=out,
         report=report,
         shape=shape_of(format_, as_json=json),
+        newest=newest,
         columns=columns or [],
     )
     show(carry_out(request), request.shape)

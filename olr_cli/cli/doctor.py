@@ -41,7 +41,9 @@ def doctor(
 
     diagnosis = diagnose(load_recipe(recipe, set_ or []) if recipe is not None else None)
     if json:
-        typer.echo(dumps({"recipe": recipe} | diagnosis.plain(), indent=2))
+        commands = {None: ["olr doctor RECIPE"], True: [f"olr train {recipe} --dry-run"], False: []}
+        facts = {"recipe": recipe} | diagnosis.plain() | {"next": commands[diagnosis.can_run]}
+        typer.echo(dumps(facts, indent=2))
     else:
         console = Console(highlight=False)
         console.print(_table(diagnosis))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from olr_cli.cli.options import JsonObject
 from olr_cli.cli.printing import show
 
 
@@ -24,8 +25,10 @@ def make_policy(
             help="Random seed of initialisation and warm-up data; 0 gives the weights in the package.",
         ),
     ] = 0,
+    json: JsonObject = False,
 ) -> None:
     """Rebuild a built-in policy's weights by supervised warm-up (about 2 minutes on one core)."""
+    from dataclasses import asdict
     from shlex import quote
 
     from olr_cli.data.arithmetic import MIXTURE_NOTE
@@ -34,7 +37,7 @@ def make_policy(
 
     shipped = WeightsRecord.read(policy_path(name))
     check_new_folder(out)
-    typer.echo(MIXTURE_NOTE)
+    typer.echo(MIXTURE_NOTE, err=json)
 
     from transformers.utils import logging
 
@@ -45,7 +48,7 @@ def make_policy(
 
     def report(step: int, loss: float) -> None:
         if step % 200 == 0:
-            typer.echo(f"step {step:>4} of {builtin_warmup.STEPS}  loss {loss:.3f}")
+            typer.echo(f"step {step:>4} of {builtin_warmup.STEPS}  loss {loss:.3f}", err=json)
 
     made = builtin_warmup.make_policy(name, out, seed, report=report)
     same = "as in the package" if made.digest == shipped.digest else f"in the package {shipped.digest}"
@@ -59,4 +62,6 @@ def make_policy(
         prompts = f"{made.held_out_prompts} held-out prompts"
         lines.append(f"{label:8} {mine:.4f} on {prompts}, in the package {theirs:.4f}")
     command = f"olr train laptop/quickstart --set {quote(f'model.path={out}')}"
-    show(Answer(lines, files=[File(out)], next={command: ""}))
+    data = {"name": name, "seed": seed, "made": asdict(made), "in_the_package": asdict(shipped)}
+    answer = Answer(lines, data, files=[File(out)], next={command: ""})
+    show(answer, "json" if json else "terminal")

@@ -11,6 +11,8 @@ import typer
 from olr_cli.errors import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from olr_cli.tables import Answer, Line
 
 _WIDEST = 120
@@ -54,6 +56,25 @@ def show(answer: Answer, shape: str = "terminal") -> None:
     for place, (command, purpose) in enumerate(answer.next.items() if is_terminal else ()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
         _print_line(Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent)
+
+
+def show_dry_run(answer: Answer, command: Sequence[str], *, as_json: bool) -> None:
+    """Print a dry run (`olr_cli.engines.launch.rehearse`), and the command that starts the run.
+
+    Raises:
+        UserError: something that the run needs is missing here.
+    """
+    import shlex
+    from dataclasses import replace
+
+    from olr_cli.errors import UserError
+
+    missing = answer.data["missing"]
+    following = {} if missing else {shlex.join(command): "starts the run"}
+    show(replace(answer, next=following), "json" if as_json else "terminal")
+    if missing:
+        things = "one thing is" if len(missing) == 1 else f"{len(missing)} things are"
+        raise UserError(f"this run cannot start here: {things} missing, listed above")
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:

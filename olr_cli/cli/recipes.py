@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import RecipeName, Settings, require_known, shape_of
+from olr_cli.cli.options import JsonObject, RecipeName, Settings, require_known, shape_of
 from olr_cli.cli.printing import show as print_answer
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
@@ -16,7 +17,7 @@ app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=Tr
 
 @app.command("ls")
 @ends_well
-def ls() -> None:
+def ls(json: JsonObject = False) -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
     from olr_cli.recipe.files import bundled_names, list_recipes
     from olr_cli.tables import Answer
@@ -27,7 +28,11 @@ def ls() -> None:
     lines = [f"{name:{width}}  {line.lstrip('# ')}" for name, line in zip(names, headlines, strict=True)]
     first = "laptop/quickstart"
     lines += ["", f"Train one: olr train {first}    Make it your own: olr recipes cp {first} my.yaml"]
-    print_answer(Answer(lines))
+    recipes = [
+        {"name": name, "about": line.lstrip("# "), "file": str(path)}
+        for name, line, path in zip(names, headlines, list_recipes(), strict=True)
+    ]
+    print_answer(Answer(lines, {"recipes": recipes}), "json" if json else "terminal")
 
 
 @app.command("show")
@@ -37,17 +42,21 @@ def show(
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Include its base and fill in every default.")
     ] = False,
+    json: JsonObject = False,
 ) -> None:
     """Print a recipe."""
     from olr_cli.files import read_text
-    from olr_cli.recipe.files import MOST_BYTES, dump_yaml, find_recipe, load_recipe
+    from olr_cli.recipe.files import MOST_BYTES, dump_yaml, find_recipe, load_recipe, read_tree
     from olr_cli.tables import Answer
 
     if resolved:
-        text = dump_yaml(load_recipe(recipe).model_dump(mode="json"))
+        keys = load_recipe(recipe).model_dump(mode="json")
+        text = dump_yaml(keys)
     else:
         text = read_text(find_recipe(recipe), at_most=MOST_BYTES)
-    print_answer(Answer([text.rstrip()]))
+        keys = read_tree(find_recipe(recipe)) if json else {}
+    data = {"name": recipe, "file": str(find_recipe(recipe)), "recipe": keys}
+    print_answer(Answer([text.rstrip()], data), "json" if json else "terminal")
 
 
 @app.command("keys")
@@ -76,7 +85,11 @@ def keys(
 
 @app.command("cp")
 @ends_well
-def cp(recipe: RecipeName, target: Annotated[Path, typer.Argument(help="New file; must not exist.")]) -> None:
+def cp(
+    recipe: RecipeName,
+    target: Annotated[Path, typer.Argument(help="New file; must not exist.")],
+    json: JsonObject = False,
+) -> None:
     """Copy a recipe to a file of your own, with any base recipe merged into it."""
     from shlex import quote
 
@@ -93,18 +106,27 @@ def cp(recipe: RecipeName, target: Annotated[Path, typer.Argument(help="New file
     sweep = " --sweep" if load_recipe(source).sweep else ""
     write_text(target, merged_text(source))
     command = f"olr train {quote(str(target))}{sweep}"
-    print_answer(Answer(files=[File(target)], next={command: "once you have edited it"}))
+    answer = Answer(files=[File(target)], next={command: "once you have edited it"})
+    print_answer(answer, "json" if json else "terminal")
 
 
 @app.command("validate")
 @ends_well
-def validate(recipe: RecipeName, set_: Settings = None) -> None:
+def validate(recipe: RecipeName, set_: Settings = None, json: JsonObject = False) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
     from olr_cli.recipe.files import expand_sweep, load_recipe
     from olr_cli.tables import Answer
 
     resolved = load_recipe(recipe, set_ or ())
-    runs = f", a sweep of {len(expand_sweep(recipe, set_ or ()))} runs" if resolved.sweep else ""
-    warnings = [f"Warning: {warning}" for warning in recipe_warnings(resolved)]
-    print_answer(Answer([*warnings, f"{recipe} is a valid recipe{runs} (digest {resolved.digest()})."]))
+    count = len(expand_sweep(recipe, set_ or ())) if resolved.sweep else 1
+    runs = f", a sweep of {count} runs" if resolved.sweep else ""
+    warnings = recipe_warnings(resolved)
+    lines = [f"Warning: {warning}" for warning in warnings]
+    lines.append(f"{recipe} is a valid recipe{runs} (digest {resolved.digest()}).")
+    words = [word for setting in set_ or () for word in ("--set", setting)]
+    command = shlex.join(
+        ["olr", "train", recipe, *words, *(["--sweep"] if resolved.sweep else []), "--dry-run"]
+    )
+    data = {"recipe": recipe, "digest": resolved.digest(), "runs": count, "warnings": warnings}
+    print_answer(Answer(lines, data, next={command: ""}), "json" if json else "terminal")

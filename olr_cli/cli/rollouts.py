@@ -10,7 +10,7 @@ import typer
 
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import require_known
-from olr_cli.cli.printing import show
+from olr_cli.cli.printing import show, show_dry_run
 
 
 def rollouts(
@@ -118,8 +118,8 @@ def rollouts(
             return
     make_engine = partial(RolloutSampler, backend=cast(Any, backend))
     if dry_run:
-        for line in rehearse(recipe, make_engine, kind="rollouts"):
-            typer.echo(line)
+        command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
+        show_dry_run(rehearse(recipe, make_engine, kind="rollouts"), command, as_json=json)
         return
     words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
     if run_dir is None:

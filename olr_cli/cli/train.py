@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import JsonLines, Settings, recipe_names
-from olr_cli.cli.printing import show
+from olr_cli.cli.printing import show, show_dry_run
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
@@ -75,7 +76,7 @@ def train(
         return
     if resume:
         raise UserError("--sweep resumes automatically; leave --resume out")
-    if json and index is None:
+    if json and index is None and not dry_run:
         raise UserError("--json shows one run; choose one of the sweep's with --index")
     runs = expand_sweep(recipe, settings)
     if index is not None and not 0 <= index < len(runs):
@@ -84,8 +85,12 @@ def train(
     if dry_run and index is None:
         from olr_cli.tables import Answer
 
-        lines = (f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs))
-        show(Answer(list(lines)))
+        lines = [f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs)]
+        rows = [
+            {"index": number, "arm": run.arm, "run": str(folder / run.place), "digest": run.recipe.digest()}
+            for number, run in enumerate(runs)
+        ]
+        show(Answer(lines, {"folder": str(folder), "runs": rows}), "json" if json else "terminal")
         return
     if index is None:
         from olr_cli.engines.sweep import train_all
@@ -131,8 +136,8 @@ def _train_one(
 
     if dry_run:
         lacking: list[str] = []
-        for line in rehearse(recipe, engine_of(recipe, lacking), lacking=lacking):
-            typer.echo(line)
+        command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
+        show_dry_run(rehearse(recipe, engine_of(recipe, lacking), lacking=lacking), command, as_json=as_json)
         return
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
     if resume:

@@ -7,7 +7,7 @@ cannot start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from olr_cli.answers import Judge, default_extractor
-from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet
+from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet, View
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -52,6 +52,7 @@ from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, stored_steps
 from olr_cli.supervision import compose
 from olr_cli.supervision.selection import keep_fraction
+from olr_cli.tables import Answer
 
 
 def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
@@ -183,6 +184,8 @@ def launch(
         begin_attempt(path, from_step=done, data=data.facts, facts=working_with)
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
+        if all(prompt.true_answer is None for prompt in data.train.prompts):
+            progress.leave_out_truth()
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             facts = engine.complete(run)
@@ -216,13 +219,14 @@ def rehearse(
     *,
     kind: Kind = "training",
     lacking: list[str] | None = None,
-) -> Iterator[str]:
+) -> Answer:
     """A dry run: what a run would do, and one prompt exactly as the policy sees it; nothing is written.
 
-    What `make_engine` finds missing on this machine is in `lacking` then; without the list the engine raises it.
+    What this machine lacks is listed in the answer's data as ``missing``: what `make_engine` finds missing is in
+    `lacking` then; without the list the engine raises it.
 
     Raises:
-        UserError: the recipe cannot work anywhere, or, after the last line, it cannot run on this machine.
+        UserError: the recipe cannot work anywhere.
     """
     lacking = [] if lacking is None else lacking
     try:
@@ -231,17 +235,32 @@ def rehearse(
         lacking.append(str(error))
         data, is_example = _example_data(recipe), True
     engine = make_engine(recipe, data)
-    yield recipe_yaml(recipe)
     mistakes = recipe_warnings(recipe) if is_example else warnings(recipe, data, kind)
-    yield from (f"Warning: {warning}" for warning in [*mistakes, *engine.warnings])
-    yield from _amount(recipe, data.train, is_example=is_example)
-    yield from engine.plan
-    yield from _prompt(recipe, data.train.prompts[0], engine, is_example=is_example)
-    if lacking:
-        yield "missing here:"
-        yield from (f"  - {sentence}" for sentence in lacking)
-        things = "one thing is" if len(lacking) == 1 else f"{len(lacking)} things are"
-        raise UserError(f"this run cannot start here: {things} missing, listed above")
+    sentences = [*mistakes, *engine.warnings]
+    amount = _amount(recipe, data.train, is_example=is_example)
+    prompt = data.train.prompts[0]
+    views = {view: engine.render(prompt.turns(view)) for view in compose(recipe.method).views}
+    lines = [
+        recipe_yaml(recipe),
+        *(f"Warning: {sentence}" for sentence in sentences),
+        *_amount_lines(recipe, data.train, amount, is_example=is_example),
+        *engine.plan,
+        *_prompt_lines(recipe, prompt, views, is_example=is_example),
+        *(["missing here:", *(f"  - {sentence}" for sentence in lacking)] if lacking else []),
+    ]
+    example = {"prompt_id": prompt.prompt_id, "is_made_up": is_example, "views": views}
+    if not is_example:
+        example |= {"given_label": prompt.given_label, "extractor": _extractor(recipe, prompt)}
+    facts = {
+        "recipe": recipe.plain(),
+        "digest": recipe.digest(),
+        "warnings": sentences,
+        **amount,
+        "plan": engine.plan,
+        "prompt": example,
+        "missing": lacking,
+    }
+    return Answer(lines, facts)
 
 
 def _example_data(recipe: Recipe) -> DataSets:
@@ -257,31 +276,47 @@ def _example_data(recipe: Recipe) -> DataSets:
     )
 
 
-def _amount(recipe: Recipe, train: PromptSet, *, is_example: bool) -> Iterator[str]:
-    """How many prompts, steps and rollouts."""
+def _amount(recipe: Recipe, train: PromptSet, *, is_example: bool) -> dict[str, int | None]:
+    """How many prompts, prompts marked as noise, steps (at most) and rollouts; None where the data are missing."""
     prompts = len(train.prompts)
     if is_example and recipe.data.limit is None:
+        return dict.fromkeys(("prompts", "marked", "steps", "rollouts"))
+    views = len(compose(recipe.method).views)
+    return {
+        "prompts": prompts,
+        "marked": None if is_example else sum(prompt.is_marked for prompt in train.prompts),
+        "steps": total_steps(recipe, prompts),
+        "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
+    }
+
+
+def _amount_lines(
+    recipe: Recipe, train: PromptSet, amount: Mapping[str, int | None], *, is_example: bool
+) -> Iterator[str]:
+    if amount["prompts"] is None:
         yield f"prompts, steps and rollouts: unknown without {recipe.data.train}"
         return
-    views = len(compose(recipe.method).views)
-    rollouts = prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views
     if is_example:
-        yield f"{prompts} prompts, if {recipe.data.train} holds as many as data.limit asks for"
+        yield f"{amount['prompts']} prompts, if {recipe.data.train} holds as many as data.limit asks for"
     else:
-        marked = sum(prompt.is_marked for prompt in train.prompts)
-        yield f"{prompts} prompts from {train.source}, {marked} of them marked as noise"
+        yield f"{amount['prompts']} prompts from {train.source}, {amount['marked']} of them marked as noise"
     most = "at most " if recipe.train.dynamic_sampling else ""
-    yield f"{most}{total_steps(recipe, prompts)} steps, {rollouts:,} rollouts"
+    yield f"{most}{amount['steps']} steps, {amount['rollouts']:,} rollouts"
 
 
-def _prompt(recipe: Recipe, prompt: Prompt, engine: Engine, *, is_example: bool) -> Iterator[str]:
+def _prompt_lines(
+    recipe: Recipe, prompt: Prompt, views: Mapping[View, str], *, is_example: bool
+) -> Iterator[str]:
     """A prompt in each of its views, its label, and how answers to it are read."""
     name = "an example prompt (the data is missing)" if is_example else f"prompt {prompt.prompt_id}"
-    for view in compose(recipe.method).views:
+    for view, text in views.items():
         which = "" if view == "original" else f", {view},"
         yield f"{name}{which} as the policy sees it:"
-        yield engine.render(prompt.turns(view))
-    if is_example:
-        return
-    yield f"its label: {prompt.given_label}"
-    yield f"answers are read by: {recipe.data.extractor or default_extractor(prompt.data_source)}"
+        yield text
+    if not is_example:
+        yield f"its label: {prompt.given_label}"
+        yield f"answers are read by: {_extractor(recipe, prompt)}"
+
+
+def _extractor(recipe: Recipe, prompt: Prompt) -> str:
+    return str(recipe.data.extractor or default_extractor(prompt.data_source))

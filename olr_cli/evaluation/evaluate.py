@@ -84,9 +84,8 @@ class Settings:
         """
         tasks = []
         for benchmark in benchmarks:
-            problems = list(
-                map(self.prompting.ask, load_problems(benchmark, data=self.data, limit=self.limit))
-            )
+            problems = load_problems(benchmark, data=self.data, limit=self.limit)
+            problems = self.prompting.ask(benchmark, problems)
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1

@@ -39,6 +39,8 @@ _MADE_WITH = {
     "model_digest": ("other weights", ""),
     "name": ("another backend", "ask for --backend {}, "),
     "dtype": ("another number format", "use a device like the one before, "),
+    "quantization": ("another quantization", "give --vllm quantization={}, "),
+    "adapter_digest": ("another LoRA adapter", "name the adapter of before, "),
 }
 """Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
@@ -78,17 +80,19 @@ class Target:
         folder: of the evaluation.
         name: in tables.
         origin: of a run's checkpoint: the run, the step and how it was chosen (R22); empty for any other model.
+        is_served: the model is a server's, which knows it by this name.
     """
 
     model: str
     folder: Path
     name: str
     origin: Mapping[str, Any]
+    is_served: bool = False
 
     @property
     def is_local(self) -> bool:
         """Whether the model is a folder on this machine."""
-        return Path(self.model).is_dir()
+        return not self.is_served and Path(self.model).is_dir()
 
     def store(self, benchmark: str) -> GenerationStore:
         """The generations of a benchmark."""

@@ -140,6 +140,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             (entry.task.benchmark.name, entry.problem.prompt_id): len(entry.seeds) for entry in pool
         }
         self._waiting: list[Generation] = []
+        self._is_recorded = False
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="olr-grading")
         self._jobs: list[Future[None]] = []
@@ -180,8 +181,10 @@ class Recorder(AbstractContextManager["Recorder"]):
             of_benchmark.setdefault(sample.benchmark, []).append(sample)
         for name, rows in of_benchmark.items():
             graded = grade(self._tasks[name].benchmark, rows, self._judge)
-            # Not before there are samples: until then, nothing ties the user to these settings.
-            write_evaluation(self._target.folder, self._record)
+            if not self._is_recorded:
+                # Not before there are samples: until then, nothing ties the user to these settings.
+                write_evaluation(self._target.folder, self._record)
+                self._is_recorded = True
             self._target.store(name).append(graded)
             problems = {row.problem_id for row in graded}
             self._stored(sum(self._lacked[name, problem_id] for problem_id in problems))

@@ -161,6 +161,19 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
             f"method {method.name} uses no labels: the noise changes the metrics of clean and noisy prompts, and"
             " nothing in training"
         )
+    for key in ("train.lora_alpha", "train.lora_layers"):
+        if train.lora_rank is None and not recipe.is_default(key):
+            yield f"{key} is set, but train.lora_rank is not, so there are no adapters and all weights train"
+    if train.clip_high is not None and train.clip_high < train.clip:
+        yield (
+            f"train.clip_high {train.clip_high:g} is below train.clip {train.clip:g}: unlikely tokens gain less than"
+            " they lose; clip-higher takes a larger one, as 0.2 and 0.28"
+        )
+    if train.lora_rank is not None and train.learning_rate <= 2e-6:
+        yield (
+            f"train.learning_rate {train.learning_rate:g} hardly moves LoRA's adapters; they usually take ten times the"
+            " learning rate of all weights"
+        )
     if mini is not None and mini > train.prompts_per_step:
         yield (
             f"train.mini_batch_prompts {mini} is more than train.prompts_per_step {train.prompts_per_step}: each step"
@@ -191,7 +204,7 @@ def step_warnings(recipe: Recipe, prompts: int) -> list[str]:
         return [
             f"train.prompts_per_step {size} is more than the {prompts} training prompts: one step an epoch"
         ]
-    if prompts % size:
+    if prompts % size and not recipe.train.dynamic_sampling:
         return [
             f"{prompts} prompts do not divide into steps of {size}: the last of each epoch has {prompts % size}"
         ]

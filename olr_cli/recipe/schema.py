@@ -375,6 +375,17 @@ class TrainSection(Section):
         "What has equal weight in a mini-batch: every token, or every sequence, so that long responses weigh no"
         " more than short ones.",
     )
+    lora_rank: Count | None = _key(
+        None, "Rank of LoRA's adapters, which then train alone (needs peft); null: all weights train."
+    )
+    lora_alpha: Count | None = _key(
+        None, "LoRA's alpha: adapters are scaled by alpha / rank; null: 2 x rank, as in TRL."
+    )
+    lora_layers: Text = _key(
+        "all-linear",
+        "The layers with adapters: every linear one but the last, or a regular expression of their whole names, such as"
+        " `.*[qv]_proj`.",
+    )
     max_new_tokens: Count = _key(4096, "Tokens of a response; a longer one is truncated.")
     max_prompt_tokens: Count = _key(
         2048, "Tokens of a prompt; a longer one is an error before training starts."
@@ -632,7 +643,14 @@ class Recipe(Section):
         return bool(getattr(model, name) == type(model).model_fields[name].get_default())
 
 
-LOCAL_KEYS = ("train.dynamic_sampling", "train.top_k", "train.min_p")
+LOCAL_KEYS = (
+    "train.dynamic_sampling",
+    "train.lora_rank",
+    "train.lora_alpha",
+    "train.lora_layers",
+    "train.top_k",
+    "train.min_p",
+)
 """Keys that only the local engine has, besides those of its section."""
 
 ADDED_LATER = frozenset(
@@ -641,6 +659,9 @@ ADDED_LATER = frozenset(
         "train.lr_schedule",
         "train.lr_warmup_ratio",
         "train.clip_high",
+        "train.lora_rank",
+        "train.lora_alpha",
+        "train.lora_layers",
         "train.top_p",
         "train.top_k",
         "train.min_p",

@@ -234,6 +234,21 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
     assert shown.stdout == "123+478=\ngold: 601\n"
 
 
+def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_one_table():
+    rows = [
+        {"question": f"{a}+150=", "answer": str(a + 150), "data_source": "arithmetic"}
+        for a in range(150, 160)
+    ]
+    Path("sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (MODEL, "builtin:addition-harder", "--data", "sums.jsonl", "--samples", "2")
+    evaluations = json.loads(done(*words, "--format", "json").stdout)["evaluations"]
+    assert [each["name"] for each in evaluations] == [MODEL, "builtin:addition-harder"]
+    for each in evaluations:
+        assert [(score["benchmark"], score["problems"]) for score in each["scores"]] == [("sums", 10)]
+    assert f"benchmark {MODEL} builtin:addition-harder" in done(*words).stdout
+    assert "10 problems" not in done(*words, "--benchmarks", "sums").stderr
+
+
 def test_the_list_names_every_benchmark_with_its_source():
     told = done("--list").stdout
     for words in ("aime24 (also: aime)", "1,172 problems, pass@1, choice", "(gated)", "12,032 problems"):

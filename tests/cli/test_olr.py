@@ -73,6 +73,7 @@ def test_help_and_version():
         "audit",
         "replay",
         "recipes",
+        "runs",
         "make-policy",
     ):
         assert command in result.output
@@ -328,3 +329,35 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
         text=True,
     )
     assert done.stdout.split() == offered
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "following"),
+    [
+        (["recipes", "ls"], "recipes", None),
+        (["recipes", "show", "laptop/quickstart"], "recipe", None),
+        (["recipes", "show", "laptop/quickstart", "--resolved"], "recipe", None),
+        (["recipes", "validate", "laptop/coherence"], "runs", "olr train laptop/coherence --sweep --dry-run"),
+        (["recipes", "cp", "laptop/quickstart", "mine.yaml"], "written", "olr train mine.yaml"),
+        (["train", "laptop/quickstart", "--dry-run"], "prompt", None),
+        (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
+        (["rollouts", "builtin:addition-easier", "arithmetic", "--dry-run"], "prompt", None),
+        (["doctor"], "checks", "olr doctor RECIPE"),
+    ],
+)
+def test_json_is_one_object_that_names_the_next_command(words, key, following, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = olr(*words, "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert key in answer
+    assert following is None or answer["next"] == [following]
+
+
+def test_a_dry_run_that_lacks_something_says_so_in_json_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = olr("train", "laptop/quickstart", "--dry-run", "--json", "--set", "data.train=nowhere.parquet")
+    assert result.exit_code == 2
+    answer = json.loads(result.stdout)
+    assert "nowhere.parquet does not exist" in answer["missing"][0]
+    assert "next" not in answer

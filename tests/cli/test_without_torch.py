@@ -16,6 +16,7 @@ PathFinder.find_spec = lambda name, *rest: None if name in {sorted(EXTRAS)} else
 from olr_cli.cli import main
 main()
 """
+PATH = os.pathsep.join(entry for entry in sys.path if entry)
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +29,8 @@ def folder(tmp_path_factory):
 
 def olr(folder, command):
     words = [sys.executable, "-P", "-c", WITHOUT, *command.split()]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.run(
-        words, cwd=folder, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+        words, cwd=folder, env=os.environ | {"PYTHONPATH": PATH}, capture_output=True, text=True
     )
 
 
@@ -71,3 +71,8 @@ def test_what_needs_torch_says_how_to_install_it(folder, command):
     assert done.stderr.endswith(", which is not installed; pip install 'olr-cli[train]'\n")
     assert done.stderr.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
+
+
+def test_the_api_for_other_trainers_needs_no_torch():
+    code = WITHOUT.replace("from olr_cli.cli import main\nmain()", "import olr_cli.api")
+    subprocess.run([sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": PATH}, check=True)

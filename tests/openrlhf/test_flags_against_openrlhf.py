@@ -105,6 +105,9 @@ KINDS = {
             }
         }
     ),
+    "a schedule, clip-higher and a nucleus": Kind(
+        train={"lr_schedule": "cosine_with_min_lr", "lr_warmup_ratio": 0.1, "clip_high": 0.28, "top_p": 0.9}
+    ),
     "confidence penalty": Kind(method={"name": "confidence_penalty", "penalty_weight": 0.003}),
     "two views": Kind(method={"name": "co_reward", "smoothing": 0.1}),
     "packed samples": Kind({"flags": {"ds.packing_samples": True}}, attention="flash_attention_2"),
@@ -257,6 +260,13 @@ def test_flags_of_all_forms_arrive(monkeypatch):
     assert args.actor.eps_clip_low_high == [0.2, 0.28]
     assert (args.ds.adam_offload, args.ds.overlap_comm, args.algo.kl.target) == (True, False, None)
     assert args.ds.lora.target_modules == ["q_proj", "v_proj"]
+
+
+def test_the_keys_of_schedule_clip_and_sampling_arrive(monkeypatch):
+    args = command_line(KINDS["a schedule, clip-higher and a nucleus"].words, monkeypatch)
+    actor = args.actor
+    assert (actor.lr_scheduler, actor.lr_warmup_ratio, actor.min_lr_ratio) == ("cosine_with_min_lr", 0.1, 0.1)
+    assert (actor.eps_clip, actor.eps_clip_low_high, args.rollout.top_p) == (0.2, [0.2, 0.28], 0.9)
 
 
 def refusal(**flags):

@@ -148,7 +148,9 @@ def test_a_recipe_builds_on_its_base(tmp_path):
         load_recipe(write(tmp_path, "base: nowhere.yaml"))
 
 
-@pytest.mark.parametrize("setting", ["train.top_k=5", "train.min_p=0.1", "train.dynamic_sampling=true"])
+@pytest.mark.parametrize(
+    "setting", ["train.top_k=5", "train.min_p=0.1", "train.dynamic_sampling=true", "train.lora_rank=8"]
+)
 def test_a_key_of_the_local_engine_is_refused_on_the_other(tmp_path, setting):
     path = write(tmp_path, "engine: {name: openrlhf}")
     assert load_recipe(path, [setting, "engine.name=local"]) != load_recipe(path)
@@ -314,6 +316,9 @@ def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, t
         ("method: {name: olr}\ntrain: {rollouts_per_prompt: 3}", "poor vote"),
         ("train: {mini_batch_prompts: 48}", "does not divide"),
         ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
+        ("train: {lora_layers: .*v_proj}", "there are no adapters and all weights train"),
+        ("train: {lora_rank: 8}", "usually take ten times the learning rate of all weights"),
+        ("train: {clip_high: 0.1}", "is below train.clip 0.2"),
     ],
 )
 def test_likely_mistakes_are_warned_of(tmp_path, text, message):

@@ -231,7 +231,7 @@ class Grpo:
         self.smoothing = smoothing
         self.loss_average = loss_average
         self.micro_batch_tokens = micro_batch_tokens
-        self.parameters = list(policy.model.parameters())
+        self.parameters = [weight for weight in policy.model.parameters() if weight.requires_grad]
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.optimizer = torch.optim.AdamW(

@@ -28,6 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.local.builtin import model_location
 from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, joined, sample
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
@@ -72,6 +73,7 @@ class LocalEngine:
                 missing.
         """
         require_log_packages(recipe)
+        require_peft(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
         self.views = compose(recipe.method).views
@@ -111,10 +113,12 @@ class LocalEngine:
         """
         recipe, prompts, judge = run.recipe, run.data.train.prompts, run.supervisor.judge
         run.supervisor.expect(prompts)
-        reference = self.policy.frozen_copy() if recipe.train.kl_weight > 0 else None
-        if run.done:
-            self.policy = load_policy(recipe, checkpoint_path(run.path, run.done))
-        settings = recipe.train
+        settings, checkpoint = recipe.train, checkpoint_path(run.path, run.done) if run.done else None
+        if settings.lora_rank is not None:
+            self.policy = LoraPolicy.attach(self.policy, recipe, checkpoint)
+        reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
+        if checkpoint is not None and settings.lora_rank is None:
+            self.policy = load_policy(recipe, checkpoint)
         grpo = Grpo(
             self.policy,
             reference,
@@ -133,8 +137,8 @@ class LocalEngine:
             planned_steps=planned_optimizer_steps(recipe, len(prompts), len(prompts) * settings.epochs),
             fills_mini_batches=settings.dynamic_sampling,
         )
-        if run.done:
-            load_trainer(grpo, checkpoint_path(run.path, run.done))
+        if checkpoint is not None:
+            load_trainer(grpo, checkpoint)
         hardware = _hardware(self.policy, has_reference=reference is not None)
         most, per_epoch = total_steps(recipe, len(prompts)), steps_per_epoch(recipe, len(prompts))
         visits, all_visits = run.supervisor.history.visits, len(prompts) * settings.epochs

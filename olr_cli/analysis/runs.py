@@ -1,0 +1,261 @@
+"""`olr runs`: the runs below a folder, a row each, and the removal of some."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from olr_cli.analysis.arms import arm_name, is_run, read_run, runs_below
+from olr_cli.errors import UserError, no_path, unknown
+from olr_cli.files import writing
+from olr_cli.runs.directory import read_manifest, require_run
+from olr_cli.runs.locks import held, is_held
+from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
+
+STATUSES = ("finished", "running", "stopped", "failed", "crashed", "damaged")
+"""``stopped`` by Ctrl-C or SIGTERM; ``failed`` with an error; ``crashed``: killed, without a word in the manifest;
+``damaged``: its files cannot be read.
+"""
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run in a line; what is not known is None.
+
+    Attributes:
+        name: its path, below the folder that was named.
+        epoch: the last one with a stored step, of the `epochs` that its recipe asks for.
+        accuracy: held out, the last that was measured, from 0 to 1.
+        wrong_labels: share of wrong effective labels in the steps of that epoch.
+        created: ISO time.
+        size: bytes.
+        problem: of a damaged run.
+    """
+
+    name: str
+    path: str
+    kind: str
+    arm: str
+    seed: int | None
+    status: str
+    epoch: int | None
+    epochs: int | None
+    accuracy: float | None
+    wrong_labels: float | None
+    created: str
+    size: int
+    problem: str | None = None
+
+
+SORT_KEYS: dict[str, Callable[[RunEntry], Any]] = {
+    "created": lambda run: run.created,
+    "name": lambda run: run.name,
+    "arm": lambda run: (run.arm, run.seed or 0),
+    "status": lambda run: STATUSES.index(run.status),
+    "accuracy": lambda run: -1.0 if run.accuracy is None else run.accuracy,
+    "wrong": lambda run: -1.0 if run.wrong_labels is None else run.wrong_labels,
+    "size": lambda run: run.size,
+}
+
+
+def list_runs(
+    folders: Sequence[Path], *, status: str | None = None, arm: str | None = None, sort: str = "created"
+) -> list[RunEntry]:
+    """The runs at and below folders, those of one status and with a text in their arm, sorted.
+
+    Raises:
+        UserError: no such folder, status or order.
+    """
+    if status is not None and status not in STATUSES:
+        raise unknown("--status", status, STATUSES)
+    if sort not in SORT_KEYS:
+        raise unknown("--sort", sort, SORT_KEYS)
+    entries: dict[Path, RunEntry] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise no_path(folder, "`olr train` makes runs, by default in runs/")
+        for path in [folder] if is_run(folder) else runs_below(folder):
+            entries.setdefault(path.resolve(), _entry(path, folder))
+    chosen = [
+        run for run in entries.values() if status in (None, run.status) and (arm is None or arm in run.arm)
+    ]
+    return sorted(chosen, key=lambda run: (SORT_KEYS[sort](run), run.created, run.name))
+
+
+def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
+    """The table of runs, and what to do with them."""
+    heads = (
+        "run",
+        "arm",
+        "seed",
+        "status",
+        "epoch",
+        "held-out\naccuracy",
+        "wrong\nlabels",
+        "created",
+        "size",
+    )
+    texts = {0, 1, 3, 7}
+    columns = [Column(head, is_text=place in texts) for place, head in enumerate(heads)]
+    rows = [Row(_cells(run)) for run in entries]
+    plain = [asdict(run) for run in entries]
+    named = " ".join(quote(str(folder)) for folder in folders)
+    table = Table(
+        [Block(columns, rows)] if rows else [],
+        {"rows": plain},
+        fields=tuple(RunEntry.__dataclass_fields__),
+        nothing=f"no runs below {named}",
+    )
+    notes = [f"{run.path}: {run.problem}" for run in entries if run.problem]
+    unfinished = [run for run in entries if run.status in ("stopped", "failed", "crashed")]
+    commands = {}
+    if any(run.epoch is not None for run in entries):
+        commands[f"olr analyze {named}"] = "figures, and a comparison of the arms"
+    if unfinished:
+        last = unfinished[-1]
+        command = "olr train" if last.kind == "training" else "olr rollouts MODEL DATA"
+        commands[f"{command} --resume --run-dir {quote(last.path)}"] = "continue a run"
+    return Answer([table] if rows else [table.nothing], {"runs": plain}, notes, next=commands)
+
+
+def removable_runs(names: Iterable[str], folder: Path) -> list[RunEntry]:
+    """The runs to remove: each a path, or a name below `folder`; nothing else may be removed.
+
+    Raises:
+        UserError: one is no run, is not below `folder`, is a link, holds other runs, or is in use.
+    """
+    paths = {}
+    for name in names:
+        path = Path(name)
+        if not os.path.lexists(path) and os.path.lexists(folder / name):
+            path = folder / name
+        _require_removable(path, folder)
+        paths[path.resolve()] = path
+    return [_entry(path, folder) for path in paths.values()]
+
+
+def remove_run(path: Path, folder: Path) -> None:
+    """Remove a run, all of it or, if it is in use meanwhile, nothing.
+
+    Raises:
+        UserError: it may not be removed (`removable_runs`), or cannot be.
+    """
+    _require_removable(path, folder)
+    with held(path), writing(path):
+        # Renamed, and no run any more, before its files go: a kill must not leave half a run under a whole one's name.
+        doomed = path.with_name(f".{path.name}.removed")
+        os.replace(path, doomed)
+        (doomed / "manifest.json").unlink(missing_ok=True)
+        shutil.rmtree(doomed)
+
+
+def _require_removable(path: Path, folder: Path) -> None:
+    if path.is_symlink():
+        raise UserError(f"{path} is a link; remove it yourself, or name the run that it leads to")
+    require_run(path)
+    read_manifest(path)  # of a run, not another program's
+    if folder.resolve() not in path.resolve().parents:
+        raise UserError(f"{path} is not below {folder}/; name the folder that it is in with --below")
+    if is_held(path):
+        raise UserError(f"{path} is being written by a live process; wait for it, or stop it first")
+    inside = next((place for below in path.iterdir() if below.is_dir() for place in runs_below(below)), None)
+    if inside is not None:
+        raise UserError(f"{path} holds another run, {inside}; move or remove that one first")
+
+
+def _entry(path: Path, folder: Path) -> RunEntry:
+    name = str(path.relative_to(folder)) if path != folder else path.name
+    facts: dict[str, Any] = {
+        "name": name,
+        "path": str(path),
+        "kind": "training",
+        "arm": "",
+        "seed": None,
+        "status": "damaged",
+        "epoch": None,
+        "epochs": None,
+        "accuracy": None,
+        "wrong_labels": None,
+        "created": "",
+        "size": _size(path),
+    }
+    try:
+        manifest = read_manifest(path)
+        facts["created"] = str(manifest.get("created") or "")
+        run = read_run(path)
+        facts |= {"kind": run.kind, "seed": run.seed, "epochs": run.recipe.train.epochs}
+        facts["arm"] = arm_name(run)
+        facts |= _progress(read_metrics(path))
+        facts["status"] = _status(path, manifest)
+    except UserError as error:
+        facts["problem"] = str(error)
+    return RunEntry(**facts)
+
+
+def _status(path: Path, manifest: dict[str, Any]) -> str:
+    status = str(manifest["status"])
+    if status != "running":
+        return {"interrupted": "stopped"}.get(status, status)
+    # The lock of another host's process need not show here.
+    attempts = manifest["attempts"]
+    is_elsewhere = bool(attempts) and attempts[-1].get("host") != socket.gethostname()
+    return "running" if is_held(path) or is_elsewhere else "crashed"
+
+
+def _progress(lines: Sequence[Metrics]) -> dict[str, float | None]:
+    """Epoch, held-out accuracy and share of wrong labels, from the metrics; each step counts by its prompts."""
+    accuracies = [line["eval/avg"] for line in lines if "eval/avg" in line]
+    trained = [line for line in lines if line["step"]]
+    epoch = int(trained[-1]["epoch"]) if trained else None
+    shares = [
+        (line["label/effective_noise"], line.get("rollout/groups", 1.0))
+        for line in trained
+        if line["epoch"] == epoch and "label/effective_noise" in line
+    ]
+    weight = sum(prompts for _, prompts in shares)
+    return {
+        "epoch": epoch,
+        "accuracy": accuracies[-1] if accuracies else None,
+        "wrong_labels": sum(share * prompts for share, prompts in shares) / weight if weight else None,
+    }
+
+
+def _size(path: Path) -> int:
+    """Bytes of all files; those that go meanwhile count nothing."""
+    total = 0
+    for place, _, files in os.walk(path):
+        for name in files:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def _cells(run: RunEntry) -> list[str]:
+    return [
+        run.name,
+        run.arm,
+        NOTHING if run.seed is None else str(run.seed),
+        run.status,
+        NOTHING if run.epochs is None else f"{run.epoch or 0}/{run.epochs}",
+        percent(run.accuracy),
+        percent(run.wrong_labels),
+        run.created[:16].replace("T", " ") or NOTHING,
+        size_text(run.size),
+    ]
+
+
+def size_text(size: float) -> str:
+    """Bytes as text, in the largest unit that leaves a digit before the point."""
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,101 @@
+"""`olr runs [ls|rm]`: the runs below a folder, and the removal of some."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from olr_cli.cli.errors import ends_well
+from olr_cli.cli.options import JsonObject, require_known, shape_of
+from olr_cli.cli.printing import show
+
+_FORMATS = ("terminal", "markdown", "latex", "csv", "json")
+
+
+class _ListsByDefault(TyperGroup):
+    """`olr runs FOLDER` is `olr runs ls FOLDER`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As click does, with `ls` where no subcommand is named."""
+        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ListsByDefault,
+    help="List the runs below a folder, by default runs/ (`olr runs FOLDER` is `olr runs ls FOLDER`), or remove some.",
+)
+
+
+@app.command("ls")
+@ends_well
+def ls(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FOLDER...", help="Folders with runs; by default runs/.", show_default=False),
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            "--status", help="Only runs that are finished, running, stopped, failed, crashed or damaged."
+        ),
+    ] = None,
+    arm: Annotated[
+        str | None, typer.Option("--arm", metavar="TEXT", help="Only arms whose name contains TEXT.")
+    ] = None,
+    sort: Annotated[
+        str,
+        typer.Option("--sort", help="Order: created, name, arm, status, accuracy, wrong (labels) or size."),
+    ] = "created",
+    format_: Annotated[
+        str, typer.Option("--format", help="Format of the table: terminal, markdown, latex, csv or json.")
+    ] = "terminal",
+    json: JsonObject = False,
+) -> None:
+    """List runs: arm, seed, status, epoch, held-out accuracy, wrong labels, when they were made, and their size."""
+    from olr_cli.analysis.runs import list_runs, runs_answer
+
+    require_known("--format", format_, _FORMATS)
+    places = folders or [Path("runs")]
+    entries = list_runs(places, status=status, arm=arm, sort=sort)
+    show(runs_answer(places, entries), shape_of(format_, as_json=json))
+
+
+@app.command("rm")
+@ends_well
+def rm(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Run directories, or names below --below.")
+    ],
+    below: Annotated[
+        Path, typer.Option("--below", metavar="FOLDER", help="Nothing outside this folder is removed.")
+    ] = Path("runs"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonObject = False,
+) -> None:
+    """Remove runs, after asking; never what is no run, is being written, or is elsewhere."""
+    from olr_cli.analysis.runs import removable_runs, remove_run, size_text
+    from olr_cli.errors import UserError
+    from olr_cli.tables import Answer
+
+    entries = removable_runs(runs, below)
+    if not yes:
+        if json or not sys.stdin.isatty():
+            raise UserError("nobody can be asked here whether to remove the runs; add --yes")
+        for run in entries:
+            epochs = "" if run.epochs is None else f", {run.epoch or 0} of {run.epochs} epochs"
+            typer.echo(f"{run.path}: {run.status}{epochs}, {size_text(run.size)}")
+        if not typer.confirm(f"Remove {len(entries)} run{'s' * (len(entries) != 1)}?"):
+            typer.echo("Nothing was removed.")
+            return
+    for run in entries:
+        remove_run(Path(run.path), below)
+    freed = sum(run.size for run in entries)
+    data = {"removed": [run.path for run in entries], "freed": freed}
+    lines = [*(f"Removed {run.path}" for run in entries), f"{size_text(freed)} are free again."]
+    show(Answer(lines, data), "json" if json else "terminal")

@@ -1,0 +1,225 @@
+"""LoRA trains adapters alone, from the starting policy on; its checkpoints are models as any other's."""
+
+import io
+from importlib.util import find_spec
+
+import polars as pl
+import pytest
+import torch
+from polars.testing import assert_frame_equal
+from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
+from transformers import AutoModelForCausalLM
+
+from olr_cli.engines.launch import launch
+from olr_cli.engines.local import loop
+from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.lora import LoraPolicy
+from olr_cli.engines.local.sampler import sample
+from olr_cli.errors import NotHere, UserError
+from olr_cli.recipe.checks import validate
+from olr_cli.runs.checkpoints import checkpoint_path
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.progress import LineProgress
+from olr_cli.runs.store import scan_labels, scan_rollouts
+
+needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="needs peft")
+
+ADVANTAGES = torch.tensor([[1.0, -1, 0.5, -0.5]] * len(PROMPTS))
+RANK = 4
+
+
+def recipe(seed=0, **train):
+    train = {
+        "epochs": 2,
+        "prompts_per_step": 8,
+        "mini_batch_prompts": 4,
+        "rollouts_per_prompt": 4,
+        "max_new_tokens": 5,
+        "learning_rate": 1e-2,
+        "lora_rank": RANK,
+        "checkpoint_every": 2,
+        "keep_checkpoints": 9,
+        **train,
+    }
+    engine = {"name": "local", "device": "cpu", "threads": 1}
+    return validate({"seed": seed, "data": {"limit": 20}, "train": train, "engine": engine}, "test")
+
+
+def attached(seed=0, **train):
+    return LoraPolicy.attach(tiny_policy(), recipe(seed, **train))
+
+
+def updated(policy, reference=None, steps=1):
+    """The optimiser after some steps on rollouts of the policy's own."""
+    grpo = Grpo(
+        policy,
+        reference,
+        learning_rate=1e-2,
+        kl_weight=0.1 if reference else 0.0,
+        clip=0.2,
+        mini_batch_prompts=4,
+        temperature=1.0,
+    )
+    for _ in range(steps):
+        rollouts = sample(policy, PROMPTS, keys(len(PROMPTS), 4), max_new_tokens=6)
+        grpo.update(rollouts, ADVANTAGES, [True] * len(PROMPTS))
+    return grpo
+
+
+def logprobs(policy):
+    return torch.stack([plain_logprobs(policy, prompt, [7, 8, 9])[0].detach() for prompt in PROMPTS])
+
+
+@needs_peft
+def test_a_new_adapter_changes_nothing_and_its_draw_depends_on_the_seed_alone():
+    assert torch.equal(logprobs(attached()), logprobs(tiny_policy()))
+    torch.manual_seed(1)
+    first, again, other = (logprobs_after_a_step(seed) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def logprobs_after_a_step(seed):
+    policy = attached(seed)
+    updated(policy)
+    return logprobs(policy)
+
+
+@needs_peft
+def test_only_the_adapters_of_linear_layers_train():
+    policy = attached()
+    grpo = updated(policy)
+    trained = {name for name, weight in policy.model.named_parameters() if weight.requires_grad}
+    assert sum(map(torch.numel, grpo.parameters)) < 0.5 * sum(map(torch.numel, policy.model.parameters()))
+    layers = {name.split(".lora_")[0].rsplit(".", 1)[1] for name in trained}
+    assert layers == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    only = attached(lora_layers=".*[qv]_proj").model.named_parameters()
+    assert {n.split(".lora_")[0].rsplit(".", 1)[1] for n, w in only if w.requires_grad} == {
+        "q_proj",
+        "v_proj",
+    }
+
+
+@needs_peft
+def test_the_reference_stays_the_starting_policy_while_adapters_train():
+    policy = attached()
+    reference = policy.frozen_copy()
+    updated(policy, reference, steps=3)
+    assert torch.equal(logprobs(reference), logprobs(tiny_policy()))
+    assert not torch.allclose(logprobs(policy), logprobs(tiny_policy()), atol=1e-2)
+
+
+@needs_peft
+def test_an_adapters_gradient_follows_from_that_of_the_weight_it_adds_to():
+    """W + s B A has the gradients s G Aᵗ of B and s Bᵗ G of A, if G is that of the whole weight."""
+    policy = attached()
+    updated(policy, steps=2)  # B is no longer 0
+    whole = tiny_policy()
+    merged = dict(attached_weights(policy))
+    for name, weight in whole.model.named_parameters():
+        weight.data.copy_(merged.get(name, weight))
+    rollouts = sample(whole, PROMPTS, keys(len(PROMPTS), 4), max_new_tokens=6)
+    gradients = [gradient(one, tiny_policy(), rollouts) for one in (policy, whole)]
+    scale = 2.0
+    modules = dict(policy.model.get_base_model().named_modules())
+    for name in ("model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"):
+        A, B = (getattr(modules[name], part)["default"].weight for part in ("lora_A", "lora_B"))
+        G = gradients[1][f"{name}.weight"]
+        torch.testing.assert_close(B.grad, scale * G @ A.T, atol=1e-6, rtol=1e-3)
+        torch.testing.assert_close(A.grad, scale * B.T @ G, atol=1e-6, rtol=1e-3)
+        assert B.grad.abs().max() > 1e-4
+
+
+def attached_weights(policy):
+    """(name, weight) of the merged model."""
+    for name, module in policy.model.get_base_model().named_modules():
+        if hasattr(module, "lora_A"):
+            added = module.lora_B["default"].weight @ module.lora_A["default"].weight
+            yield f"{name}.weight", module.base_layer.weight + 2.0 * added
+
+
+def gradient(policy, reference, rollouts):
+    """The gradient of one mini-batch's loss, before it is clipped, with the KL to `reference`."""
+    grpo = Grpo(
+        policy,
+        policy.frozen_copy() if isinstance(policy, LoraPolicy) else reference,
+        learning_rate=1e-2,
+        kl_weight=0.1,
+        clip=0.2,
+        mini_batch_prompts=4,
+        temperature=1.0,
+    )
+    training = list(range(len(PROMPTS)))
+    grpo._accumulate(rollouts, ADVANTAGES, rollouts.logprobs_PGT, training)
+    return {name: weight.grad for name, weight in policy.model.named_parameters()}
+
+
+def go(path, *, resume=False, a_recipe=None):
+    launch(a_recipe or recipe(), path, loop.LocalEngine, LineProgress(io.StringIO()), resume=resume)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run"
+    go(path)
+    return path
+
+
+@needs_peft
+def test_a_run_that_stopped_and_went_on_equals_one_that_did_not(whole, tmp_path, monkeypatch):
+    def fail(*_args):
+        raise RuntimeError
+
+    path = tmp_path / "run"
+    monkeypatch.setattr(
+        loop, "wants_checkpoint", lambda recipe, run, step, *_: step == 2 or (step > 3 and fail())
+    )
+    with pytest.raises(RuntimeError):
+        go(path)
+    monkeypatch.undo()
+    go(path, resume=True)
+    for scan in (scan_labels, scan_rollouts):
+        tables = [scan(run).collect().sort(pl.all()) for run in (path, whole)]
+        assert_frame_equal(*tables)
+    policies = [
+        [{k: v for k, v in line.items() if k.startswith("policy/")} for line in read_metrics(run)]
+        for run in (path, whole)
+    ]
+    assert policies[0] == policies[1]
+    assert policies[0][-1]["policy/kl"] > 0
+
+
+@needs_peft
+def test_a_checkpoint_is_the_merged_model_and_beside_it_the_adapter(whole):
+    from peft import PeftModel
+
+    folder = checkpoint_path(whole, 6)
+    assert not (folder / "adapter_config.json").exists()
+    start, merged = (
+        AutoModelForCausalLM.from_pretrained(at).eval() for at in (policy_path("addition-easier"), folder)
+    )
+    tokens = torch.tensor([PROMPTS[0]])
+    with torch.inference_mode():
+        before, after = (model(tokens).logits for model in (start, merged))
+        adapted = PeftModel.from_pretrained(start, folder / "adapter").eval()(tokens).logits
+    torch.testing.assert_close(after, adapted, atol=1e-4, rtol=1e-4)
+    assert (after - before).abs().max() > 0.05
+    assert torch.equal(start.get_input_embeddings().weight, merged.get_input_embeddings().weight)
+
+
+@needs_peft
+def test_layers_that_the_model_does_not_have_are_an_error(tmp_path):
+    with pytest.raises(
+        UserError, match=r"lora_layers 'nowhere' fits no layer of builtin:addition-easier \(.*all-linear"
+    ):
+        attached(lora_layers="nowhere")
+
+
+@pytest.mark.skipif(find_spec("peft") is not None, reason="peft is installed")
+def test_without_peft_nothing_is_written(tmp_path):
+    with pytest.raises(
+        NotHere, match=r"the package peft, which is not installed; pip install 'olr-cli\[lora\]'"
+    ):
+        go(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
