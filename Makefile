@@ -1,5 +1,6 @@
 # `make quickstart` runs the main job, `make test` runs every check, `make test-openrlhf` the tests of the OpenRLHF
-# engine on a CPU, `make test-gpu` what only a GPU can show. Each sets up what it needs.
+# engine on a CPU, `make test-trainers` olr in TRL and verl, `make test-gpu` what only a GPU can show. Each sets up what
+# it needs.
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -13,10 +14,12 @@ OPENRLHF_VENV ?= .venv-openrlhf
 OPENRLHF_BIN  := $(OPENRLHF_VENV)/bin
 OPENRLHF_PIP   = $(OPENRLHF_BIN)/python -m pip install --quiet
 
+TRAINERS_VENV ?= .venv-trainers
+
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart gallery test test-lowest hard fuzz test-openrlhf test-gpu install clean no-gpu
+.PHONY: quickstart gallery test test-lowest hard fuzz test-openrlhf test-trainers test-gpu install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -84,6 +87,17 @@ $(OPENRLHF_VENV)/.stack: requirements/openrlhf-cpu.txt requirements/openrlhf-cpu
 	$(OPENRLHF_PIP) --no-deps --requirement requirements/openrlhf-cpu-nodeps.txt
 	@touch $@
 
+# What olr gives to TRL and verl, in their own loops, on a CPU; and the scripts of docs/trainers.md.
+test-trainers: $(TRAINERS_VENV)/.installed
+	OMP_NUM_THREADS=1 $(TRAINERS_VENV)/bin/pytest tests/trainers
+
+$(TRAINERS_VENV)/.installed: requirements/trainers.txt pyproject.toml
+	$(PYTHON) -m venv --clear $(TRAINERS_VENV)
+	$(TRAINERS_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(TRAINERS_VENV)/bin/python -m pip install --quiet --requirement requirements/trainers.txt \
+	--editable '.[train]' 'hypothesis>=6.120' 'pytest>=8.3'
+	@touch $@
+
 # Ten minutes on one GPU or more, and a report to paste into an issue; without a GPU a sentence. The install is that of
 # docs/openrlhf-install.md; in an environment that is there: PATH/python tests/gpu/matrix.py
 test-gpu:
@@ -105,4 +119,4 @@ no-gpu:
 	exit 2; }
 
 clean:
-	rm -rf $(VENV) $(LOWEST_VENV) $(OPENRLHF_VENV) $(GPU_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(OPENRLHF_VENV) $(TRAINERS_VENV) $(GPU_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

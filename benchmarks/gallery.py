@@ -58,6 +58,12 @@ def _table(title: str, text: str, runs: str, name: str, *, published: bool = Tru
 
 ENTRIES = (
     _figure(
+        "How training went",
+        "What needs no true answers: the default of `olr analyze`, with a line an arm.",
+        f"{RUNS}/{{clean,active,active+olr}}_seed-*",
+        "learning",
+    ),
+    _figure(
         "Early Correctness Coherence",
         "Majority accuracy on clean and on noisy prompts, by epoch.",
         STUDY,

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, default_extractor, extract
+from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.interchange import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, digested
 from olr_cli.data.readers import read_prompts, sentinel_type
@@ -92,7 +92,7 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 """Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
 _SETTABLE = "name, seed, method.*, data.extractor, noise.type, noise.draw, train.* and model.path"
-_IN_DATA = {"extractor", "columns"}
+_IN_DATA = {"extractor"}
 _IN_NOISE = {"type", "draw"}
 
 
@@ -154,6 +154,8 @@ class OnlineLabelRefinement:
         self._trainer = trainer
         self._tree = _recipe_tree(recipe, trainer, settings or {}, self.run_dir)
         self.recipe = validate(self._tree, "recipe")
+        if self.recipe.data.extractor is not None:
+            find_extractor(self.recipe.data.extractor, "recipe: data.extractor")
         if self.recipe.method.prompts != "all" and self.recipe.method.keep_fraction is None:
             raise UserError(
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
@@ -167,6 +169,8 @@ class OnlineLabelRefinement:
         self._is_open = False
         self._store: RunStore | None = None
         self._step = 0
+        self._decided: list[SupervisedGroup] = []
+        self._clock, self._timeouts = Stopwatch(), 0
         self._prompts: dict[str, Prompt] = {}
         self._digest = hashlib.sha256()
         self._pending: tuple[int, int, dict[str, float]] | None = None
@@ -188,6 +192,16 @@ class OnlineLabelRefinement:
     def step(self) -> int:
         """Complete steps so far."""
         return self._step
+
+    @property
+    def groups_in_step(self) -> int:
+        """Groups that have come of a step that is not complete."""
+        return len(self._decided)
+
+    @property
+    def judge(self) -> Judge:
+        """Decides which answers mean the same."""
+        return self._supervisor.judge
 
     # Rewards ------------------------------------------------------------------------------------------------------
 
@@ -237,8 +251,10 @@ class OnlineLabelRefinement:
         by_id: dict[str, Prompt] = {}
         places: dict[str, list[int]] = {}
         columns.pop("completions")
+        known: dict[Any, Prompt] = {}
         for place, (prompt, *row) in enumerate(zip(prompts, *columns.values(), strict=True)):
-            made = self._prompt(prompt, *row)
+            key = (prompt if isinstance(prompt, str) else id(prompt), *row)
+            made = known.get(key) or known.setdefault(key, self._prompt(prompt, *row))
             _require_same(by_id.setdefault(made.prompt_id, made), made)
             places.setdefault(made.prompt_id, []).append(place)
         groups = [(by_id[name], [completions[place] for place in places[name]]) for name in places]
@@ -254,9 +270,18 @@ class OnlineLabelRefinement:
         )
 
     def supervise(
-        self, groups: Sequence[tuple[Prompt, Sequence[str | Chat | Rollout]]], *, step: int | None = None
+        self,
+        groups: Sequence[tuple[Prompt, Sequence[str | Chat | Rollout]]],
+        *,
+        step: int | None = None,
+        complete: bool = True,
     ) -> SupervisedStep:
         """As a call, on completions that are grouped already; rewards are in the order of the groups.
+
+        Args:
+            groups: each prompt of the step once, with its completions.
+            step: as in a call.
+            complete: False if more groups of the same step follow; it is stored by the last one, or by `finish_step`.
 
         Raises:
             UserError: a prompt comes twice, has a single completion, lacks a label or another label than before, or
@@ -269,40 +294,64 @@ class OnlineLabelRefinement:
             )
         self._require_groups(groups)
         self._open(groups)
-        self._flush()
+        self.flush()
         self._register([prompt for prompt, _ in groups])
-        judge, history, clock = self._supervisor.judge, self._supervisor.history, Stopwatch()
-        timeouts = judge.timeouts
+        judge, history = self._supervisor.judge, self._supervisor.history
+        if not self._decided:
+            self._clock, self._timeouts = Stopwatch(), judge.timeouts
         rollout_groups = [
             RolloutGroup(
                 prompt, history.of(prompt.prompt_id).visits + 1, number, tuple(map(_rollout, completions))
             )
             for prompt, completions in groups
         ]
-        decided = self._supervisor.supervise(rollout_groups, clock.measure)
-        records = [record for group in decided for record in group.rollouts]
-        with clock.measure("store"):
-            tables = (
-                (arrow_table("labels", [group.label for group in decided]), arrow_table("rollouts", records))
-                if self._store is None
-                else store_step(self._store, number, decided)
-            )
-        metrics = step_metrics(tables, judge.timeouts - timeouts)
-        times = clock.metrics()
-        times["time/supervision"] = times.pop("time/step")
-        self._step = number
-        self._pending = (number, max(group.visit for group in rollout_groups), {**metrics, **times})
+        decided = self._supervisor.supervise(rollout_groups, self._clock.measure)
+        self._decided += decided
         trains = tuple(group.trains for group in decided for _ in group.rollouts)
-        rewards = tuple(record.reward for record in records)
-        return SupervisedStep(number, rewards, trains, tuple(decided), metrics)
+        rewards = tuple(reward for group in decided for reward in group.rewards)
+        return SupervisedStep(number, rewards, trains, tuple(decided), self.finish_step() if complete else {})
 
-    def grade(self, completions: Sequence[str | Chat | Rollout], golds: Sequence[str]) -> list[float]:
+    def finish_step(self) -> Mapping[str, float]:
+        """Store the groups that came since the last step as one step; its metrics, none if there were no groups.
+
+        Raises:
+            UserError: the disk is full or not writable.
+        """
+        decided, self._decided = self._decided, []
+        if not decided:
+            return {}
+        number = self._step + 1
+        with self._clock.measure("store"):
+            if self._store is None:
+                records = [record for group in decided for record in group.rollouts]
+                tables = (
+                    arrow_table("labels", [group.label for group in decided]),
+                    arrow_table("rollouts", records),
+                )
+            else:
+                tables = store_step(self._store, number, decided)
+        metrics = step_metrics(tables, self._supervisor.judge.timeouts - self._timeouts)
+        times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
+        self._step = number
+        self._pending = (number, max(group.label.visit for group in decided), {**metrics, **times})
+        return metrics
+
+    def grade(
+        self,
+        completions: Sequence[str | Chat | Rollout],
+        golds: Sequence[str],
+        *,
+        data_sources: Sequence[str] | None = None,
+    ) -> list[float]:
         """1.0 for every completion that is right, given the gold beside it, else 0.0; for held-out prompts.
 
-        Nothing is recorded.
+        Nothing is recorded. Without `data.extractor`, `data_sources` decide how answers are read (R6).
         """
-        extractor = self.recipe.data.extractor or default_extractor(DATA_SOURCE)
-        answers = [extract(_rollout(completion).response, extractor) for completion in completions]
+        sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
+        answers = [
+            extract(_rollout(completion).response, self.recipe.data.extractor or default_extractor(source))
+            for completion, source in zip(completions, sources, strict=True)
+        ]
         pairs = [(g, a) for g, a in zip(golds, answers, strict=True) if a is not None and a != SENTINEL]
         verdicts = self._supervisor.judge.matches(pairs)
         return [
@@ -325,9 +374,11 @@ class OnlineLabelRefinement:
     def state_dict(self) -> dict[str, Any]:
         """Everything that later decisions depend on, as JSON values; what is stored of the steps is on the disk then.
 
-        Its size grows with the prompts, not with the steps.
+        Its size grows with the prompts, not with the steps. Between steps only: what has come of a step that is not
+        complete is stored as one.
         """
-        self._flush()
+        self.finish_step()
+        self.flush()
         if self._store is not None and self.run_dir is not None:
             self._store.sync()
             if (self.run_dir / "metrics.jsonl").exists():
@@ -370,7 +421,8 @@ class OnlineLabelRefinement:
 
     def close(self, status: Status = "finished") -> None:
         """Write what is pending, note in the manifest how the run ended, and let the run directory go."""
-        self._flush()
+        self.finish_step()
+        self.flush()
         if self._is_open and self.run_dir is not None:
             end_attempt(self.run_dir, status, steps=self._step)
         self._is_open = False
@@ -462,7 +514,8 @@ class OnlineLabelRefinement:
             file.writelines(json.dumps(_row(prompt)) + "\n" for prompt in new)
         write_manifest(self.run_dir, {**read_manifest(self.run_dir), "data": self._data_facts})
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the metrics of the latest step, to which nothing can be added then."""
         if self._pending is not None and self._is_open and self.run_dir is not None:
             append_metrics(self.run_dir, *self._pending)
         self._pending = None
@@ -489,7 +542,7 @@ class OnlineLabelRefinement:
         return Prompt(name, messages, label, true, kind, DATA_SOURCE)
 
     def _require_groups(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
-        names: set[str] = set()
+        names = {group.label.prompt_id for group in self._decided}
         for prompt, completions in groups:
             if prompt.prompt_id in names:
                 raise UserError(

@@ -256,7 +256,8 @@ def _refuse(place: Path) -> None:
 
 
 def _holds_log(place: Path) -> bool:
-    return place.name not in _BESIDE_RUNS and not has_run(place) and is_log(place)
+    is_of_run = has_run(place) or (place.is_dir() and has_run(place.parent))
+    return place.name not in _BESIDE_RUNS and not is_of_run and is_log(place)
 
 
 def _read_log(places: Sequence[Path], columns: Sequence[str]) -> Run:

@@ -265,7 +265,7 @@ def _left_out(name: str, history: _History) -> str:
     reasons: dict[str, list[str]] = {}
     for letter, panel in PANELS.items():
         if (remark := history.remark(panel)) is not None:
-            reasons.setdefault(" ".join(remark.split()), []).append(f"({letter}) {panel.title}")
+            reasons.setdefault(remark, []).append(f"({letter}) {panel.title}")
     if not reasons:
         return ""
     shown = "; ".join(f"{', '.join(panels)}: {reason}" for reason, panels in reasons.items())
@@ -324,16 +324,15 @@ class _History:
         warmup = self.settings.warmup_epochs
         if panel.needs_truth and "majority/accuracy" not in self._known:
             return style.NEEDS_TRUTH
-        # In a line of its own each part of a mixed method: a panel is no wider than one.
-        method = f"(method {self.arm.method})".replace("+", "\n+ ")
+        method = f"(method {self.arm.method})"
         if panel.is_selection and self.arm.olr is None:
             selects = self.metrics.filter(pl.col("mean") > 0, metric="label/selection_ratio")
-            remark = "nothing was selected" if selects.is_empty() else "every majority\nis the label"
-            return f"{remark}\n{method}"
+            remark = "nothing was selected" if selects.is_empty() else "every majority is the label"
+            return f"{remark} {method}"
         if panel is PANELS["f"] and "label/effective_noise" not in self._known:
-            return f"no label is used\n{method}"
+            return f"no label is used {method}"
         if (panel.is_selection or panel.is_ablation) and self.arm.epochs <= warmup:
-            return f"no epoch after\na warm-up of {warmup}"
+            return f"no epoch after a warm-up of {warmup}"
         if panel.is_ablation and self._known.isdisjoint(_ABLATION):
-            return "no majority\nmeets a criterion"
-        return "needs a\nsecond epoch" if self.arm.epochs < panel.first_epoch else None
+            return "no majority meets a criterion"
+        return "needs a second epoch" if self.arm.epochs < panel.first_epoch else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from olr_cli.evaluation.evaluate import Settings
-    from olr_cli.evaluation.folder import Target
+    from olr_cli.evaluation.folder import Target, Task
     from olr_cli.evaluation.scores import Score
     from olr_cli.tables import Answer
 
@@ -25,7 +25,7 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 EXPORTS = ("lm-eval", "leaderboard")
 """Formats of other tools that results can be written in."""
 
-_PROMPTS = {"data", "system", "chat_template", "template", "protocol"}
+_PROMPTS = {"data", "system", "shots", "examples", "chat_template", "template", "protocol"}
 _SCORES = {"compare", "export", "format_", "json"}
 _TAKEN = {
     "list_": {"format_", "json"},
@@ -49,10 +49,10 @@ PROBLEMS, PROMPT, SAMPLING, PLACE, RESULT, INSTEAD = (
 def evaluate(
     context: typer.Context,
     model: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
-            metavar="MODEL|RUN",
-            help="A model folder, hub id or built-in policy, or a run directory.",
+            metavar="MODEL|RUN...",
+            help="A model folder, hub id or built-in policy, or a run directory; several make one table.",
             show_default=False,
         ),
     ] = None,
@@ -60,8 +60,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--benchmarks",
-            help="Benchmark names or your own YAML files, separated by commas; may be repeated. By default all of the"
-            " paper's nine; with --data those that the data contain; for a built-in policy its own task.",
+            help="Benchmark names or your own files (YAML, Parquet, JSONL), separated by commas; may be repeated. By"
+            " default a run's data.test, a built-in policy's own task, else the paper's nine.",
             rich_help_panel=PROBLEMS,
         ),
     ] = None,
@@ -69,7 +69,8 @@ def evaluate(
         Path | None,
         typer.Option(
             "--data",
-            help="Read the problems from this interchange file, or folder of such files.",
+            help="Read the problems from this Parquet or JSONL file, or folder of such files: those of the paper's"
+            " benchmarks, or your own questions and answers.",
             rich_help_panel=PROBLEMS,
         ),
     ] = None,
@@ -96,6 +97,24 @@ def evaluate(
             "--system",
             metavar="TEXT|none",
             help="System message of every problem, in place of the benchmark's and the data's.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
+    shots: Annotated[
+        int | None,
+        typer.Option(
+            "--shots",
+            min=1,
+            help="Show so many examples of --examples before each problem.",
+            rich_help_panel=PROMPT,
+        ),
+    ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            "--examples",
+            metavar="FILE",
+            help="Parquet or JSONL file of questions and answers; a column response has worked solutions.",
             rich_help_panel=PROMPT,
         ),
     ] = None,
@@ -132,7 +151,8 @@ def evaluate(
         typer.Option(
             "--samples",
             min=1,
-            help="Samples per problem; by default each benchmark's own number.",
+            help="Samples per problem, by default each benchmark's own number; raised later, only the missing ones"
+            " are made.",
             rich_help_panel=SAMPLING,
         ),
     ] = None,
@@ -145,6 +165,40 @@ def evaluate(
             rich_help_panel=SAMPLING,
         ),
     ] = 0.6,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            "--top-p",
+            help="Draw from the most likely tokens that together have this probability.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = 1.0,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            "--top-k",
+            min=0,
+            help="Draw from this many of the most likely tokens; 0: from all.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = 0,
+    min_p: Annotated[
+        float,
+        typer.Option(
+            "--min-p",
+            help="Draw from tokens at least this share as likely as the most likely one; 0: from all.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = 0.0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop",
+            metavar="TEXT",
+            help="End a response before this text; may be repeated.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
     max_new_tokens: Annotated[
         int,
         typer.Option(
@@ -157,11 +211,49 @@ def evaluate(
     seed: Annotated[
         int, typer.Option("--seed", help="Random seed of the samples.", rich_help_panel=SAMPLING)
     ] = 0,
+    seed_each: Annotated[
+        bool | None,
+        typer.Option(
+            "--seed-each/--seed-engine",
+            help="Draw each sample from a seed of its own, so that what is resumed draws the same, or, with vLLM, all"
+            " from the engine's, which is faster. By default each, but the engine's with vLLM on a GPU.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(
             "--backend",
-            help="vllm or transformers; by default vLLM if it can run here.",
+            help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    vllm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vllm",
+            metavar="KEY=VALUE",
+            help="Setting of vLLM's engine, e.g. tensor_parallel_size=2, data_parallel_size=4,"
+            " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is the name that it knows."
+            " The key is read from OPENAI_API_KEY.",
+            rich_help_panel=PLACE,
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            min=1,
+            help="Most requests to the server at a time; by default 64.",
             rich_help_panel=PLACE,
         ),
     ] = None,
@@ -257,7 +349,8 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.errors import UserError
-    from olr_cli.evaluation.backends import Sampling
+    from olr_cli.evaluation.backends import BACKENDS, Sampling
+    from olr_cli.evaluation.backends.vllm_settings import read_settings
     from olr_cli.evaluation.evaluate import Settings
     from olr_cli.evaluation.prompting import read_prompting
 
@@ -280,8 +373,11 @@ def evaluate(
 
         show_answer(listing(), shape)
     elif show is not None:
-        prompting = read_prompting(system, chat_template, template or ())
-        _show(show, model, Settings(limit=1, data=data, prompting=prompting), protocol, trust_remote_code)
+        prompting = read_prompting(system, chat_template, template or (), shots, examples)
+        if model and len(model) > 1:
+            raise UserError("--show takes one model; leave the others out")
+        name = model[0] if model else None
+        _show(show, name, Settings(limit=1, data=data, prompting=prompting), protocol, trust_remote_code)
     elif regrade is not None:
         show_answer(_regrade(regrade, names, extractor, compare, export), shape)
     elif import_ is not None:
@@ -292,15 +388,21 @@ def evaluate(
         )
     else:
         if backend is not None:
-            require_known("--backend", backend, ("vllm", "transformers"))
+            require_known("--backend", backend, BACKENDS)
+        if (backend == "openai" and url is None) or (url is not None and backend not in (None, "openai")):
+            raise UserError("--url names a server for --backend openai; give both, or --url alone")
         require_known("--device", device, ("auto", "cpu", "cuda"))
-        prompting = read_prompting(system, chat_template, template or ())
-        sampling = Sampling(temperature, max_new_tokens)
+        prompting = read_prompting(system, chat_template, template or (), shots, examples)
+        sampling = Sampling(temperature, max_new_tokens, top_p, top_k, min_p, tuple(stop or ()))
         settings = Settings(sampling, seed, samples, limit, data, prompting)
         opening = {
             "name": backend,
             "device": device,
             "trust_remote_code": trust_remote_code,
+            "vllm": read_settings(vllm or ()),
+            "seed_each": seed_each,
+            "url": url,
+            "concurrency": concurrency,
         }
         results = {"compare": compare, "export": export, "extractor": extractor}
         show_answer(
@@ -324,7 +426,7 @@ def _require_nothing_but(context: typer.Context, taken: set[str]) -> None:
 
 
 def _evaluate(
-    model: str,
+    models: list[str],
     checkpoints: list[str],
     out: Path | None,
     benchmarks: str | None,
@@ -339,43 +441,51 @@ def _evaluate(
     """Evaluate every model that the command names."""
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.evaluation.backends import open_backend
-    from olr_cli.evaluation.benchmark import PAPER, choose
+    from olr_cli.evaluation.benchmark import choose, read_by
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as run_evaluation
+    from olr_cli.evaluation.own_data import file_benchmarks
     from olr_cli.evaluation.protocol import follow, protocol_of
     from olr_cli.evaluation.published import model_name
     from olr_cli.evaluation.targets import (
+        all_targets,
         answer,
         check_reference,
         default_benchmarks,
         origin,
         require_models,
-        targets,
     )
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
-    models = targets(model, checkpoints, out)
-    check_reference(compare, models)
-    require_models(models)
-    chosen, settings = follow(
-        protocol_of(protocol, compare, models),
-        choose(benchmarks or default_benchmarks(model, settings.data), extractor),
-        settings,
-        model_name(origin(model)),
-    )
-    tasks = settings.tasks(chosen)
-    names = [task.benchmark.name for task in tasks]
-    left_out = [] if benchmarks else [name for name in PAPER if name not in names]
-    if settings.data is not None and 0 < len(left_out) < len(PAPER):
+    named = all_targets(models, checkpoints, out, is_served=opening["url"] is not None)
+    targets = [target for group in named.values() for target in group]
+    check_reference(compare, targets)
+    require_models(targets)
+    if benchmarks:
+        chosen = choose(benchmarks, extractor, file_benchmarks(settings.data, benchmarks.split(",")))
+    else:
+        chosen, note = default_benchmarks(models, settings.data, of_the_paper=compare == "paper")
+        chosen = read_by(extractor, chosen)
+        if note is not None:
+            typer.echo(note, err=True)
+    followed = protocol_of(protocol, compare, targets)
+    if followed != (protocol or "standard"):
         typer.echo(
-            f"{settings.data} has no problems of {', '.join(left_out)}; the others are scored", err=True
+            "Samples and prompts are those behind the paper's scores (--protocol paper); or name --protocol standard",
+            err=True,
         )
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     progress = Progress()
-    for target in models:
-        open_model = partial(open_backend, model=target.model, chat=settings.prompting.chat, **opening)
+    plans: dict[str, tuple[Settings, list[Task]]] = {}
+    for model in named:
+        wanted, asked = follow(followed, chosen, settings, model_name(origin(model)))
+        same = next((plan for plan in plans.values() if plan[0] == asked), None)
+        plans[model] = same or (asked, asked.tasks(wanted))
+    for model, target in ((model, target) for model, group in named.items() for target in group):
+        asked, tasks = plans[model]
+        open_model = partial(open_backend, model=target.model, chat=asked.prompting.chat, **opening)
         try:
-            scores = run_evaluation(target, tasks, settings, open_model, progress, opening["name"])
+            scores = run_evaluation(target, tasks, asked, open_model, progress, opening["name"])
             evaluated.append((target, scores))
         except (Interrupted, KeyboardInterrupt) as stop:
             done = (
@@ -383,7 +493,8 @@ def _evaluate(
             )
             typer.echo(f"Stopped. {done}; the same command goes on.", err=True)
             raise typer.Exit(exit_status(stop)) from None
-    return answer(evaluated, compare, mixture_note(origin(model)), export)
+    mixtures = filter(None, (mixture_note(origin(model)) for model in named))
+    return answer(evaluated, compare, next(mixtures, None), export)
 
 
 def _import(

@@ -485,8 +485,8 @@ def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     if "visit" in rows.columns:
         order: list[str] = ["visit"]
     elif "group" in rows.columns and rows["group"].null_count() == 0:
-        first = pl.int_range(pl.len()).min().over("prompt_id", "step", "group")
-        rows, order = rows.with_columns(first.alias("_group")), ["step", "_group"]
+        first = pl.col("_group").min().over("prompt_id", "step", "group")
+        rows, order = rows.with_row_index("_group").with_columns(first), ["step", "_group"]
     else:
         sizes = rows.group_by("prompt_id", "step").len()["len"]
         usual = int(sizes.mode().min())  # type: ignore[arg-type]  # of whole numbers

@@ -184,6 +184,8 @@ def launch(
         begin_attempt(path, from_step=done, data=data.facts, facts=working_with)
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
+        if all(prompt.true_answer is None for prompt in data.train.prompts):
+            progress.leave_out_truth()
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
             facts = engine.complete(run)

@@ -135,6 +135,12 @@ def encode(
     return ids
 
 
+def before_stop(text: str, stop: Sequence[str]) -> str:
+    """A response up to the first of the stop texts in it; all of it without one."""
+    places = [place for place in (text.find(ending) for ending in stop) if place >= 0]
+    return text[: min(places)] if places else text
+
+
 def require_room(
     prompts: Sequence[Prompt],
     token_ids: Sequence[Sequence[int]],

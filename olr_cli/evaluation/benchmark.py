@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_serializer, model_validator
 
+from olr_cli.data.files import SUFFIXES
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.checks import require_plain
@@ -181,7 +182,7 @@ def registry() -> dict[str, Benchmark]:
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """The built-in benchmark of that name or alias, or the one in that YAML file.
+    """The built-in benchmark of that name or alias, the one in that YAML file, or the one that a data file is.
 
     Raises:
         UserError: there is none, or the file is not a benchmark.
@@ -190,6 +191,10 @@ def find_benchmark(name: str) -> Benchmark:
         if name in benchmark.names:
             return benchmark
     path = Path(os.path.expanduser(name))
+    if path.suffix in SUFFIXES:
+        from olr_cli.evaluation.own_data import file_benchmarks
+
+        return file_benchmarks(path)[0]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
         from olr_cli.answers import find_extractor
 
@@ -199,31 +204,37 @@ def find_benchmark(name: str) -> Benchmark:
     known = [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     hint = (
         did_you_mean(name, ["all", *known])
-        or f"; known: all, {', '.join(registry())}, or a YAML file of your own"
+        or f"; known: all, {', '.join(registry())}, or a file of your own (YAML, Parquet, JSONL)"
     )
     raise UserError(f"no benchmark is called '{name}'{hint}")
 
 
-def choose(words: str, extractor: str | None = None) -> list[Benchmark]:
-    """The benchmarks that a comma-separated list names, each once: names, aliases, YAML files, or ``all``.
+def choose(words: str, extractor: str | None = None, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
+    """The benchmarks that a comma-separated list names, each once: names, aliases, files, or ``all``.
 
-    An `extractor` takes the place of their own.
+    An `extractor` takes the place of their own; `own` are benchmarks with further names.
 
     Raises:
         UserError: one of them does not exist, two are of the same name, or there is none.
     """
     chosen: dict[str, Benchmark] = {}
+    further = {benchmark.name: benchmark for benchmark in own}
     for word in filter(None, map(str.strip, words.split(","))):
-        for benchmark in map(find_benchmark, PAPER if word == "all" else (word,)):
+        for name in PAPER if word == "all" else (word,):
+            benchmark = further.get(name) or find_benchmark(name)
             if chosen.setdefault(benchmark.name, benchmark) != benchmark:
                 raise UserError(
                     f"two different benchmarks are called '{benchmark.name}'; rename the one in {word}"
                 )
     if not chosen:
         raise UserError("no benchmark is named; name some, as in aime24,math500, or all")
-    if extractor is None:
-        return list(chosen.values())
-    return [benchmark.model_copy(update={"extractor": extractor}) for benchmark in chosen.values()]
+    return read_by(extractor, list(chosen.values()))
+
+
+def read_by(extractor: str | None, benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
+    """Benchmarks with an extractor in place of their own; None: with their own."""
+    update = {} if extractor is None else {"extractor": extractor}
+    return [benchmark.model_copy(update=update) for benchmark in benchmarks]
 
 
 def read_benchmark(file: Path) -> Benchmark:

@@ -10,14 +10,13 @@ A sample is a function of its prompt and its own seed, so an evaluation that was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from olr_cli.answers import RULES, Judge
-from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import NO_TEMPLATE
 from olr_cli.errors import UserError, printable
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
@@ -85,9 +84,8 @@ class Settings:
         """
         tasks = []
         for benchmark in benchmarks:
-            problems = list(
-                map(self.prompting.ask, load_problems(benchmark, data=self.data, limit=self.limit))
-            )
+            problems = load_problems(benchmark, data=self.data, limit=self.limit)
+            problems = self.prompting.ask(benchmark, problems)
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1
@@ -123,7 +121,7 @@ def evaluate(
         record = begin(target, tasks, settings.sampling, settings.seed, prompting, settings.protocol)
         missing = [target.store(task.benchmark.name).missing(task.problems, task.samples) for task in tasks]
         total = sum(len(task.problems) * task.samples for task in tasks)
-        to_do = sum(len(problems) * task.samples for problems, task in zip(missing, tasks, strict=True))
+        to_do = sum(len(numbers) for lacking in missing for numbers in lacking.values())
         if to_do:
             progress.start(target.name, total, total - to_do)
             try:
@@ -150,13 +148,13 @@ def evaluate(
 def _sample(
     target: Target,
     tasks: Sequence[Task],
-    missing: Sequence[Sequence[Prompt]],
+    missing: Sequence[Mapping[str, Sequence[int]]],
     settings: Settings,
     record: EvaluationRecord,
     open_model: Callable[[], AbstractContextManager[Backend]],
     progress: Progress,
 ) -> None:
-    """Generate, grade and store the samples of the missing problems of all tasks."""
+    """Generate, grade and store the missing samples of all tasks."""
 
     def show_score(task: Task) -> None:
         _finish(target, task)
@@ -164,7 +162,7 @@ def _sample(
             [score] = read_scores(target.folder, [task.benchmark.name])
             progress.say(f"{score.title}: {100 * score.avg:.1f}%")
 
-    pool = pool_of(tasks, missing, settings.seed)
+    pool = pool_of(target, tasks, missing, settings.seed)
     waiting = "Stopping when the finished samples are stored; Ctrl-C again stops at once."
     with (
         stop_requests(lambda: progress.say(waiting)) as stop,

@@ -4,7 +4,7 @@
     <folder>/generations/<benchmark>.parquet     a row a sample (`olr_cli.evaluation.generations`)
     <folder>/scores.json                         the scores (read by `olr_cli.evaluation.scores.stored_scores` alone)
 
-Benchmarks can be added to an evaluation, and problems to a benchmark, if nothing else changes.
+Benchmarks can be added to an evaluation, problems to a benchmark and samples to each problem, if nothing else changes.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _MADE_WITH = {
     "model_digest": ("other weights", ""),
     "name": ("another backend", "ask for --backend {}, "),
     "dtype": ("another number format", "use a device like the one before, "),
+    "quantization": ("another quantization", "give --vllm quantization={}, "),
+    "adapter_digest": ("another LoRA adapter", "name the adapter of before, "),
 }
 """Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
 
@@ -78,17 +80,19 @@ class Target:
         folder: of the evaluation.
         name: in tables.
         origin: of a run's checkpoint: the run, the step and how it was chosen (R22); empty for any other model.
+        is_served: the model is a server's, which knows it by this name.
     """
 
     model: str
     folder: Path
     name: str
     origin: Mapping[str, Any]
+    is_served: bool = False
 
     @property
     def is_local(self) -> bool:
         """Whether the model is a folder on this machine."""
-        return Path(self.model).is_dir()
+        return not self.is_served and Path(self.model).is_dir()
 
     def store(self, benchmark: str) -> GenerationStore:
         """The generations of a benchmark."""
@@ -149,7 +153,7 @@ class EvaluationRecord(Section):
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
             definition = task.definition
-            settings |= {f"samples of {name}": task.samples, f"grader of {name}": definition.grader}
+            settings[f"grader of {name}"] = definition.grader
             settings[f"extractor of {name}"] = definition.extractor
         return settings
 
@@ -238,11 +242,16 @@ def begin(
         name = task.benchmark.name
         if name in before.benchmarks:
             stored = before.benchmarks[name]
+            if task.samples < stored.samples:
+                changes.append(
+                    f"samples of {name}: {stored.samples} -> {task.samples}, and --samples can only be raised"
+                )
             if len(task.problems) < stored.problems:
                 changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
             elif same_prompting and digest(task.problems[: stored.problems]) != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
-            rules = {"answer_rules": stored.answer_rules}
+            # With more samples of each problem, all are graded again.
+            rules = {"answer_rules": RULES if task.samples > stored.samples else stored.answer_rules}
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=rules)
     if changes:
         raise UserError(

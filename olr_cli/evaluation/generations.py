@@ -10,7 +10,7 @@ or counted twice if the process is killed while the parts are put together, and 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,13 +102,27 @@ class GenerationStore:
         """Whether the benchmark is one file."""
         return self._whole.exists() and not self._part_files()
 
-    def missing(self, problems: Sequence[Prompt], samples: int) -> list[Prompt]:
-        """The problems that do not have all their samples yet."""
-        stored: dict[str, list[int]] = {}
+    def missing(self, problems: Sequence[Prompt], samples: int) -> dict[str, list[int]]:
+        """The numbers of the samples that problems lack, by the id of each problem that lacks some."""
+        stored: dict[str, set[int]] = {}
         for problem_id, sample in self.read(["problem_id", "sample"]).iter_rows():
-            stored.setdefault(problem_id, []).append(sample)
-        numbers = list(range(samples))
-        return [problem for problem in problems if sorted(stored.get(problem.prompt_id, [])) != numbers]
+            stored.setdefault(problem_id, set()).add(sample)
+        wanted = range(samples)
+        missing = {
+            problem.prompt_id: sorted(set(wanted) - stored.get(problem.prompt_id, set()))
+            for problem in problems
+        }
+        return {problem_id: numbers for problem_id, numbers in missing.items() if numbers}
+
+    def samples_of(self, problem_ids: Collection[str]) -> dict[str, list[Generation]]:
+        """The stored samples of some problems; errors as for `read`."""
+        import polars as pl
+
+        samples: dict[str, list[Generation]] = {problem_id: [] for problem_id in problem_ids}
+        rows = self.read().filter(pl.col("problem_id").is_in(list(problem_ids)))
+        for row in rows.iter_rows(named=True):
+            samples[row["problem_id"]].append(Generation(**row))
+        return samples
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """All rows so far, in the order in which problems were worked on.

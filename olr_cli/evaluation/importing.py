@@ -104,6 +104,7 @@ def import_evaluation(
             problems=len(asked),
             problems_digest=digest(asked),
             answer_rules=RULES,
+            data=str(data) if benchmarks and data is not None else None,
         )
         generations[benchmark.name] = _generations(benchmark.name, task, asked, samples)
         sampled.append((task, benchmark.name))
@@ -136,7 +137,10 @@ def import_evaluation(
             store.finish(list(dict.fromkeys(row.problem_id for row in rows)))
         write_evaluation(folder, record)
         scores = rescore(folder)
-    sentences = [sentence for task, name in sampled for sentence in _comparison(log, task, graded[name])]
+    sentences = [
+        f"{name} has likelihoods of given answers and no generated text; left out" for name in log.left_out
+    ]
+    sentences += [sentence for task, name in sampled for sentence in _comparison(log, task, graded[name])]
     return Imported(target, [scores[name] for name in records], sentences)
 
 

@@ -11,7 +11,8 @@ finish in an order that depends on the backend; a finished benchmark's file has 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -33,21 +34,31 @@ STORED_EVERY = 15.0
 
 @dataclass(frozen=True)
 class PooledProblem:
-    """A problem of the pool, and the seeds of its samples."""
+    """A problem of the pool.
+
+    Attributes:
+        seeds: of the samples that it lacks, by their numbers.
+        stored: the samples that it has, of an evaluation with fewer.
+    """
 
     task: Task
     problem: Prompt
-    seeds: Sequence[int]
+    seeds: Mapping[int, int]
+    stored: Sequence[Generation]
 
     @property
     def request(self) -> Request:
         """What the backend is asked."""
-        return Request(self.problem.messages, self.seeds)
+        return Request(self.problem.messages, list(self.seeds.values()))
 
     def generations(self, prompt: str, rollouts: Sequence[Rollout]) -> Iterator[Generation]:
-        """The samples, not graded yet; `prompt` as the model read it."""
+        """All samples, the new ones not graded yet; `prompt` as the model read it.
+
+        Samples that are stored are graded again with the others: how a class is spelt depends on all of them (R7).
+        """
         problem = self.problem
-        for number, (seed, rollout) in enumerate(zip(self.seeds, rollouts, strict=True)):
+        yield from self.stored
+        for (number, seed), rollout in zip(self.seeds.items(), rollouts, strict=True):
             # A problem has a gold, and a backend counts tokens.
             assert problem.gold is not None and rollout.tokens is not None and rollout.truncated is not None
             yield Generation(
@@ -64,17 +75,33 @@ class PooledProblem:
             )
 
 
-def pool_of(tasks: Sequence[Task], missing: Sequence[Sequence[Prompt]], seed: int) -> list[PooledProblem]:
-    """The missing problems of all tasks, in the order in which they are asked."""
-    return [
-        PooledProblem(
-            task,
-            problem,
-            [sample_seed(seed, task.benchmark.name, problem.prompt_id, n) for n in range(task.samples)],
-        )
-        for task, problems in zip(tasks, missing, strict=True)
-        for problem in problems
-    ]
+def pool_of(
+    target: Target, tasks: Sequence[Task], missing: Sequence[Mapping[str, Sequence[int]]], seed: int
+) -> list[PooledProblem]:
+    """The problems of all tasks that lack samples, in the order in which they are asked.
+
+    Args:
+        target: has what is stored.
+        tasks: in that order.
+        missing: of each task, the numbers of the missing samples by problem (`GenerationStore.missing`).
+        seed: of the evaluation.
+    """
+    pool = []
+    for task, lacking in zip(tasks, missing, strict=True):
+        name = task.benchmark.name
+        partial = [problem_id for problem_id, numbers in lacking.items() if len(numbers) < task.samples]
+        stored = target.store(name).samples_of(partial) if partial else {}
+        pool += [
+            PooledProblem(
+                task,
+                problem,
+                {number: sample_seed(seed, name, problem.prompt_id, number) for number in numbers},
+                stored.get(problem.prompt_id, []),
+            )
+            for problem in task.problems
+            if (numbers := lacking.get(problem.prompt_id))
+        ]
+    return pool
 
 
 def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
@@ -92,7 +119,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         record: of the evaluation; written with the first samples.
         pool: all problems that will come.
         judge: grades.
-        stored: called with the number of samples after each part, in the thread.
+        stored: called with the number of new samples after each part, in the thread.
         finished: called with a benchmark when all its problems are stored, in the thread.
     """
 
@@ -108,10 +135,12 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._target, self._record, self._judge = target, record, judge
         self._stored, self._finished = stored, finished
         self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
-        self._left = dict.fromkeys(self._tasks, 0)
-        for entry in pool:
-            self._left[entry.task.benchmark.name] += 1
+        self._left = Counter(entry.task.benchmark.name for entry in pool)
+        self._lacked = {
+            (entry.task.benchmark.name, entry.problem.prompt_id): len(entry.seeds) for entry in pool
+        }
         self._waiting: list[Generation] = []
+        self._is_recorded = False
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="olr-grading")
         self._jobs: list[Future[None]] = []
@@ -152,10 +181,13 @@ class Recorder(AbstractContextManager["Recorder"]):
             of_benchmark.setdefault(sample.benchmark, []).append(sample)
         for name, rows in of_benchmark.items():
             graded = grade(self._tasks[name].benchmark, rows, self._judge)
-            # Not before there are samples: until then, nothing ties the user to these settings.
-            write_evaluation(self._target.folder, self._record)
+            if not self._is_recorded:
+                # Not before there are samples: until then, nothing ties the user to these settings.
+                write_evaluation(self._target.folder, self._record)
+                self._is_recorded = True
             self._target.store(name).append(graded)
-            self._stored(len(graded))
-            self._left[name] -= len({row.problem_id for row in graded})
+            problems = {row.problem_id for row in graded}
+            self._stored(sum(self._lacked[name, problem_id] for problem_id in problems))
+            self._left[name] -= len(problems)
             if not self._left[name]:
                 self._finished(self._tasks[name])

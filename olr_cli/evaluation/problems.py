@@ -12,12 +12,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from olr_cli import seeding
+from olr_cli.answers import extract
 from olr_cli.data.columns import texts, values
 from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.hub import HubId, load_hub_table
@@ -77,6 +78,66 @@ def load_problems(
     return problems
 
 
+@dataclass(frozen=True)
+class Example:
+    """A question as the benchmark asks it, and a response that is shown to the model."""
+
+    question: str
+    response: str
+
+
+def load_examples(benchmark: Benchmark, file: Path) -> list[Example]:
+    r"""Few-shot examples, read as the benchmark's own problems are.
+
+    The response is the column ``response``; without one the answer, in a ``\boxed{}`` where the benchmark's extractor
+    reads it only there.
+
+    Args:
+        benchmark: whose form the questions get; of rows that name a ``data_source`` only the benchmark's.
+        file: a Parquet or JSON file.
+
+    Raises:
+        UserError: it cannot be read, has no examples of the benchmark, or the benchmark's extractor finds no answer in
+            a response.
+    """
+    table = _rows_named(benchmark, read_table([file]))
+    if not table.num_rows:
+        raise UserError(f"{file} has no examples of {benchmark.name} (data_source); name another file")
+    fields = benchmark.fields
+    if fields is not None and (_has_messages(table) or fields.problem not in table.column_names):
+        fields = None
+    problems = _of_table(benchmark, fields, table, str(file))
+    if len(problems) < table.num_rows:
+        raise UserError(f"{file} has the same example twice; remove one of them")
+    responses: list[str | None] = [None] * len(problems)
+    if "response" in table.column_names:
+        responses = texts(table["response"], "response", str(file))
+    examples = []
+    for row, (problem, response) in enumerate(zip(problems, responses, strict=True)):
+        gold = str(problem.gold)
+        shown = response
+        if shown is None:
+            forms = (gold, rf"\boxed{{{gold}}}")
+            shown = next((form for form in forms if extract(form, benchmark.extractor) == gold), None)
+        if shown is None or extract(shown, benchmark.extractor) is None:
+            raise UserError(
+                f"{file}: the extractor {benchmark.extractor} of {benchmark.name} finds no answer in the response of"
+                f" row {row} (the first is 0); give one in the column 'response'"
+            )
+        examples.append(Example(problem.messages[-1].content, shown))
+    return examples
+
+
+def _rows_named(benchmark: Benchmark, table: pa.Table) -> pa.Table:
+    """The rows that name the benchmark as their data source; all, if none names any."""
+    import pyarrow as pa
+
+    if "data_source" not in table.column_names:
+        return table
+    names = texts(table["data_source"], "data_source", "examples")
+    return table.filter(pa.array([name is None or name in benchmark.names for name in names]))
+
+
 def digest(problems: Iterable[Prompt]) -> str:
     """sha256 (hexadecimal) of all that decides what is asked and what is right."""
     rows = [(p.prompt_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices) for p in problems]
@@ -130,19 +191,10 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     )
 
 
-def benchmarks_in(data: Path) -> list[str]:
-    """Those of the paper's nine of which interchange files have rows.
-
-    Raises:
-        UserError: they have none.
-    """
+def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
+    """Those of the paper's nine of which files have rows, and all data sources that the rows name."""
     sources = {name for _, names in _data_sources(data) for name in names if name is not None}
-    names = [name for name in PAPER if not registry()[name].names.isdisjoint(sources)]
-    if not names:
-        raise UserError(
-            f"{data} has problems of none of the paper's benchmarks (it has {_listed(sources)}); name --benchmarks"
-        )
-    return names
+    return [name for name in PAPER if not registry()[name].names.isdisjoint(sources)], sources
 
 
 def _listed(sources: set[str]) -> str:

@@ -41,7 +41,8 @@ _WITHOUT_TEMPLATE = frozenset({"DeepSeek-R1-Distill-Llama-8B"})
 _CHATML = f"<|im_start|>system\n{SYSTEM_PROMPT}<|im_end|>\n<|im_start|>user\n"
 _CHATML_END = "<|im_end|>\n<|im_start|>assistant\n"
 
-_START = re.compile(r"^<[|｜]begin[_▁]of[_▁](?:sentence|text)[|｜]>")
+_START = re.compile(r"^<[^<>\s]{1,40}>")
+"""The token that begins a text."""
 _TURN = re.compile(r"<[|｜](?:User|im_start|start_header_id)[|｜]>")
 """A chat template's mark of a turn."""
 
@@ -124,7 +125,7 @@ def differences(target: Target, row: PublishedRow) -> Iterator[str]:
             if row.setting.model in _WITHOUT_TEMPLATE
             else "ChatML with R21's system message"
         )
-        yield f"The paper's prompts were {how}; those of {_listed(otherwise, titles)} were other ones."
+        yield f"The paper's prompts were {how}; {_listed(otherwise, titles)} were asked otherwise."
     from_hub = [name for name, task in tasks.items() if task.definition.source.hub and not task.data]
     if from_hub:
         order = " and GPQA's options in another order" if "gpqa_diamond" in from_hub else ""

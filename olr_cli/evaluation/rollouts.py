@@ -47,7 +47,7 @@ from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import RolloutGroup
-from olr_cli.supervision.metrics import LABEL_METRICS, MAJORITY_DIFFERS
+from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import Answer, percent
 
 MANY = 0.9
@@ -143,6 +143,7 @@ class RolloutSampler:
             str(policy_path(path)) if is_builtin(path) else path,
             device=section.device,
             trust_remote_code=recipe.model.trust_remote_code,
+            seed_each=True,  # a run that is resumed draws what it would have drawn
         )
         self._backend.encode([prompt.messages for prompt in data.train.prompts], self._sampling)
         import torch  # not before the backend, which may set what torch reads when it is imported
@@ -217,8 +218,6 @@ class RolloutSampler:
             tables = store_step(run.store, step, decided)
             run.store.sync()
         metrics = step_metrics(tables, judge.timeouts - timeouts_before)
-        differs = pl.DataFrame(pl.from_arrow(tables[0])).select(MAJORITY_DIFFERS.mean()).item()
-        metrics |= {} if differs is None else {"majority/differs_from_label": differs}
         metrics |= clock.metrics()
         append_metrics(run.path, step, visit, metrics)
         sync_metrics(run.path)
@@ -234,7 +233,7 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
         right=LABEL_METRICS["majority/accuracy"],
         clean=LABEL_METRICS["majority/accuracy_clean"],
         noisy=LABEL_METRICS["majority/accuracy_noisy"],
-        differs=MAJORITY_DIFFERS.mean(),
+        differs=LABEL_METRICS["majority/differs_from_label"],
         none=(pl.col("majority_count") == 0).mean(),
         answered=pl.col("answered").sum() / pl.col("rollouts").sum(),
     )

@@ -98,7 +98,9 @@ def score(
     shares = by_problem["share"].to_list()
     powers_of_two = {1 << i for i in range(samples.bit_length())}
     overall = generations.select(
-        (pl.col("truncated") | pl.col("unfinished_thought").fill_null(False)).mean(),
+        pl.when(pl.col("truncated").is_not_null().all()).then(
+            (pl.col("truncated") | pl.col("unfinished_thought").fill_null(False)).mean()
+        ),
         pl.col("answer").is_null().mean(),
         pl.col("tokens").mean(),
         pl.when(pl.col("unfinished_thought").is_not_null().any()).then(

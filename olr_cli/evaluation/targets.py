@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
 from olr_cli.engines.model_files import loading
 from olr_cli.errors import UserError, did_you_mean, no_path
+from olr_cli.evaluation.benchmark import PAPER, Benchmark, choose, registry
 from olr_cli.evaluation.exporting import export as export_evaluation
 from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
+from olr_cli.evaluation.own_data import file_benchmarks, held_out_benchmark
 from olr_cli.evaluation.problems import benchmarks_in
 from olr_cli.evaluation.protocol import differences
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
@@ -28,23 +31,27 @@ from olr_cli.tables import Answer, File
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-def targets(model: str, checkpoints: Sequence[str], out: Path | None) -> list[Target]:
+def targets(
+    model: str, checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
+) -> list[Target]:
     """The models that a command names.
 
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
         checkpoints: of a run: ``last``, ``best`` (on its validation set, R22) or steps; none: the last.
         out: the evaluation's folder, or the folder of several; by default below the run, or ``evaluations/``.
+        is_served: the model is a server's, and has whatever name the server gives it.
 
     Raises:
         UserError: it is none of them, the run has no such checkpoint, or checkpoints are named of something that is no
             run.
     """
-    if not is_run(model):
+    if is_served or not is_run(model):
         if checkpoints:
             raise UserError(f"--checkpoint is for runs, and {model} is none (it has no manifest.json)")
         name = re.sub(r"[^A-Za-z0-9._+-]+", "-", model).strip("-.") or "model"
-        return [Target(_model(model), out or Path("evaluations") / name, model, {})]
+        known_as = model if is_served else _model(model)
+        return [Target(known_as, out or Path("evaluations") / name, model, {}, is_served)]
     run = Path(model)
     require_run(run)
     read_manifest(run)  # of a newer olr, it may mean something else
@@ -59,6 +66,39 @@ def targets(model: str, checkpoints: Sequence[str], out: Path | None) -> list[Ta
         )
         for step, how in chosen.items()
     ]
+
+
+def all_targets(
+    models: Sequence[str], checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
+) -> dict[str, list[Target]]:
+    """The targets of several models, by the model as the command names it; errors as of `targets`.
+
+    With `out`, each evaluation of several models is a folder right below it.
+    """
+    models = list(dict.fromkeys(models))
+    if len(models) == 1:
+        return {models[0]: targets(models[0], checkpoints, out, is_served=is_served)}
+    if checkpoints and (is_served or not any(map(is_run, models))):
+        raise UserError(
+            "--checkpoint is for runs, and none of these models is one (they have no manifest.json)"
+        )
+    named: dict[str, list[Target]] = {}
+    for model in models:
+        named[model] = targets(model, checkpoints if is_run(model) else (), None, is_served=is_served)
+        if out is not None:
+            run = f"{Path(model).absolute().name}-" if is_run(model) else ""
+            named[model] = [
+                replace(target, folder=out / f"{run}{target.folder.name}") for target in named[model]
+            ]
+    places: dict[Path, str] = {}
+    for model, group in named.items():
+        for target in group:
+            if places.setdefault(target.folder.absolute(), model) != model:
+                raise UserError(
+                    f"{places[target.folder.absolute()]} and {model} have the same folder for results,"
+                    f" {target.folder}; evaluate them one at a time, with --out"
+                )
+    return named
 
 
 def is_run(model: str) -> bool:
@@ -105,7 +145,9 @@ def require_models(targets: Sequence[Target]) -> None:
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     for model in {
-        target.model for target in targets if not target.is_local and not is_evaluation(target.folder)
+        target.model
+        for target in targets
+        if not (target.is_local or target.is_served or is_evaluation(target.folder))
     }:
         unreached = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
         try:
@@ -120,18 +162,63 @@ def require_models(targets: Sequence[Target]) -> None:
             ) from error
 
 
-def default_benchmarks(model: str, data: Path | None) -> str:
-    """The benchmarks for a model when the command names none.
+def default_benchmarks(
+    models: Sequence[str], data: Path | None, *, of_the_paper: bool = False
+) -> tuple[list[Benchmark], str | None]:
+    """The benchmarks for models when the command names none, and a sentence where the choice may surprise.
 
-    With data: those of the paper's nine that the data contains. Without: the task of a built-in policy, or of the one
-    that a run started from; for any other model all nine.
+    With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
+    runs among the models hold out (`data.test`); else the task of a built-in policy, or of the one that a run started
+    from; else all nine.
+
+    Args:
+        models: as the command names them.
+        data: files of problems.
+        of_the_paper: what runs hold out does not count, for they are compared with the paper.
 
     Raises:
-        UserError: the data has none of the nine.
+        UserError: the data cannot be read, or models have different benchmarks by default.
     """
     if data is not None:
-        return ",".join(benchmarks_in(data))
-    start = origin(model)
+        return _benchmarks_of(data)
+    chosen: dict[str, Benchmark] = {}
+    if not of_the_paper:
+        for model in filter(is_run, models):
+            try:
+                held_out = held_out_benchmark(read_recipe(Path(model)))
+            except UserError as error:
+                raise UserError(f"data.test of {model}: {error}, or name --benchmarks") from None
+            if held_out is not None and chosen.setdefault(held_out.name, held_out) != held_out:
+                raise UserError(
+                    f"runs hold out different sets '{held_out.name}' (data.test); name --benchmarks"
+                )
+    if chosen:
+        names = ", ".join(chosen)
+        return list(chosen.values()), f"{names} is what data.test holds out; --benchmarks names others"
+    of_models = {model: _default_of(origin(model)) for model in models}
+    if len(set(of_models.values())) > 1:
+        facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
+        raise UserError(f"these models have different benchmarks by default ({facts}); name --benchmarks")
+    return choose(next(iter(of_models.values()))), None
+
+
+def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
+    names, sources = benchmarks_in(data)
+    if not names:
+        own = file_benchmarks(data)
+        called = ", ".join(benchmark.name for benchmark in own)
+        said = f"{data} is scored as {called}; its rows name none of the paper's benchmarks as data_source"
+        return own, said if sources else None
+    chosen = [registry()[name] for name in names]
+    others = sorted(sources.difference(*(benchmark.names for benchmark in chosen)))
+    left_out = [name for name in PAPER if name not in names]
+    note = f"{data} has no problems of {', '.join(left_out)}" if left_out else None
+    if others:
+        note = f"{note or data}; rows of {', '.join(others[:5])} are left out (--benchmarks)"
+    return chosen, None if note is None else f"{note}; the others are scored"
+
+
+def _default_of(start: str) -> str:
     if not is_builtin(start):
         return "all"
     task = MIXTURES[policy_name(start)].kind
@@ -269,6 +356,7 @@ def answer(
             if among
             else Evaluation(name, tuple(read_scores(other.folder)), tuple(_tool_grades(other.origin)))
         )
+        notes += _read_otherwise(targets, other)
     table = scores_table(shown, reference)
     files = []
     for target in targets:
@@ -289,6 +377,18 @@ def answer(
     )
 
 
+def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
+    """Benchmarks whose answers two evaluations read with different extractors."""
+    theirs = read_evaluation(other.folder).benchmarks
+    for target in targets:
+        for name, task in read_evaluation(target.folder).benchmarks.items():
+            if name in theirs and task.definition.extractor != theirs[name].definition.extractor:
+                yield (
+                    f"{task.definition.title}: answers are read with {task.definition.extractor} in {target.name}, and"
+                    f" with {theirs[name].definition.extractor} in {other.name}; --regrade takes --extractor."
+                )
+
+
 def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
     """What the tool that an evaluation was imported from had scored; nothing for any other evaluation."""
     for name, metrics in origin.get("metrics", {}).items():
@@ -300,6 +400,8 @@ def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
 def _next_command(targets: Sequence[Target], compare: str | None) -> dict[str, str]:
     """What most would do next with these evaluations: its command and its purpose."""
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
+    if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {it.folder for it in targets}:
+        return {}
     command = f"olr evaluate --regrade {shlex.quote(str(place))}"
     if compare is None:
         with suppress(UserError):

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TextIO
 
 from olr_cli.errors import printable
@@ -27,6 +27,9 @@ class Display(Protocol):
 class Progress(Display, Protocol):
     """Shows the steps of a run, as an engine reports them."""
 
+    def leave_out_truth(self) -> None:
+        """The data have no true answers: before `start`, leave out what only they would show."""
+
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
 
@@ -40,6 +43,9 @@ class Progress(Display, Protocol):
 
 class JsonProgress:
     """One JSON object a line on standard output."""
+
+    def leave_out_truth(self) -> None:
+        """A step has the metrics that are known in any case."""
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._print("start", steps=steps, done=done, steps_per_epoch=steps_per_epoch)
@@ -64,6 +70,9 @@ class LineProgress:
     def __init__(self, stream: TextIO | None = None, layout: Layout | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._layout = layout or TRAINING
+
+    def leave_out_truth(self) -> None:
+        self._layout = self._layout.without_truth or self._layout
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
@@ -105,6 +114,9 @@ class LiveProgress:
             console=self._console,
             expand=False,
         )
+
+    def leave_out_truth(self) -> None:
+        self._layout = self._layout.without_truth or self._layout
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
@@ -162,6 +174,8 @@ class Layout:
     columns: tuple[_Column, ...]
     latest: tuple[tuple[_Column, ...], ...]
     """Metrics shown beside the progress bar, line by line."""
+    without_truth: Layout | None = None
+    """The rows where no true answer is known; None: the same."""
 
     @property
     def header(self) -> tuple[str, str]:
@@ -175,6 +189,25 @@ class Layout:
 
 _ENTROPY = _Column("", "entropy", 8, "policy/entropy", decimals=2)
 _EQUAL = _Column("groups", "equal", 6, "rollout/zero_variance_groups")
+_LATEST = (
+    (_ENTROPY, _EQUAL),
+    (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
+)
+_WITHOUT_TRUTH = Layout(
+    "epoch",
+    (
+        _Column("", "reward", 7, "rollout/reward", decimals=2),
+        _Column("majority", "differs", 9, "majority/differs_from_label"),
+        _Column("labels", "replaced", 9, "label/selection_ratio"),
+        _Column("held-out", "accuracy", 9, "eval/avg"),
+        _ENTROPY,
+        _Column("", "length", 7, "rollout/length", decimals=1),
+        _Column("", "cut", 5, "rollout/truncated"),
+        _Column("no", "answer", 7, "rollout/missing_answers"),
+        replace(_EQUAL, width=7),
+    ),
+    _LATEST,
+)
 TRAINING = Layout(
     "epoch",
     (
@@ -189,12 +222,16 @@ TRAINING = Layout(
         _Column("", "length", 7, "rollout/length", decimals=1),
         _EQUAL,
     ),
-    (
-        (_ENTROPY, _EQUAL),
-        (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
-    ),
+    _LATEST,
+    _WITHOUT_TRUTH,
 )
 _DIFFERS = _Column("", "differs", 9, "majority/differs_from_label")
+_AS_LABEL = _Column("", "as label", 10, "rollout/reward")
+_RESPONSES = (
+    _Column("", "no answer", 11, "rollout/missing_answers"),
+    _Column("", "cut", 6, "rollout/truncated"),
+    _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
+)
 ROLLOUTS = Layout(
     "visit",
     (
@@ -202,12 +239,11 @@ ROLLOUTS = Layout(
         _Column("", "right", 7, "majority/accuracy"),
         _Column("", "clean", 7, "majority/accuracy_clean"),
         _Column("------ majority answer ------", "noisy", 7, "majority/accuracy_noisy"),
-        _Column("", "as label", 10, "rollout/reward"),
-        _Column("", "no answer", 11, "rollout/missing_answers"),
-        _Column("", "cut", 6, "rollout/truncated"),
-        _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
+        _AS_LABEL,
+        *_RESPONSES,
     ),
     ((_DIFFERS,),),
+    Layout("visit", (replace(_DIFFERS, above="majority"), _AS_LABEL, *_RESPONSES), ((_DIFFERS,),)),
 )
 
 

@@ -17,6 +17,8 @@ from olr_cli.tables import Answer
 
 def run_summary(run: Path) -> Answer:
     """What a finished run comes to: outcomes, throughput, signs of collapse, and the likely next command."""
+    import polars as pl
+
     name, facts, signs = (
         read_manifest(run)["name"],
         [*outcomes(run), *throughput_lines(run)],
@@ -32,7 +34,8 @@ def run_summary(run: Path) -> Answer:
         "summary": dict(facts),
         "collapse": [{"step": step, "sign": sign} for step, sign in signs],
     }
-    command = f"olr analyze {quote(str(run))} --figure dynamics"
+    knows_truth = scan_labels(run).select(pl.col("true_answer").is_not_null().any()).collect().item()
+    command = f"olr analyze {quote(str(run))}{' --figure dynamics' if knows_truth else ''}"
     return Answer(lines, data, notes=[] if note is None else [note], next={command: ""})
 
 

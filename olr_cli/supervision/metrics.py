@@ -28,8 +28,17 @@ def _mean(value: str | pl.Expr, among: pl.Expr | None = None) -> pl.Expr:
     return (values if among is None else values.filter(among)).mean()
 
 
+MAJORITY_DIFFERS = pl.when(pl.col("majority_count") > 0).then(
+    pl.col("given_label_count") < pl.col("majority_count")
+)
+"""Whether a visit's majority answer is another than the given label; null without a majority or a label.
+
+The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+"""
+
 LABEL_METRICS: Mapping[str, pl.Expr] = {
     "majority/accuracy": _mean(_RIGHT),
+    "majority/differs_from_label": _mean(MAJORITY_DIFFERS),
     "majority/accuracy_clean": _mean(_RIGHT, _CLEAN),
     "majority/accuracy_noisy": _mean(_RIGHT, _NOISY),
     "majority/accuracy_selected": _mean(_RIGHT, _SELECTED),
@@ -58,14 +67,6 @@ COMPOSITION: Mapping[str, pl.Expr] = {
 """What majority answers are made of: the shares among clean prompts add up to 1, those among noisy prompts too.
 
 A visit without majority is wrong on a clean prompt, and neither right nor the noisy label on a noisy one.
-"""
-
-MAJORITY_DIFFERS = pl.when(pl.col("majority_count") > 0).then(
-    pl.col("given_label_count") < pl.col("majority_count")
-)
-"""Whether a visit's majority answer is another than the given label; null without a majority or a label.
-
-The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
 """
 
 _ROLLOUT_METRICS: Mapping[str, pl.Expr] = {

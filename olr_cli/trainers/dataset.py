@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from olr_cli.api import DATA_SOURCE
 from olr_cli.data.interchange import read_rows
-from olr_cli.data.prompts import Prompt, PromptSet
+from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.readers import sentinel_type
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.schema import Recipe
+from olr_cli.supervision import compose
+from olr_cli.supervision.rewards import verifier_reward
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +36,7 @@ class PromptIndex:
         rows = read_rows(
             table,
             place=place,
-            data_source="external",
+            data_source=DATA_SOURCE,
             split="train",
             noise_type_of_sentinel=sentinel_type(recipe),
         )
@@ -46,7 +49,7 @@ class PromptIndex:
         self._by_text: dict[str, list[Prompt]] = {}
         texts = table.column("prompt").to_pylist() if "prompt" in table.column_names else []
         for text, prompt in zip(texts, self.prompts, strict=False):
-            self._by_text.setdefault(_key(text), []).append(prompt)
+            self._by_text.setdefault(text_key(text), []).append(prompt)
         has_ids = "prompt_id" in table.column_names or "extra_info" in table.column_names
         twice = next((same for same in self._by_text.values() if len(same) > 1), None)
         if twice is not None and not has_ids:
@@ -55,6 +58,11 @@ class PromptIndex:
                 f"{place}: {len(twice)} rows have the prompt '{question}'; remove all but one, or add a column"
                 " prompt_id"
             )
+
+    @property
+    def texts(self) -> set[str]:
+        """The prompts' texts, as `text_key` has them."""
+        return set(self._by_text)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
         """The prompt of a row as the trainer hands it on, of which `prompt` or an id is enough.
@@ -65,7 +73,7 @@ class PromptIndex:
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
                 return self._by_id[str(name)]
-        same = self._by_text.get(_key(row["prompt"]), [])
+        same = self._by_text.get(text_key(row["prompt"]), [])
         if len(same) != 1:
             raise UserError(
                 f"{self._place} has {'no' if not same else 'more than one'} row with the prompt"
@@ -75,23 +83,48 @@ class PromptIndex:
         return same[0]
 
 
-def gold(row: Mapping[str, Any]) -> str | None:
-    """The answer by which a held-out row is graded: its true answer, or a label that is not known to be noise."""
+def held_out_prompt(row: Mapping[str, Any]) -> Prompt:
+    """A row of the evaluation data as a prompt whose `gold` is what completions are graded by.
+
+    Raises:
+        UserError: it has neither a true answer nor a label that is not known to be noise.
+    """
     import pyarrow as pa
 
-    table = pa.Table.from_pylist([dict(row)])
     rows = read_rows(
-        table,
+        pa.Table.from_pylist([dict(row)]),
         place="the evaluation data",
-        data_source="external",
+        data_source=DATA_SOURCE,
         split="test",
         noise_type_of_sentinel="inactive",
     )
-    return rows.prompts[0].gold
+    (prompt,) = rows.prompts
+    if prompt.gold in (None, SENTINEL):
+        raise UserError(
+            f"the evaluation data has neither a true answer nor a clean label for the prompt"
+            f" {shortened(repr(row['prompt']))}; remove it"
+        )
+    return prompt
 
 
-def _key(prompt: Any) -> str:
+def text_key(prompt: Any) -> str:
     """The same text for the same prompt: a text, or messages, of which role and content count."""
     if isinstance(prompt, str):
         return prompt
     return json.dumps([[turn["role"], turn["content"]] for turn in prompt])
+
+
+def require_answers_only(recipe: Recipe) -> None:
+    """Make sure that a method needs nothing but responses, which is all that a reward function gets.
+
+    Raises:
+        UserError: it needs token statistics, a second wording, a choice of prompts or another loss.
+    """
+    section, method = recipe.method, compose(recipe.method)
+    by_answers = method.reward is verifier_reward and not method.statistics and len(method.views) == 1
+    if by_answers and method.rank is None and not section.penalty_weight and not section.smoothing:
+        return
+    raise UserError(
+        f"method {section.name} needs more than a reward function gives (token statistics, a second wording, a choice"
+        " of prompts, or another loss), which `olr train` has; with another trainer use olr, grpo or ttrl"
+    )

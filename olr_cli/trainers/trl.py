@@ -24,11 +24,9 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from olr_cli.api import OnlineLabelRefinement, Rollout, SupervisedStep, completion_text
-from olr_cli.errors import UserError, shortened
+from olr_cli.errors import UserError
 from olr_cli.recipe.checks import recipe_warnings
-from olr_cli.supervision import compose
-from olr_cli.supervision.rewards import verifier_reward
-from olr_cli.trainers.dataset import PromptIndex, gold
+from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only
 
 _METRICS = {
     "policy/kl": "kl",
@@ -142,13 +140,12 @@ class OlrReward(TrainerCallback, ExportableState):
         }
 
     def _grade(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[Any]) -> list[float]:
-        golds = [gold(row) for row in rows]
-        if None in golds:
-            raise UserError(
-                "the evaluation data has neither a true answer nor a clean label for"
-                f" {shortened(repr(rows[golds.index(None)]['prompt']))}; remove the row"
-            )
-        return self._grader.grade(completions, [text for text in golds if text is not None])
+        prompts = [held_out_prompt(row) for row in rows]
+        return self._grader.grade(
+            completions,
+            [str(prompt.gold) for prompt in prompts],
+            data_sources=[prompt.data_source for prompt in prompts],
+        )
 
     @property
     def _grader(self) -> OnlineLabelRefinement:
@@ -186,17 +183,17 @@ class OlrReward(TrainerCallback, ExportableState):
                 "OlrReward restores its state by itself; leave restore_callback_states_from_checkpoint out of the"
                 " GRPOConfig"
             )
-        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else self._run_dir
-        trainer = f"trl {metadata.version('trl')}"
-        self._olr = OnlineLabelRefinement(
-            run_dir, self._recipe, trainer=trainer, settings=_settings(args, state, self._model)
-        )
-        _require_computable(self._olr)
         dataset = kwargs["train_dataloader"].dataset
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
             raise UserError(
                 "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
             )
+        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else self._run_dir
+        trainer = f"trl {metadata.version('trl')}"
+        self._olr = OnlineLabelRefinement(
+            run_dir, self._recipe, trainer=trainer, settings=_settings(args, state, self._model)
+        )
+        require_answers_only(self._olr.recipe)
         self._index = PromptIndex(dataset.with_format("arrow")[:], self._olr.recipe, "the training data")
         for warning in recipe_warnings(self._olr.recipe):
             print(f"Warning: {warning}")
@@ -259,23 +256,6 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     }
     path = getattr(getattr(model, "config", None), "_name_or_path", "")
     return {"train": train, "model": {"path": path or "unknown"}}
-
-
-def _require_computable(olr: OnlineLabelRefinement) -> None:
-    """Make sure that a method needs nothing but completions.
-
-    Raises:
-        UserError: it needs statistics, a second wording, a choice of prompts or another loss.
-    """
-    section = olr.recipe.method
-    method = compose(section)
-    by_answers = method.reward is verifier_reward and not method.statistics and len(method.views) == 1
-    if by_answers and method.rank is None and not section.penalty_weight and not section.smoothing:
-        return
-    raise UserError(
-        f"method {section.name} needs more than a reward function gives (token statistics, a second wording, a choice"
-        " of prompts, or another loss), which `olr train` has; with another trainer use olr, grpo or ttrl"
-    )
 
 
 def _on_first_rank(

@@ -26,9 +26,9 @@ def proposals(*places, **asked):
     return list(carry_out(Request(places, **asked)).next)
 
 
-def test_all_figures_are_wanted_unless_something_else_alone_is():
-    assert Request([]).wanted_figures == ["all"]
-    assert Request([], shape="json").wanted_figures == ["all"]
+def test_how_training_went_is_shown_unless_something_else_alone_is_wanted():
+    assert Request([]).wanted_figures == ["learning"]
+    assert Request([], shape="json").wanted_figures == ["learning"]
     for alone in ({"table": "arms"}, {"report": True}, {"shape": "csv"}):
         assert Request([], **alone).wanted_figures == []
         assert Request([], figure=["cost"], **alone).wanted_figures == ["cost"]

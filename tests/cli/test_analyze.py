@@ -4,6 +4,7 @@ import functools
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -17,6 +18,7 @@ from olr_cli.cli import app
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
 GRPO = {"name": "grpo"}
+TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"
 
 
 def olr(*words):
@@ -51,13 +53,52 @@ def test_a_figure_of_one_run_goes_into_the_run(run):
     assert last.startswith(f"  or: olr analyze {run} --report ")
 
 
-def test_figures_can_be_asked_for_several_times_and_all_is_the_default(run, tmp_path):
+def test_figures_can_be_asked_for_several_times_and_learning_is_the_default(run, tmp_path):
     assert (
         olr(run, "--figure", "coherence", "--figure", "composition", "--out", tmp_path / "out").exit_code == 0
     )
     assert {file.stem for file in (tmp_path / "out").iterdir()} == {"coherence", "composition"}
     assert olr(run).exit_code == 0
-    assert {file.stem for file in (run / "figures").iterdir()} == {"coherence", "dynamics", "composition"}
+    assert {file.stem for file in (run / "figures").iterdir()} == {"learning"}
+    assert olr(run, "--figure", "all").exit_code == 0
+    by_epoch = {"coherence", "dynamics", "composition"}
+    assert {file.stem for file in (run / "figures").iterdir()} == {"learning", *by_epoch}
+
+
+def test_a_run_without_truth_leaves_out_what_would_be_blank_and_says_so(tmp_path):
+    run = write_history(tmp_path / "run", **SMALL, knows_truth=False)
+    result = olr(run, "--figure", "all", "--json")
+    drawn = {Path(file).stem for file in json.loads(result.stdout)["written"]}
+    assert drawn == {"learning", "dynamics"}
+    notes = " ".join(json.loads(result.stdout)["notes"])
+    assert "dynamics leaves out (a) Training accuracy" in notes and "Left out: coherence" in notes
+    assert "--figure coherence needs true answers" in refused(run, "--figure", "coherence")
+
+
+def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
+    log = TRL / "text"
+    assert olr(log, "--out", tmp_path / "one").exit_code == 0
+    assert {file.name for file in (tmp_path / "one").iterdir()} == {
+        f"learning.{end}" for end in ("png", "pdf", "csv")
+    }
+    both = olr(run, *sorted((TRL / "messages").iterdir()), "--out", tmp_path / "two")
+    assert both.exit_code == 0
+    arms = pl.read_csv(tmp_path / "two" / "learning.csv")["arm"].unique()
+    assert "TRL: messages" in arms and len(arms) == 2
+    for option in (["--figure", "dynamics"], ["--report"], ["--table", "arms"], ["--format", "csv"]):
+        assert f"{option[0]}" in refused(log, *option, "--out", tmp_path / "no")
+    assert "no column response" in refused(write_rows(tmp_path / "x.jsonl", {"question": "3+4"}))
+    named = write_rows(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
+    assert (
+        olr(named, "--columns", "response=said", "--columns", "reward=points", "--out", tmp_path).exit_code
+        == 0
+    )
+    assert pl.read_csv(tmp_path / "learning.csv").filter(metric="rollout/reward")["mean"].to_list() == [0.5]
+
+
+def write_rows(file, *rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
 
 
 def test_several_arms_are_drawn_beside_each_other_and_compared(arms):
@@ -151,7 +192,7 @@ def test_figures_that_compare_certain_runs_are_part_of_all_only_where_there_are_
     assert not (arms / "figures").exists()
     others = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3, "criteria": ["slope"]}
     write_history(arms / "slope", arm="slope", method=others, **SMALL)
-    assert olr(arms).exit_code == 0
+    assert olr(arms, "--figure", "all").exit_code == 0
     drawn = {file.stem for file in (arms / "figures").iterdir()}
     assert "ablation" in drawn and "coherence" in drawn and "sensitivity" not in drawn
 
@@ -224,7 +265,7 @@ def test_a_run_without_labels_and_a_torn_or_foreign_shard_are_named(run):
     assert str(shard) in refused(run, "--figure", "dynamics")
     for file in (run / "labels").iterdir():
         file.unlink()
-    assert "holds no complete step yet" in refused(run)
+    assert "holds no complete step yet" in refused(run, "--figure", "all")
     assert not (run / "figures").exists()
 
 

@@ -1,6 +1,8 @@
 """`olr audit` from the outside: what it says, writes and refuses."""
 
 import json
+import shutil
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -9,9 +11,11 @@ from histories import write_history
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
 from olr_cli.data.readers import read_prompts, training_prompts
 from olr_cli.recipe.checks import validate
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +61,38 @@ def test_a_table_of_rollouts_is_enough(here, log):
     rows = pl.read_parquet(table)
     assert rows["prompt_id"].head(2).sort().to_list() == ["p3", "p8"]
     assert {"given_label", "proposed_label", "confidence", "slope", "consistency"} < set(rows.columns)
+
+
+def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewards(here):
+    text, messages = (
+        shutil.copytree(FIXTURES / "logs" / "trl" / kind, here / kind) for kind in ("text", "messages")
+    )
+    options = ["--set", "data.extractor=reversed_digits", "--out"]
+    said = told(text, *options, "rewarded.parquet")
+    assert "24 prompts, 2 visits of each, 4 rollouts a visit" in said
+    assert "a prompt's label is taken to be the answer that was rewarded" in said
+    rewarded = {row["question"]: row for row in pl.read_parquet("rewarded.parquet").to_dicts()}
+    assert len(rewarded) == 24
+
+    logged = pl.read_parquet(messages / "*.parquet").unique("prompt", keep="first")
+    labels = {row["prompt"][0]["content"]: row["solution"] for row in logged.to_dicts()}
+    never = {q for q, row in rewarded.items() if row["given_label"] == NEVER_REWARDED}
+    assert never and {q: labels[q] for q in rewarded.keys() - never} == {
+        q: row["given_label"] for q, row in rewarded.items() if q not in never
+    }
+    rows = [{"question": question, "answer": label} for question, label in labels.items()]
+    (here / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told(text, "--data", "mine.jsonl", *options, "labelled.parquet", "--export", "repaired.jsonl")
+    labelled = {row["question"]: row for row in pl.read_parquet("labelled.parquet").to_dicts()}
+    assert {question: row["given_label"] for question, row in labelled.items()} == labels
+    assert all(
+        abs(labelled[question]["confidence"] - row["confidence"]) < 1e-9
+        for question, row in rewarded.items()
+        if row["confidence"] is not None
+    )
+    assert len(read_prompts("repaired.jsonl")) == 24
+    doubted = next(question for question, row in labelled.items() if row["status"] == "doubted")
+    assert doubted in told(text, "--set", "data.extractor=reversed_digits")
 
 
 def test_the_next_command_and_the_name_of_the_table_are_those_of_the_options(here, log):

@@ -139,6 +139,17 @@ def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, somew
     assert list(somewhere.iterdir()) == []
 
 
+def test_how_responses_are_drawn_is_part_of_an_evaluation():
+    words = ("--top-p", "0.9", "--top-k", "3", "--min-p", "0.05", "--max-new-tokens", "6", "--limit", "8")
+    done(MODEL, *words)
+    record = json.loads(Path("evaluations/builtin-addition-easier/evaluation.json").read_text())
+    assert record["sampling"] == {
+        "temperature": 0.6, "max_new_tokens": 6, "top_p": 0.9, "top_k": 3, "min_p": 0.05, "stop": [],
+    }  # fmt: skip
+    assert "(top_k: 3 -> 0; min_p: 0.05 -> 0.0)" in refused(MODEL, *words[:2], *words[6:])
+    assert "top_p is 1.5; give a number above 0, and at most 1" in refused(MODEL, "--top-p", "1.5")
+
+
 def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     result = done(trained, *SMALL, "--checkpoint", "2", "--checkpoint", "last")
     folders = [trained / "evaluation" / f"step-00000{step}" for step in (2, 4)]
@@ -221,6 +232,21 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
     ]
     shown = done("--show", "mine.yaml", MODEL)
     assert shown.stdout == "123+478=\ngold: 601\n"
+
+
+def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_one_table():
+    rows = [
+        {"question": f"{a}+150=", "answer": str(a + 150), "data_source": "arithmetic"}
+        for a in range(150, 160)
+    ]
+    Path("sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (MODEL, "builtin:addition-harder", "--data", "sums.jsonl", "--samples", "2")
+    evaluations = json.loads(done(*words, "--format", "json").stdout)["evaluations"]
+    assert [each["name"] for each in evaluations] == [MODEL, "builtin:addition-harder"]
+    for each in evaluations:
+        assert [(score["benchmark"], score["problems"]) for score in each["scores"]] == [("sums", 10)]
+    assert f"benchmark {MODEL} builtin:addition-harder" in done(*words).stdout
+    assert "10 problems" not in done(*words, "--benchmarks", "sums").stderr
 
 
 def test_the_list_names_every_benchmark_with_its_source():

@@ -145,9 +145,10 @@ def test_the_generation_config_ends_responses_but_does_not_sample(tmp_path, back
             assert output == (Rollout(head, len(head) + 1, False) if found else full)
 
 
-def test_a_nucleus_of_the_most_likely_token_alone_is_greedy_decoding(backend):
-    nucleus = generate(backend, MESSAGES[:4], SEEDS[:4], replace(SAMPLED, top_p=1e-9))
-    assert nucleus == generate(backend, MESSAGES[:4], SEEDS[:4], GREEDY)
+@pytest.mark.parametrize("share", [{"top_p": 1e-9}, {"top_k": 1}, {"min_p": 1.0}])
+def test_drawing_from_the_most_likely_token_alone_is_greedy_decoding(backend, share):
+    alone = generate(backend, MESSAGES[:4], SEEDS[:4], replace(SAMPLED, **share))
+    assert alone == generate(backend, MESSAGES[:4], SEEDS[:4], GREEDY)
 
 
 def test_the_facts_tell_models_apart(tmp_path, backend):
@@ -230,3 +231,19 @@ def test_without_vllm_the_default_opens_transformers(monkeypatch):
 def test_importing_the_backends_imports_no_torch():
     code = "import sys, olr_cli.evaluation.backends; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("stop", [("0",), ("1", "23")])
+def test_a_stop_text_ends_a_response_which_then_lacks_it(backend, sampled, stop):
+    sampling = replace(SAMPLED, stop=stop)
+    outputs = generate(backend, MESSAGES[:100], SEEDS[:100], sampling)
+    cut = 0
+    for group, before in zip(outputs, sampled[:100], strict=True):
+        for output, full in zip(group, before, strict=True):
+            places = [full.response.find(text) for text in stop if text in full.response]
+            end = min(places, default=len(full.response))
+            ending = next((text for text in stop if full.response[end:].startswith(text)), None)
+            expected = full if ending is None else Rollout(full.response[:end], end + len(ending), False)
+            assert output == expected  # the policy's words are single characters
+            cut += ending is not None
+    assert cut > 0

@@ -243,6 +243,21 @@ def test_a_larger_limit_goes_on_from_a_smaller_one(folder, benchmark, uninterrup
     assert contents(folder) == uninterrupted
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_more_samples_are_added_to_those_that_are_there(folder, benchmark, uninterrupted, stopped):
+    run(folder, [benchmark], Backend(), samples=5)
+    if stopped:
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, [benchmark], interrupted_by(KeyboardInterrupt(), 2, folder))
+    display = Silent()
+    run(folder, [benchmark], Backend(), progress=display)
+    new = sum(samples for kind, *samples in display.told if kind == "advance" for samples in samples)
+    missing = PROBLEMS - CHUNK * stopped
+    assert new == missing * (SAMPLES - 5)
+    assert ("start", PROBLEMS * SAMPLES, PROBLEMS * SAMPLES - new) in display.told
+    assert contents(folder) == uninterrupted
+
+
 def refused(folder, benchmarks, backend=None, **settings):
     before = contents(folder)
     with pytest.raises(UserError) as refusal:
@@ -255,7 +270,7 @@ def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(folder, benchmark, 
     run(folder, [benchmark], Backend())
     told = refused(folder, [benchmark], sampling=Sampling(0.7, 100), seed=1, samples=4)
     assert "temperature: 0.6 -> 0.7; max_new_tokens: 4096 -> 100" in told
-    assert "seed: 0 -> 1; samples of sums: 16 -> 4" in told
+    assert "seed: 0 -> 1; samples of sums: 16 -> 4, and --samples can only be raised" in told
     assert "or choose another --out" in told
     assert "problems of sums: 12 -> 3" in refused(folder, [benchmark], limit=3)
     assert "model: someone/model -> other/model" in refused(folder, [benchmark], model="other/model")

@@ -76,6 +76,51 @@ def test_a_wrong_setting_is_one_sentence(words, sentence):
     assert sentence in result.stderr
 
 
+EXAMPLES = [
+    {"question": "2+2=", "answer": "4", "response": "Twice two: \\boxed{4}"},
+    {"question": "1+1=", "answer": "2", "response": None},
+    {"question": "3+3=", "answer": "6", "response": None},
+]
+
+
+def write_examples(rows):
+    Path("examples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
+    write_examples(EXAMPLES)
+    words = ["--shots", "2", "--examples", "examples.jsonl", "--chat-template", "none"]
+    assert show(*words).stdout == (
+        "Think.\n\n2+2= Twice two: \\boxed{4}\n\n3+3= \\boxed{6}\n\n1+1=\ngold: 2\n"
+    )
+    Path("mine.yaml").write_text(
+        "name: mine\nextractor: last_number\nsystem: null\nsource: {file: mine.jsonl}\n"
+    )
+    write_examples([{"question": "3+3=", "answer": "6"}])
+    words[1] = "1"
+    assert show(*words).stdout == "3+3= 6\n\n1+1=\ngold: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "shots", "sentence"),
+    [
+        (EXAMPLES, "3", "--shots is 3, and examples.jsonl has 2 examples for problem 0-"),
+        (EXAMPLES[:1] * 2, "1", "has the same example twice"),
+        (
+            [EXAMPLES[0] | {"response": "Four."}],
+            "1",
+            "the extractor boxed of mine finds no answer in the response",
+        ),
+        ([EXAMPLES[0] | {"data_source": "amc"}], "1", "has no examples of mine"),
+    ],
+)
+def test_examples_that_mislead_are_refused(rows, shots, sentence):
+    write_examples(rows)
+    result = show("--shots", shots, "--examples", "examples.jsonl")
+    assert result.exit_code == 2 and sentence in result.stderr, result.stderr
+    assert "give both, or neither" in show("--shots", shots).stderr
+
+
 def test_values_of_the_template_are_typed_as_in_yaml():
     words = ["a=false", "b=3", "c=high", "d=null", "e=x=y"]
     assert read_prompting(None, None, words).chat.variables == {

@@ -7,10 +7,15 @@ import pytest
 from histories import write_history
 from sums import Backend, run, sums
 
+from olr_cli.data.readers import held_out_prompts, read_prompts
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.errors import UserError
+from olr_cli.evaluation.benchmark import PAPER, choose
 from olr_cli.evaluation.folder import Target
+from olr_cli.evaluation.own_data import file_benchmarks
+from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.targets import (
+    all_targets,
     answer,
     check_reference,
     default_benchmarks,
@@ -19,6 +24,7 @@ from olr_cli.evaluation.targets import (
     targets,
 )
 from olr_cli.runs.checkpoints import checkpoint_path
+from olr_cli.runs.directory import read_recipe
 
 
 @pytest.fixture
@@ -88,16 +94,80 @@ def test_what_is_neither_model_nor_run_is_told_apart(trained, tmp_path):
     assert "has no checkpoint yet" in refused(trained)
 
 
-def test_the_default_benchmarks_fit_the_model_or_the_data(trained, tmp_path):
-    assert default_benchmarks("org/model", None) == "all"
-    assert default_benchmarks("builtin:subtraction", None) == "arithmetic:subtraction"
-    assert default_benchmarks(str(trained), None) == "arithmetic"
-    rows = [{"data_source": name, "prompt": "1?", "answer": "1"} for name in ("math", "aime", "aime", "dapo")]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert default_benchmarks("org/model", tmp_path / "data.jsonl") == "aime24,math500"
-    (tmp_path / "data.jsonl").write_text(json.dumps(rows[-1]))
-    with pytest.raises(UserError, match=r"none of the paper's benchmarks \(it has dapo\); name --benchmarks"):
-        default_benchmarks("builtin:subtraction", tmp_path / "data.jsonl")
+def names_by_default(*models, data=None, **options):
+    return [benchmark.name for benchmark in default_benchmarks(list(map(str, models)), data, **options)[0]]
+
+
+def write_rows(file, *sources):
+    rows = [
+        {"question": f"{number}+1?", "answer": number + 1} | ({"data_source": source} if source else {})
+        for number, source in enumerate(sources)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_the_default_benchmarks_fit_the_models(trained):
+    assert names_by_default("org/model", "org/other") == list(PAPER)
+    assert names_by_default("builtin:subtraction") == ["arithmetic:subtraction"]
+    assert names_by_default(trained, "builtin:addition-harder") == ["arithmetic"]
+    with pytest.raises(UserError, match=r"different benchmarks by default .*; name --benchmarks"):
+        names_by_default(trained, "org/model")
+
+
+@pytest.mark.parametrize(
+    ("sources", "names", "note"),
+    [
+        (["math", "aime", "aime", "dapo"], ["aime24", "math500"], "rows of dapo are left out"),
+        (["dapo", "dapo"], ["mine"], "is scored as mine"),
+        ([None, None], ["mine"], None),
+    ],
+)
+def test_data_are_the_papers_benchmarks_or_one_of_their_own(tmp_path, sources, names, note):
+    file = write_rows(tmp_path / "mine.jsonl", *sources)
+    chosen, said = default_benchmarks(["builtin:subtraction"], file)
+    assert [benchmark.name for benchmark in chosen] == names
+    assert said is None if note is None else note in said
+
+
+def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
+    file = write_rows(tmp_path / "held out.jsonl", None, None)
+    data = {"test": str(file), "extractor": "last_number"}
+    run = write_history(tmp_path / "mine", data=data, steps=2)
+    (benchmark,), note = default_benchmarks([str(run), "org/model"], None)
+    assert (benchmark.name, benchmark.extractor) == ("held-out", "last_number")
+    assert "data.test" in note
+    held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts
+    problems = load_problems(benchmark)
+    assert [(p.prompt_id, p.messages, p.gold) for p in problems] == [
+        (p.prompt_id, p.messages, p.gold) for p in held_out
+    ]
+    assert names_by_default(run, of_the_paper=True) == ["arithmetic"]
+    file.unlink()
+    with pytest.raises(UserError, match=r"data.test of .*does not exist.* or name --benchmarks"):
+        default_benchmarks([str(run)], None)
+
+
+def test_a_file_is_asked_as_in_training(tmp_path):
+    rows = [{"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n)} for n in range(3)]
+    (tmp_path / "math.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (benchmark,) = file_benchmarks(tmp_path / "math.jsonl")
+    assert benchmark.name == "math-data"  # math is MATH-500
+    assert [problem.messages for problem in load_problems(benchmark)] == [
+        prompt.messages for prompt in read_prompts(tmp_path / "math.jsonl").prompts
+    ]
+    assert choose("math,math-data", own=[benchmark])[1] == benchmark
+
+
+def test_several_models_have_a_folder_each(trained, tmp_path):
+    named = all_targets(["builtin:subtraction", str(trained)], ["2", "4"], tmp_path / "out")
+    folders = [target.folder.name for group in named.values() for target in group]
+    assert folders == ["builtin-subtraction", "mine-step-000002", "mine-step-000004"]
+    assert {target.folder.parent for group in named.values() for target in group} == {tmp_path / "out"}
+    with pytest.raises(UserError, match="--checkpoint is for runs, and none of these models is one"):
+        all_targets(["builtin:subtraction", "org/model"], ["last"], None)
+    with pytest.raises(UserError, match="have the same folder for results"):
+        all_targets(["org/model", "org-model"], [], None)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from olr_cli.engines.local.builtin import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Sampling, open_backend
 from olr_cli.seeding import key
+from olr_cli.supervision import Rollout
 
 POLICY = policy_path("addition-easier")
 PROMPTS = read_prompts("arithmetic", split="test", seed=0).prompts
@@ -169,3 +170,19 @@ def test_other_end_tokens_longer_responses_and_a_clean_process(tmp_path, capfd):
     assert [line for line in said.err.splitlines() if "NUMA binding" not in line] == []
     assert dict(os.environ) == environment
     assert torch.set_num_threads is set_threads
+
+
+@pytest.mark.parametrize("stop", [("0",), ("1", "23")])
+def test_a_stop_text_ends_a_response_which_then_lacks_it(vllm, sampled, stop):
+    sampling = replace(SAMPLED, stop=stop)
+    outputs = generate(vllm, MESSAGES[:100], SEEDS[:100], sampling)
+    cut = 0
+    for group, before in zip(outputs, sampled[:100], strict=True):
+        for output, full in zip(group, before, strict=True):
+            places = [full.response.find(text) for text in stop if text in full.response]
+            end = min(places, default=len(full.response))
+            ending = next((text for text in stop if full.response[end:].startswith(text)), None)
+            expected = full if ending is None else Rollout(full.response[:end], end + len(ending), False)
+            assert output == expected  # the policy's words are single characters
+            cut += ending is not None
+    assert cut > 0

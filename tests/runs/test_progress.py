@@ -93,6 +93,21 @@ def test_rollouts_have_a_table_of_their_own():
     assert {len(line) for line in (*header, row)} == {len(row)}
 
 
+@pytest.mark.parametrize(("layout", "blank"), [(TRAINING, "clean"), (ROLLOUTS, "right")])
+def test_without_true_answers_no_column_stays_blank(layout, blank):
+    stream = io.StringIO()
+    progress = LineProgress(stream, layout)
+    progress.leave_out_truth()
+    progress.start(steps=1, done=0, steps_per_epoch=1)
+    known = {"majority/differs_from_label": 0.25, "rollout/missing_answers": 1.0, "rollout/truncated": 1.0}
+    progress.step(1, {k: v for k, v in EXTREME.items() if not k.startswith("majority/accuracy")} | known)
+    above, heads, row = stream.getvalue().splitlines()
+    assert max(map(len, (above, heads, row))) <= 80
+    assert blank not in heads and "differs" in heads
+    columns = (layout.without_truth or layout).columns
+    assert len(row.split()) == 1 + len(columns) + 1, "the epoch, a value a column, the time left"
+
+
 @pytest.mark.parametrize(
     ("reward", "shown"),
     [(14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500"), (-1234567.0, "-1e+06")],

@@ -56,6 +56,7 @@ NOISY = replace(
     prompt_id="noisy",
     noise_type="active",
     given_label="__NoCorrectAnswer__",
+    given_label_count=0,
     noisy_label="2",
     noisy_label_count=1,
     effective_label="2",
@@ -73,6 +74,8 @@ UNKNOWN = replace(
     majority_is_correct=None,
     effective_label_is_correct=None,
 )
+KNOWN = {"majority/differs_from_label": 0.0, "label/selection_ratio": 0.0, "slope/unselected": 0.25}
+"""What is known of `UNKNOWN`."""
 ROLLOUT = RolloutRecord(
     "clean", 2, 2, 0, "original", "\\boxed{1}", "1", "1", 1.0, True, 6, False, None, None, None
 )
@@ -112,6 +115,7 @@ def test_every_metric_of_a_mixed_step_is_what_one_counts_by_hand():
     assert label_metrics(labels(*MIXED)) == pytest.approx(
         {
             "majority/accuracy": 3 / 7,
+            "majority/differs_from_label": 4 / 7,
             "majority/accuracy_clean": 1 / 3,
             "majority/accuracy_noisy": 2 / 4,
             "majority/accuracy_selected": 1 / 2,
@@ -133,7 +137,7 @@ def test_every_metric_of_a_mixed_step_is_what_one_counts_by_hand():
 
 def test_prompts_of_unknown_quality_are_neither_clean_nor_noisy_and_no_truth_is_no_value():
     metrics = label_metrics(labels(UNKNOWN, UNKNOWN))
-    assert metrics == {"label/selection_ratio": 0.0, "slope/unselected": 0.25}
+    assert metrics == KNOWN
     assert label_metrics(labels(CLEAN, UNKNOWN))["majority/accuracy"] == 1.0
     assert label_metrics(labels(CLEAN, UNKNOWN))["label/initial_noise"] == 0.0
 
@@ -151,7 +155,7 @@ def test_tables_without_any_known_value_in_a_column_are_read_too():
         pl.lit(None).alias(name)
         for name in ("noise_type", "majority_is_correct", "effective_label_is_correct", "noisy_label_count")
     )
-    assert label_metrics(frame) == {"label/selection_ratio": 0.0, "slope/unselected": 0.25}
+    assert label_metrics(frame) == KNOWN
 
 
 def test_rollout_metrics_are_means_over_rollouts_and_groups():

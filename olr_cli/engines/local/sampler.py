@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.prompt_text import before_stop
 from olr_cli.seeding import uniform_streams
 
 
@@ -91,6 +92,7 @@ def sample(
     top_p: float = 1.0,
     top_k: int | None = None,
     min_p: float = 0.0,
+    stop: Sequence[str] = (),
     batch_tokens: int = 131_072,
 ) -> SampledRollouts:
     """Sample as many rollouts of each prompt as it has keys, by default from the whole distribution.
@@ -104,6 +106,7 @@ def sample(
         top_p: see `truncated`, as for the next two.
         top_k: the number of the most likely tokens.
         min_p: a share of the largest probability.
+        stop: texts that end a response, besides end tokens; its text ends before the first of them.
         batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
             is never split.
     """
@@ -120,6 +123,7 @@ def sample(
                 max_new_tokens,
                 temperature,
                 truncate,
+                stop,
             )
             for first in range(0, P, at_once)
         ]
@@ -135,7 +139,7 @@ def sample(
         logprobs_PGT=written.logprobs_BT[:, :T].reshape(P, G, T),
         entropy_PG=written.entropy_B.view(P, G) / lengths_PG,
         self_certainty_PGT=written.self_certainty_BT[:, :T].reshape(P, G, T),
-        texts_PG=_texts(policy, tokens_PGT, lengths_PG - (~truncated_PG).long()),
+        texts_PG=_texts(policy, tokens_PGT, lengths_PG - _ends(policy, tokens_PGT, lengths_PG), stop),
     )
 
 
@@ -157,6 +161,7 @@ def _respond(
     limit: int,
     temperature: float,
     truncate: Callable[[Tensor], Tensor],
+    stop: Sequence[str],
 ) -> _Responses:
     """The responses of one batch, B = P * G."""
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
@@ -191,6 +196,8 @@ def _respond(
         written.lengths_B[rows] += goes_on
 
         goes_on = goes_on & ~torch.isin(tokens_B, end_ids)
+        if stop:
+            goes_on = goes_on & ~_says(policy, stop, written.tokens_BT[rows, : position + 1])
         written.truncated_B[rows] = goes_on
         going = int(goes_on.sum())
         if going == 0:
@@ -244,9 +251,23 @@ def _draw(pi_BV: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
     return torch.searchsorted(cumulative_BV, threshold_B[:, None], right=True)[:, 0]
 
 
-def _texts(policy: Policy, tokens_PGT: Tensor, kept_PG: Tensor) -> list[list[str]]:
-    """The first tokens of each response, its end token not among them, as text."""
+def _says(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
+    """Whether a stop text ends with the last token of each response, (B,)."""
+    # A token is at least a byte; a few more for those that are no text.
+    tail = max(len(text.encode()) for text in stop) + 4
+    ends = policy.decode(tokens_BT[:, -tail:].tolist())
+    return torch.tensor([any(text in end for text in stop) for end in ends], device=tokens_BT.device)
+
+
+def _ends(policy: Policy, tokens_PGT: Tensor, lengths_PG: Tensor) -> Tensor:
+    """1 for a response whose last token is an end token, otherwise 0."""
+    last_PG = tokens_PGT.gather(-1, lengths_PG[..., None] - 1)[..., 0]
+    return torch.isin(last_PG, torch.tensor(policy.end_ids, device=last_PG.device)).long()
+
+
+def _texts(policy: Policy, tokens_PGT: Tensor, kept_PG: Tensor, stop: Sequence[str]) -> list[list[str]]:
+    """The first tokens of each response, its end token not among them, as text that ends before a stop text."""
     P, G = kept_PG.shape
     rows = zip(tokens_PGT.flatten(0, 1).tolist(), kept_PG.flatten().tolist(), strict=True)
-    texts = policy.decode([tokens[:kept] for tokens, kept in rows])
+    texts = [before_stop(text, stop) for text in policy.decode([tokens[:kept] for tokens, kept in rows])]
     return [texts[p * G : (p + 1) * G] for p in range(P)]

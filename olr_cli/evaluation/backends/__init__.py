@@ -1,4 +1,4 @@
-"""The backends that generate responses: vLLM and transformers, with the same prompts, stop rules and seeds.
+"""The backends that generate responses: vLLM and transformers, with the same prompts and stop rules, or a server.
 
     with open_backend(None, "checkpoints/step_400") as backend:
         for finished in backend.stream(requests, Sampling(temperature=0.6)):
@@ -6,10 +6,10 @@
 
 Requests of all benchmarks go into one stream, so that a backend always has enough to do; `generate` waits for all.
 
-Both end a response at an end token of the model's generation config or tokenizer, and sample by `Sampling` alone,
-whatever else the generation config proposes. A sample is a function of its prompt and its seed. The backends use a seed
-differently, so their samples differ; greedy responses (temperature 0) agree as far as the arithmetic does: on a CPU
-both compute in float32.
+vLLM and transformers end a response at an end token of the model's generation config or tokenizer, and sample by
+`Sampling` alone, whatever else the generation config proposes. A sample is a function of its prompt and its seed. The
+backends use a seed differently, so their samples differ; greedy responses (temperature 0) agree as far as the
+arithmetic does: on a CPU both compute in float32.
 
 Nothing here imports torch or vLLM before a backend is opened.
 """
@@ -36,7 +36,9 @@ from olr_cli.packages import install_command
 from olr_cli.recipe.schema import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
 
-BackendName = Literal["vllm", "transformers"]
+BackendName = Literal["vllm", "transformers", "openai"]
+BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
+"""In this order in messages."""
 Device = Literal["auto", "cpu", "cuda"]
 
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
@@ -51,7 +53,7 @@ class Sampling:
         temperature: 0 takes the most likely token.
         max_new_tokens: length limit of a response, its end token included.
         top_p: draw from the most likely tokens that together have this probability.
-        top_k: draw from this many of the most likely tokens; 0: from all.
+        top_k: draw from this many of the most likely tokens; None: from all.
         min_p: draw from the tokens that are at least this share as likely as the most likely one; 0: from all.
         stop: texts that end a response, which then lacks them.
 
@@ -62,7 +64,7 @@ class Sampling:
     temperature: float = 0.6
     max_new_tokens: int = 4096
     top_p: float = 1.0
-    top_k: int = 0
+    top_k: int | None = None
     min_p: float = 0.0
     stop: tuple[str, ...] = ()
 
@@ -73,8 +75,10 @@ class Sampling:
             )
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
-        if self.top_k < 0:
-            raise UserError(f"top_k is {self.top_k}; give a number of tokens, or 0 for all")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(
+                f"top_k is {self.top_k}; give a number of tokens from 1 on, or leave it out for all"
+            )
         if not 0 <= self.min_p <= 1:
             raise UserError(f"min_p is {self.min_p}; give a number from 0 to 1")
         if "" in self.stop:
@@ -179,6 +183,10 @@ def open_backend(
     device: Device = "auto",
     trust_remote_code: bool = False,
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
+    vllm: Mapping[str, Any] | None = None,
+    seed_each: bool | None = None,
+    url: str | None = None,
+    concurrency: int | None = None,
 ) -> Backend:
     """Open a model for generation.
 
@@ -188,16 +196,35 @@ def open_backend(
         device: ``auto`` takes the GPU if there is one.
         trust_remote_code: run model code that comes with the weights.
         chat: how chat turns become text.
+        vllm: settings of vLLM's engine (`olr_cli.evaluation.backends.vllm_settings`).
+        seed_each: for vLLM: every sample has its own seed; by default on a CPU.
+        url: of an OpenAI-compatible server, whose `model` answers.
+        concurrency: the most requests to the server at a time.
 
     Raises:
         UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks a
             variable of `chat`.
     """
     backend: Backend
-    if _choose(name, device) == "vllm":
+    if name == "openai" or url is not None:
+        from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
+
+        if url is None or name not in (None, "openai"):
+            raise UserError("--url names a server for --backend openai; give both, or --url alone")
+        return OpenAIBackend(
+            model, url=url, chat=chat, **({"concurrency": concurrency} if concurrency else {})
+        )
+    if concurrency is not None:
+        raise UserError("--concurrency is for a server (--url); leave it out")
+    if vllm and name not in (None, "vllm"):
+        raise UserError(f"--vllm is for the vllm backend, not for {name}; leave it out")
+    if _choose("vllm" if vllm else name, device) == "vllm":
+        from olr_cli.evaluation.backends.replicas import ReplicatedVllm
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-        backend = VllmBackend(model, trust_remote_code=trust_remote_code)
+        is_replicated = (vllm or {}).get("data_parallel_size", 1) != 1
+        kind = ReplicatedVllm if is_replicated else VllmBackend
+        backend = kind(model, trust_remote_code=trust_remote_code, settings=vllm or {}, seed_each=seed_each)
     else:
         from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 

@@ -11,7 +11,6 @@ import transformers
 
 from olr_cli.engines.local.policy import Device, Policy
 from olr_cli.engines.local.sampler import sample
-from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
@@ -62,12 +61,7 @@ class TransformersBackend(Backend):
     def stream(
         self, requests: Sequence[Request], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
-        """See `Backend`; batch after batch."""
-        if sampling.stop:
-            raise UserError(
-                "the transformers backend stops at the model's end tokens alone; leave --stop out, or use the vllm"
-                " backend"
-            )
+        """See `Backend`; batch after batch, the longest prompts first."""
         tokens, limits = self.encode([request.messages for request in requests], sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -101,8 +95,9 @@ class TransformersBackend(Backend):
                 max_new_tokens=limit,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
-                top_k=sampling.top_k or None,
+                top_k=sampling.top_k,
                 min_p=sampling.min_p,
+                stop=sampling.stop,
                 batch_tokens=len(numbers) * rows * (max(map(len, prompts)) + limit),
             )
             values_PG = (

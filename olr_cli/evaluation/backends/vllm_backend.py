@@ -22,8 +22,10 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.engines.model_files import loading, require_safetensors
+from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError, first_line, no_path
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
+from olr_cli.evaluation.backends.vllm_settings import LORA, adapter_rank, check_settings
 from olr_cli.supervision import Rollout
 
 PROMPT_ROOM = 2048
@@ -41,33 +43,64 @@ _SEED_BITS = 2**63 - 1
 class VllmBackend(Backend):
     """Generation by `vllm.LLM`.
 
-    Every sample is a request with its own seed, so what else is in the batch changes it only where the rounding of
-    another batch shape turns a draw. On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere).
+    On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere), unless the settings say otherwise.
+
+    Where every sample has its own seed, what else is in the batch changes it only where the rounding of another batch
+    shape turns a draw. vLLM draws such samples one after the other, which costs time at each token; without them, the
+    draws are a function of the engine's seed and of all that is sampled.
     """
 
-    def __init__(self, model: str, *, trust_remote_code: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        trust_remote_code: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        seed_each: bool | None = None,
+    ) -> None:
         """Read tokenizer and configuration; the weights are loaded with the first prompts.
 
+        Args:
+            model: folder or hub id.
+            trust_remote_code: run code that comes with it.
+            settings: of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
+            seed_each: every sample has its own seed; by default on a CPU.
+
         Raises:
-            UserError: no such model, or vLLM cannot be imported.
+            UserError: no such model, vLLM cannot be imported, or it has no such setting.
         """
         self.model = model
         self._remote = {"trust_remote_code": trust_remote_code}
         self._llm: Any = None
-        self._room = 0
+        self._room, self._reads_text, self._seed = 0, False, 0
         self._running = ExitStack()
         vllm = _import_vllm()
+        self._engine_settings = dict(settings or {})
+        check_settings(self._engine_settings, vllm.EngineArgs)
+        self._engine_settings.pop("data_parallel_size", None)  # `ReplicatedVllm`
+        self._adapter = self._engine_settings.pop(LORA, None)
+        if self._adapter is not None:
+            rank = adapter_rank(str(self._adapter))
+            self._engine_settings = {"enable_lora": True, "max_lora_rank": rank} | self._engine_settings
         config, self.tokenizer, self._end_ids = read_model(model, self._remote)
-        self.context = getattr(config, "max_position_embeddings", None)
+        self.context = self._engine_settings.get(
+            "max_model_len", getattr(config, "max_position_embeddings", None)
+        )
         self._on_gpu = vllm.platforms.current_platform.is_cuda_alike()
         self._dtype = "float32"
         if self._on_gpu:
             self._dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
+        self._dtype = str(self._engine_settings.get("dtype", self._dtype))
+        self._seed_each = not self._on_gpu if seed_each is None else seed_each
         self.facts = {
             "name": "vllm",
             "model_digest": model_digest(model, config),
             "device": torch.cuda.get_device_name() if self._on_gpu else "cpu",
             "dtype": self._dtype,
+            "quantization": self._engine_settings.get("quantization"),
+            "adapter_digest": self._adapter and model_digest(str(self._adapter)),
+            "vllm_settings": dict(settings or {}),
+            "seeds": "of each sample" if self._seed_each else "of the engine",
             "vllm": vllm.__version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -84,16 +117,20 @@ class VllmBackend(Backend):
 
         A sample is a request of its own. The engine always has `WAITING` of them to begin with when others finish.
         """
+        from vllm.lora.request import LoRARequest
+
         if not requests:
             return
         tokens, limits = self.encode([request.messages for request in requests], sampling)
-        self._make_room(max(map(len, tokens)), sampling.max_new_tokens)
+        self._seed = next((seed for request in requests for seed in request.seeds), 0) % 2**31
+        self._make_room(max(map(len, tokens)), sampling)
         engine = self._llm.llm_engine
         coming = (
             (number, sample)
             for number, request in enumerate(requests)
             for sample in range(len(request.seeds))
         )
+        adapter = LoRARequest("adapter", 1, str(self._adapter)) if self._adapter is not None else None
         written: dict[int, dict[int, Rollout]] = defaultdict(dict)
         running: dict[str, tuple[int, int]] = {}
         most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
@@ -104,15 +141,17 @@ class VllmBackend(Backend):
                     name = f"{number}-{sample}"
                     seed = requests[number].seeds[sample]
                     settings = self._settings(sampling, limits[number], seed)
-                    engine.add_request(name, {"prompt_token_ids": tokens[number]}, settings)
+                    engine.add_request(
+                        name, {"prompt_token_ids": tokens[number]}, settings, lora_request=adapter
+                    )
                     running[name] = number, sample
                 if not running:
                     return
                 finished: dict[int, list[Rollout]] = {}
-                for output in engine.step():
+                for output in self._step(engine):
                     if output.finished:
                         number, sample = running.pop(output.request_id)
-                        written[number][sample] = self._rollout(output.outputs[0])
+                        written[number][sample] = self._rollout(output.outputs[0], sampling.stop)
                         if len(written[number]) == len(requests[number].seeds):
                             samples = written.pop(number)
                             finished[number] = [samples[sample] for sample in range(len(samples))]
@@ -121,6 +160,16 @@ class VllmBackend(Backend):
             if running:
                 engine.abort_request(list(running))
 
+    def _step(self, engine: Any) -> list[Any]:
+        try:
+            outputs: list[Any] = engine.step()
+        except (RuntimeError, OSError) as error:
+            raise UserError(
+                f"vLLM stopped ({_reason(error)}); mend that (less memory: --vllm max_num_seqs=64), and the same"
+                " command goes on"
+            ) from error
+        return outputs
+
     def _settings(self, sampling: Sampling, limit: int, seed: int) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -128,30 +177,36 @@ class VllmBackend(Backend):
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            top_k=sampling.top_k,
+            top_k=sampling.top_k or 0,
             min_p=sampling.min_p,
-            seed=seed & _SEED_BITS if sampling.temperature else None,
+            seed=seed & _SEED_BITS if sampling.temperature and self._seed_each else None,
             max_tokens=limit,
             stop_token_ids=self._end_ids,
-            detokenize=False,
+            stop=list(sampling.stop),
+            detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def _rollout(self, completion: Any) -> Rollout:
+    def _rollout(self, completion: Any, stop: Sequence[str]) -> Rollout:
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
+        has_end_token = not truncated and not isinstance(completion.stop_reason, str)
         text = self.tokenizer.decode(
-            tokens if truncated else tokens[:-1], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            tokens[:-1] if has_end_token else tokens,
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
         )
-        return Rollout(text, len(tokens), truncated)
+        return Rollout(before_stop(text, stop), len(tokens), truncated)
 
-    def _make_room(self, longest: int, max_new_tokens: int) -> None:
-        """Have an engine whose sequences may be long enough for these prompts and responses."""
-        wanted = longest + max_new_tokens
-        if self._llm is not None and self._room >= min(wanted, self.context or wanted):
+    def _make_room(self, longest: int, sampling: Sampling) -> None:
+        """Have an engine whose sequences may be long enough, and that reads text if responses end at stop texts."""
+        wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
+        is_roomy = self._room >= min(wanted, self.context or wanted)
+        if self._llm is not None and is_roomy and self._reads_text >= reads_text:
             return
         self._stop()
-        roomy = max(longest, PROMPT_ROOM) + max_new_tokens
+        self._reads_text = reads_text
+        roomy = max(longest, PROMPT_ROOM) + sampling.max_new_tokens
         self._room = min(roomy, self.context or roomy)
         with ExitStack() as stack:
             stack.enter_context(_environment())
@@ -164,23 +219,23 @@ class VllmBackend(Backend):
     def _start(self) -> Any:
         from vllm import LLM
 
-        where = {"gpu_memory_utilization": GPU_MEMORY}
-        if not self._on_gpu:
+        settings: dict[str, Any] = {
+            "runner": "generate",
+            "skip_tokenizer_init": not self._reads_text,
+            "load_format": "safetensors",
+            "dtype": self._dtype,
+            "max_model_len": self._room,
+            "use_tqdm_on_load": False,
+            "seed": self._seed,
+        }
+        if self._on_gpu:
+            settings["gpu_memory_utilization"] = GPU_MEMORY
+        else:
             # Compilation would take longer than the responses of a model that a CPU can run.
-            where = {"kv_cache_memory_bytes": CPU_CACHE, "enforce_eager": True}
+            settings |= {"kv_cache_memory_bytes": CPU_CACHE, "enforce_eager": True}
         try:
-            return LLM(
-                self.model,
-                runner="generate",
-                skip_tokenizer_init=True,
-                load_format="safetensors",
-                dtype=self._dtype,
-                max_model_len=self._room,
-                use_tqdm_on_load=False,
-                **where,
-                **self._remote,
-            )
-        except (OSError, ValueError, RuntimeError) as error:
+            return LLM(self.model, **(settings | self._remote | self._engine_settings))
+        except (OSError, ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise UserError(
                 f"vLLM cannot run '{self.model}' here ({_reason(error)}); mend that, or use the transformers backend"
             ) from error
@@ -200,7 +255,7 @@ def _import_vllm() -> Any:
         try:
             import vllm
             import vllm.platforms
-            from vllm import LLM, SamplingParams, TokensPrompt  # noqa: F401
+            from vllm import LLM, EngineArgs, SamplingParams  # noqa: F401
         except ImportError as error:
             raise UserError(
                 f"vLLM is installed but cannot be imported ({first_line(error)}); install it again, or use the"

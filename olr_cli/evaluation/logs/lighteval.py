@@ -39,23 +39,24 @@ def read(files: list[Path]) -> Log:
     Raises:
         UserError: as `olr_cli.evaluation.logs.read_log`.
     """
-    chosen = latest(files, "details_")
-    settings = {file: _settings(file) for file in chosen.values()}
+    settings = {file: _settings(file) for file in files}
     models = {
         file: str(setting.get("model_name") or _model_folder(file)) for file, setting in settings.items()
     }
-    tasks, without = [], []
+    model = require_one_model(models)
+    chosen = latest(files, "details_")
+    tasks, left_out = [], []
     for name, file in chosen.items():
         task = _task(name, file, settings[file].get("generation_parameters"))
         if task is None:
-            without.append(file)
+            left_out.append(name)
         else:
             tasks.append(task)
     if not tasks:
-        raise without_text(without[0])
+        raise without_text(chosen[left_out[0]])
     dtype = settings[tasks[0].file].get("dtype")
-    facts = {"without generated text": ", ".join(file.name for file in without)} if without else {}
-    return Log(TOOL, "", require_one_model(models), tasks, facts | ({"dtype": str(dtype)} if dtype else {}))
+    facts = {"dtype": str(dtype)} if dtype else {}
+    return Log(TOOL, "", model, tasks, left_out, facts)
 
 
 def _model_folder(file: Path) -> str:

@@ -23,6 +23,7 @@ from olr_cli.evaluation.logs.log import (
     damaged,
     gold_answer,
     latest,
+    readable,
     require_one_model,
     without_text,
 )
@@ -40,21 +41,22 @@ def read(files: list[Path]) -> Log:
     Raises:
         UserError: as `olr_cli.evaluation.logs.read_log`.
     """
-    chosen = latest(files, "samples_")
-    results = {file: _results(file) for file in chosen.values()}
+    results = {file: _results(file) for file in files}
     models = {
         file: str(result.get("model_name") or file.parent.name.replace("__", "/"))
         for file, result in results.items()
     }
-    tasks, without = [], []
+    model = require_one_model(models)
+    chosen = latest(files, "samples_")
+    tasks, left_out = [], []
     for name, file in chosen.items():
         task = _task(name, file)
         if task is None:
-            without.append(file)
+            left_out.append(name)
         else:
             tasks.append(task)
     if not tasks:
-        raise without_text(without[0])
+        raise without_text(chosen[left_out[0]])
     result = results[tasks[0].file]
     config = result.get("config")
     facts = {
@@ -63,11 +65,11 @@ def read(files: list[Path]) -> Log:
             "backend": result.get("model_source"),
             "dtype": config.get("model_dtype") if isinstance(config, dict) else None,
             "transformers": result.get("transformers_version"),
-            "without generated text": ", ".join(file.name for file in without),
         }.items()
         if value
     }
-    return Log(TOOL, str(result.get("lm_eval_version") or ""), require_one_model(models), tasks, facts)
+    version = str(result.get("lm_eval_version") or "")
+    return Log(TOOL, version, model, tasks, left_out, facts)
 
 
 def _results(file: Path) -> dict[str, Any]:
@@ -91,17 +93,19 @@ def _task(name: str, file: Path) -> LoggedTask | None:
     samples, settings = [], dict[str, Any]()
     for problem_id, filtered in lines.items():
         first = filtered[0]
-        responses = _responses(first["resps"])
+        try:
+            responses = _responses(first["resps"])
+            prompt, settings = _arguments(first["arguments"])
+        except (TypeError, AttributeError):
+            raise damaged(file, TOOL, f"resps or arguments of problem {problem_id} are wrong") from None
         if responses is None:
             return None
-        prompt, settings = _arguments(first["arguments"])
-        texts = _texts(first["doc"])
         samples.append(
             LoggedSample(
                 problem_id,
-                frozenset(texts),
+                frozenset(_texts(first["doc"])),
                 prompt,
-                gold_answer(str(first["target"])),
+                gold_answer(readable(str(first["target"]))),
                 responses,
                 (None,) * len(responses),
                 _metrics(filtered),
@@ -134,7 +138,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def _responses(resps: Any) -> tuple[str, ...] | None:
     """The generated texts; None if they are likelihoods."""
     flat = [text for part in resps for text in (part if isinstance(part, list) else [part])] if resps else []
-    return tuple(flat) if flat and all(isinstance(text, str) for text in flat) else None
+    return tuple(map(readable, flat)) if flat and all(isinstance(text, str) for text in flat) else None
 
 
 def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
@@ -143,7 +147,8 @@ def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
     parts = list(request.values() if isinstance(request, dict) else request)
     settings = parts[1] if len(parts) > 1 and isinstance(parts[1], dict) else {}
     prompt = parts[0] if parts else ""
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False), settings
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
+    return readable(text), settings
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -67,6 +67,7 @@ class Log:
         tool: ``lm-eval`` or ``lighteval``.
         version: of the tool; empty if the log doesn't say.
         model: as the log calls it: a hub id or a folder.
+        left_out: tasks without generated text.
         facts: what else is known of how the responses were made.
     """
 
@@ -74,6 +75,7 @@ class Log:
     version: str
     model: str
     tasks: Sequence[LoggedTask]
+    left_out: Sequence[str]
     facts: Mapping[str, str]
 
 
@@ -81,6 +83,11 @@ def gold_answer(text: str) -> str:
     r"""The answer that a gold ends with: of a worked solution what its last ``\boxed{}``, or ``####``, holds."""
     last = text.rpartition("####")[2].strip()
     return boxed(last) or last.removeprefix("ANSWER:").strip()
+
+
+def readable(text: str) -> str:
+    """A text without halves of surrogate pairs, which JSON allows and no file of generations can hold."""
+    return text.encode(errors="replace").decode()
 
 
 def latest(files: Iterable[Path], name: str) -> dict[str, Path]:

@@ -86,7 +86,7 @@ def test_the_summary_tells_outcome_settings_and_notes(page):
 
 def test_figures_tables_and_recipe_are_there(page):
     captions = re.findall(r"<figcaption><b><bdi>(.*?)</bdi>", page.source)
-    assert captions[:3] == ["coherence", "dynamics", "composition"]
+    assert captions[:4] == ["learning", "coherence", "dynamics", "composition"]
     assert len(page.all("img")) == len(captions)
     assert "Epochs" in page.texts["caption"]
     assert "slope_threshold: 0.02" in page.texts["pre"]

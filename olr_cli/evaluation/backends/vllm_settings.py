@@ -1,0 +1,105 @@
+"""Settings of vLLM's engine that the command line names: ``--vllm key=value``, checked against vLLM's own list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from olr_cli.engines.model_files import require_safetensors
+from olr_cli.errors import UserError, did_you_mean, no_path, shown
+from olr_cli.recipe.files import NotPlain, parse_yaml
+
+LORA = "lora"
+"""The one key that is no setting of vLLM's: the folder of an adapter (PEFT)."""
+
+_SET_BY_OLR = {
+    "model": "the argument MODEL",
+    "trust_remote_code": "--trust-remote-code",
+    "seed": "--seed",
+    "chat_template": "--chat-template",
+    "enable_lora": "--vllm lora=DIR",
+    "runner": "what `olr evaluate` does",
+    "skip_tokenizer_init": "--stop",
+    "tokenizer": "the model's folder",
+}
+"""Settings of vLLM's that follow from something else."""
+
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks of adapters for which vLLM can make room."""
+
+
+def read_settings(words: Iterable[str]) -> dict[str, Any]:
+    """The settings that a command line names.
+
+    Args:
+        words: ``key=value`` each; a value is YAML (``0.5``, ``true``, ``{a: 1}``), and ``-`` in a key is ``_``.
+
+    Raises:
+        UserError: a word is no ``key=value``, or a key is named twice.
+    """
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        key = name.strip().replace("-", "_")
+        if not equals or not key.isidentifier():
+            raise UserError(f"--vllm is {shown(word)}; give a setting of vLLM's engine as key=value")
+        if key in settings:
+            raise UserError(f"--vllm names {key} twice; name it once")
+        try:
+            settings[key] = parse_yaml(text)
+        except NotPlain as error:
+            raise UserError(f"--vllm {key}: the value {error}") from None
+    return settings
+
+
+def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
+    """Make sure that vLLM has all settings, and that olr does not set them itself.
+
+    Args:
+        settings: as `read_settings` returns them.
+        engine_args: vLLM's `EngineArgs`, a dataclass.
+
+    Raises:
+        UserError: it has no such setting, one has another place, or the adapter is none.
+    """
+    known = {field.name for field in fields(engine_args)} - set(_SET_BY_OLR) | {LORA}
+    for key in settings:
+        if key in _SET_BY_OLR:
+            raise UserError(f"--vllm {key}: olr takes it from {_SET_BY_OLR[key]}; leave it out")
+        if key not in known:
+            raise UserError(
+                f"vLLM's engine has no setting '{key}'{did_you_mean(key, known)}; its engine arguments are on"
+                " https://docs.vllm.ai, and lora=DIR adds an adapter"
+            )
+    for key in ("tensor_parallel_size", "data_parallel_size", "max_model_len"):
+        value = settings.get(key, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UserError(f"--vllm {key} is {shown(value)}; give a number from 1 on")
+
+
+def adapter_rank(folder: str) -> int:
+    """The rank that vLLM makes room for, given the folder of an adapter.
+
+    Raises:
+        UserError: there is no such folder, it holds no LoRA adapter, or one that vLLM has no room for.
+    """
+    file = Path(folder) / "adapter_config.json"
+    if not Path(folder).is_dir():
+        raise no_path(folder, "give the folder of a LoRA adapter (PEFT)")
+    require_safetensors(folder)
+    try:
+        rank = int(json.loads(file.read_text(encoding="utf-8"))["r"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"--vllm lora={folder} is no LoRA adapter (its adapter_config.json has no rank r); name a folder that PEFT"
+            " has saved"
+        ) from None
+    roomy = [most for most in _RANKS if most >= rank]
+    if not roomy:
+        raise UserError(
+            f"--vllm lora={folder}: the adapter has rank {rank}, and vLLM takes at most {_RANKS[-1]}"
+        )
+    return roomy[0]

@@ -1,0 +1,343 @@
+r"""Online Label Refinement as a reward manager of verl's (0.9, trainer v1).
+
+    python -m verl.trainer.main_ppo … \
+        reward.reward_manager.source=importlib reward.reward_manager.name=OlrRewardManager \
+        reward.reward_manager.module.path=pkg://olr_cli.trainers.verl \
+        +reward.reward_kwargs.run_dir=runs/mine +reward.reward_kwargs.recipe=olr.yaml
+
+verl asks for the reward of each response by itself, in one of `reward.num_workers` processes that it draws at random.
+A label takes a whole group, so every worker hands its responses to one process and waits for the group:
+
+    agent loop ──► a reward worker: OlrRewardManager.run_single ──► RewardServer, once a run ──► supervise the group
+                      └──────────────────── the reward, when the group's last response is there ◄──┘
+
+Waiting costs no time that verl would not wait for: a step needs all its rewards. Rows of `data.val_files` are graded by
+their answers at once, and not recorded. Steps are stored under verl's numbers; when verl goes on from a checkpoint, the
+run directory goes back to that step by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import ray
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.utils.fs import copy_to_local
+
+from olr_cli.api import STATE_VERSION, OnlineLabelRefinement, Rollout
+from olr_cli.data.files import read_table
+from olr_cli.engines.resume import stored_history
+from olr_cli.errors import UserError
+from olr_cli.recipe.checks import recipe_warnings
+from olr_cli.runs.directory import read_manifest, require_run
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.store import RunStore
+from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only, text_key
+
+GLOBAL_STEP = "trainer/global_step"
+"""Metric: verl's number of the step to which a stored step belongs."""
+
+_MOST_WAITING = 800
+"""Responses that may wait in one reward worker; Ray lets 1,000 calls of an actor run at a time."""
+
+
+class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
+    """Rewards by refined labels, group by group; `reward.reward_kwargs` has its settings.
+
+    | setting | meaning |
+    |---|---|
+    | run_dir | where labels, rollouts and metrics are stored; by default `olr/` in `trainer.default_local_dir` |
+    | recipe | a recipe file, or its keys: method, seed, data.extractor …; `train` and `model` are verl's |
+    | group_timeout | seconds without a further response after which an incomplete group fails (3600) |
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Any,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+    ) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        self._length = config.data.max_response_length
+        require_enough_workers(config)
+        server = ray.remote(RewardServer).options(
+            name=f"olr {run_path(config).absolute()}",
+            get_if_exists=True,
+            num_cpus=0,
+            max_concurrency=1_000_000,
+        )
+        self._server = server.remote(config)
+        _unwrapped(self._server.start.remote())
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """The reward of one response, when its group is complete."""
+        item = data[len(data) - 1]  # of several sequences of a trajectory the last one
+        tokens = item.batch["responses"]
+        length = int(item.batch["attention_mask"][-tokens.shape[-1] :].sum())
+        tokens = tokens[:length].tolist()
+        text = await self.loop.run_in_executor(
+            None, lambda: self.tokenizer.decode(tokens, skip_special_tokens=True)
+        )
+        is_cut = length >= self._length and tokens[-1] != self.tokenizer.eos_token_id
+        columns = {name: _plain(value) for name, value in item.non_tensor_batch.items()}
+        rollout = Rollout(text, tokens=length, truncated=is_cut)
+        try:
+            reward = await self._server.reward.remote(columns, rollout)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        return {"reward_score": reward, "reward_extra_info": {"acc": reward}}
+
+
+@dataclass
+class _Group:
+    """The responses of a group that are there, and the reward that each is waited for with."""
+
+    row: Mapping[str, Any]
+    rollouts: list[tuple[int, Rollout, asyncio.Future[float]]] = field(default_factory=list)
+
+
+class RewardServer:
+    """The one process of a run that decides, as a Ray actor."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self._olr: OnlineLabelRefinement | None = None
+        self._groups: dict[str, _Group] = {}
+        self._global_step = 0
+
+    async def start(self) -> None:
+        """Read the data and the settings; any worker may ask for it, the first one's call does it.
+
+        Raises:
+            UserError: verl is set to something that is not supported, or data or recipe are not what is needed.
+        """
+        if self._olr is not None:
+            return
+        config = self._config
+        require_supported(config)
+        settings = config.reward.get("reward_kwargs") or {}
+        recipe = settings.get("recipe")
+        olr = OnlineLabelRefinement(
+            run_path(config),
+            _plain_keys(recipe),
+            trainer=f"verl {metadata.version('verl')}",
+            settings=trainer_settings(config),
+        )
+        require_answers_only(olr.recipe)
+        self._timeout = float(settings.get("group_timeout", 3600))
+        key = config.data.prompt_key
+        self._index = PromptIndex(read_data(config.data.train_files, key), olr.recipe, "data.train_files")
+        self._held_out = set()
+        if config.trainer.test_freq > 0 or config.trainer.val_before_train:
+            held_out = read_data(config.data.val_files, key).column("prompt").to_pylist()
+            self._held_out = {text_key(prompt) for prompt in held_out}
+        shared = len(self._held_out & self._index.texts)
+        if shared:
+            raise UserError(
+                f"{shared} prompts of data.val_files are in data.train_files too, and verl does not tell to which of"
+                " the two a response belongs; take them out of one, or set trainer.test_freq=-1"
+                " trainer.val_before_train=False"
+            )
+        _require_free_or_resumed(config)
+        per_epoch = len(self._index.prompts) // config.data.train_batch_size
+        self._last_step = config.trainer.total_training_steps or config.trainer.total_epochs * per_epoch
+        for warning in recipe_warnings(olr.recipe):
+            print(f"Warning: {warning}")
+        self._olr = olr
+
+    async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
+        """The reward of a response; waits for the other responses of its group."""
+        olr = self._olr
+        assert olr is not None
+        row = {**columns, "prompt": columns["raw_prompt"]}
+        if text_key(row["prompt"]) in self._held_out:
+            prompt = held_out_prompt(row)
+            (grade,) = olr.grade([rollout], [str(prompt.gold)], data_sources=[prompt.data_source])
+            return grade
+        if "global_steps" not in columns:
+            raise UserError("verl does not say which step a response belongs to; set trainer.use_v1=True")
+        group = self._groups.setdefault(columns["uid"], _Group(row))
+        waiting: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        group.rollouts.append((int(columns["session_id"]), rollout, waiting))
+        if len(group.rollouts) == self._config.actor_rollout_ref.rollout.n:
+            del self._groups[columns["uid"]]
+            try:
+                self._supervise(olr, group, int(columns["global_steps"]))
+            except Exception as error:
+                for _, _, other in group.rollouts:
+                    other.set_exception(error)
+        return await self._waited(waiting, group, columns["uid"])
+
+    async def _waited(self, waiting: asyncio.Future[float], group: _Group, uid: str) -> float:
+        """The reward; the group fails if it does not grow for too long: verl may have lost the rest of it."""
+        while True:
+            size = len(group.rollouts)
+            try:
+                return await asyncio.wait_for(asyncio.shield(waiting), self._timeout)
+            except TimeoutError:
+                if len(group.rollouts) == size:
+                    self._groups.pop(uid, None)
+                    raise UserError(
+                        f"a group of {self._config.actor_rollout_ref.rollout.n} has had {size} responses for"
+                        f" {self._timeout:.0f} seconds; if they take longer, raise reward.reward_kwargs.group_timeout"
+                    ) from None
+
+    def _supervise(self, olr: OnlineLabelRefinement, group: _Group, global_step: int) -> None:
+        """Decide a complete group; the steps are stored as they become complete."""
+        if self._global_step == 0 and global_step > 1:
+            self._go_back(olr, global_step - 1)
+        if global_step > self._global_step:
+            self._finish(olr)
+            self._global_step = global_step
+        members = sorted(group.rollouts, key=lambda member: member[0])
+        prompt = self._index.of(group.row)
+        decided = olr.supervise([(prompt, [rollout for _, rollout, _ in members])], complete=False)
+        if olr.groups_in_step == self._config.data.train_batch_size:
+            self._finish(olr)
+        for (_, _, waiting), reward in zip(members, decided.rewards, strict=True):
+            waiting.set_result(reward)
+
+    def _finish(self, olr: OnlineLabelRefinement) -> None:
+        if olr.finish_step():
+            olr.log({GLOBAL_STEP: self._global_step})
+            olr.flush()
+            if self._global_step == self._last_step:
+                olr.close()
+
+    def _go_back(self, olr: OnlineLabelRefinement, global_step: int) -> None:
+        """Continue the run in the run directory after verl's step `global_step`, which it has a checkpoint of."""
+        path = run_path(self._config)
+        require_run(path)
+        steps = [int(line["step"]) for line in read_metrics(path) if line.get(GLOBAL_STEP, 0) <= global_step]
+        last = max((line.get(GLOBAL_STEP, 0) for line in read_metrics(path)), default=0)
+        if last < global_step:
+            raise UserError(
+                f"verl goes on after step {global_step}, and {path} ends with step {last:.0f}; name the run_dir of the"
+                " run that the checkpoint is of"
+            )
+        RunStore(path).drop_after(max(steps))
+        history = stored_history(path, olr.judge)
+        olr.load_state_dict(
+            {
+                "version": STATE_VERSION,
+                "run": read_manifest(path)["id"],
+                "step": max(steps),
+                "history": history.state(),
+                "given_up": [],
+            }
+        )
+
+
+# verl's configuration -------------------------------------------------------------------------------------------------
+
+
+def run_path(config: Any) -> Path:
+    """The run directory."""
+    settings = config.reward.get("reward_kwargs") or {}
+    return Path(settings.get("run_dir") or os.path.join(config.trainer.default_local_dir, "olr"))
+
+
+def require_supported(config: Any) -> None:
+    """Make sure that groups come whole, and step after step.
+
+    Raises:
+        UserError: verl is set to another trainer.
+    """
+    if not config.trainer.use_v1:
+        raise UserError(
+            "OlrRewardManager needs verl's trainer v1; set trainer.use_v1=True, which is verl's default"
+        )
+    mode = config.trainer.v1.trainer_mode
+    if mode != "sync":
+        raise UserError(
+            f"trainer.v1.trainer_mode is {mode}, where responses of several steps come mixed; set it to sync, verl's"
+            " default"
+        )
+    if config.reward.reward_model.enable:
+        raise UserError("reward.reward_model.enable is set, and labels need none; set it to False")
+
+
+def _require_free_or_resumed(config: Any) -> None:
+    """Make sure, before anything is sampled, that verl continues the run in the run directory, if there is one.
+
+    Raises:
+        UserError: verl starts anew.
+    """
+    path, trainer = run_path(config), config.trainer
+    checkpoints = os.path.join(trainer.default_local_dir, "latest_checkpointed_iteration.txt")
+    resumes = trainer.resume_mode == "resume_path" or (
+        trainer.resume_mode == "auto" and os.path.exists(checkpoints)
+    )
+    if (path / "manifest.json").exists() and not resumes:
+        raise UserError(
+            f"{path} holds a run already, and verl starts anew; set reward.reward_kwargs.run_dir to another folder"
+        )
+
+
+def require_enough_workers(config: Any) -> None:
+    """Make sure that all responses of a step can wait for their groups at the same time.
+
+    Raises:
+        UserError: there are too few reward workers.
+    """
+    responses = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
+    least = -(-responses // _MOST_WAITING)
+    if config.reward.num_workers < least:
+        raise UserError(
+            f"{responses} responses of a step wait in {config.reward.num_workers} reward workers, and each takes"
+            f" {_MOST_WAITING}; set reward.num_workers={least}"
+        )
+
+
+def trainer_settings(config: Any) -> dict[str, Any]:
+    """What the recipe's `train` and `model` are in verl's configuration."""
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    train = {
+        "epochs": config.trainer.total_epochs,
+        "prompts_per_step": config.data.train_batch_size,
+        "mini_batch_prompts": actor.ppo_mini_batch_size,
+        "rollouts_per_prompt": rollout.n,
+        "learning_rate": actor.optim.lr,
+        "kl_weight": actor.kl_loss_coef if actor.use_kl_loss else 0.0,
+        "clip": actor.clip_ratio,
+        "loss_average": "token" if actor.loss_agg_mode == "token-mean" else "sequence",
+        "temperature": rollout.temperature,
+        "max_new_tokens": config.data.max_response_length,
+        "max_prompt_tokens": config.data.max_prompt_length,
+    }
+    return {"train": train, "model": {"path": str(config.actor_rollout_ref.model.path)}}
+
+
+def read_data(files: str | Sequence[str], key: str) -> Any:
+    """The rows of verl's data files as one table, whose prompts are in the column `prompt`."""
+    names = [files] if isinstance(files, str) else list(files)
+    table = read_table([Path(copy_to_local(name)) for name in names])
+    return table.rename_columns(["prompt" if name == key else name for name in table.column_names])
+
+
+def _plain_keys(recipe: Any) -> Any:
+    """A recipe's keys as plain mappings, or its name."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(recipe, resolve=True) if OmegaConf.is_config(recipe) else recipe
+
+
+def _plain(value: Any) -> Any:
+    """A value of a DataProto's row without numpy."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _unwrapped(reference: Any) -> Any:
+    """The result of a remote call, or the error itself that ended it."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None

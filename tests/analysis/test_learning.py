@@ -1,0 +1,85 @@
+"""How training went: of runs by their metrics.jsonl, of other trainers' logs by their rollouts."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from histories import write_history
+
+from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import FIGURES
+
+TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"
+SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
+
+
+def write_run(path, rewards, **settings):
+    """A run with these rewards, step by step, in its metrics.jsonl."""
+    run = write_history(path, **SMALL, **settings)
+    file = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()[:1]]
+    lines += [{"step": step, "epoch": 1, "rollout/reward": value} for step, value in enumerate(rewards, 1)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def learning(*places):
+    (chart,) = FIGURES["learning"].drawn(group(find_runs(places)))
+    return chart
+
+
+def values(chart, metric, column="mean"):
+    return chart.data.filter(metric=metric).sort("step")[column].to_list()
+
+
+def test_a_run_without_truth_has_a_panel_for_all_that_it_measured_and_no_other(tmp_path):
+    chart = learning(write_run(tmp_path / "run", [0.0, 1.0, 0.5], knows_truth=False))
+    assert [axes.get_title(loc="left") for axes in chart.figure.axes] == ["Reward", "Held-out accuracy"]
+    assert values(chart, "rollout/reward") == [0.0, 1.0, 0.5], "few steps are not averaged"
+    assert values(chart, "eval/avg", "step") == [0]
+
+
+def test_many_steps_are_averaged_over_a_fifteenth_of_the_run_and_accuracy_is_not(tmp_path):
+    chart = learning(write_run(tmp_path / "run", [step % 2 for step in range(45)]))
+    reward = values(chart, "rollout/reward")
+    assert reward[1:3] == pytest.approx([1 / 3, 2 / 3])
+    assert reward[0] == 0.5, "at the ends, fewer steps"
+
+
+def test_seeds_are_a_mean_with_a_band_and_arms_are_lines(tmp_path):
+    for seed, reward in ((1, 0.2), (2, 0.4)):
+        write_run(tmp_path / f"olr{seed}", [reward] * 3, arm="olr", seed=seed)
+    write_run(tmp_path / "grpo", [0.1] * 3, arm="grpo", seed=1, method={"name": "grpo"})
+    chart = learning(tmp_path)
+    rows = chart.data.filter(metric="rollout/reward", step=2)
+    assert dict(rows.select("arm", "mean").iter_rows()) == pytest.approx({"olr": 0.3, "grpo": 0.1})
+    assert dict(rows.select("arm", "runs").iter_rows()) == {"olr": 2, "grpo": 1}
+    assert [text.get_text() for text in chart.figure.legends[0].get_texts()] == ["grpo", "olr"]
+
+
+def test_a_log_of_trl_shows_rewards_lengths_and_groups_of_equal_rewards():
+    chart = learning(TRL / "text")
+    raw = pl.read_parquet(TRL / "text" / "*.parquet")
+    by_step = raw.group_by("step").agg(
+        pl.col("accuracy_reward").mean(), pl.col("completion").str.len_chars().mean()
+    )
+    rows = by_step.sort("step")
+    assert values(chart, "rollout/reward") == pytest.approx(rows["accuracy_reward"].to_list())
+    assert values(chart, "rollout/characters") == pytest.approx(rows["completion"].to_list())
+    equal = raw.group_by("step", "prompt").agg(equal=pl.col("accuracy_reward").n_unique() == 1)
+    shares = equal.group_by("step").agg(pl.col("equal").mean()).sort("step")["equal"]
+    assert values(chart, "rollout/zero_variance_groups") == pytest.approx(shares.to_list())
+    assert set(chart.data["metric"]) == {
+        "rollout/reward",
+        "rollout/characters",
+        "rollout/zero_variance_groups",
+    }
+
+
+def test_what_has_nothing_to_show_says_what_is_missing(tmp_path):
+    run = write_history(tmp_path / "run", **SMALL)
+    (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "time/step": 1.0}\n')
+    assert "metrics.jsonl of these runs has none" in (
+        FIGURES["learning"].lacking(group(find_runs([run]))) or ""
+    )

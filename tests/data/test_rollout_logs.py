@@ -1,0 +1,281 @@
+"""Logs of other trainers: TRL's as its trainer wrote them, the others' as their sources write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.questions import question_of, same_prompts
+from olr_cli.data.rollout_logs import read_log
+from olr_cli.errors import UserError
+
+TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"
+CHAT = "system\nYou are helpful.\nuser\n{}\nassistant\n"
+
+
+def write(file: Path, *rows: dict[str, object]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def verl(step: int, *rows: tuple[str, str, str, float], **more: object) -> list[dict[str, object]]:
+    """As `_dump_generations` (verl/trainer/ppo/ray_trainer.py) writes a step: input, output, gts, score, step."""
+    return [
+        {
+            "input": CHAT.format(question),
+            "output": response,
+            "gts": label,
+            "score": score,
+            "step": step,
+            **more,
+        }
+        for question, response, label, score in rows
+    ]
+
+
+def answers(log, question: str) -> list[list[str | None]]:
+    """The answers to a question, visit by visit."""
+    (name,) = (name for name, turns in log.questions.items() if question_of(turns) == question)
+    rows = log.rows.filter(prompt_id=name).sort("visit", maintain_order=True)
+    return [part["answer"].to_list() for part in rows.partition_by("visit", maintain_order=True)]
+
+
+# TRL --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["text", "messages"])
+def test_completions_of_trl_are_groups_of_four_visits_counted_by_step(kind: str) -> None:
+    log = read_log([TRL / kind], extractor="reversed_digits")
+    raw = pl.concat([pl.read_parquet(file) for file in sorted((TRL / kind).iterdir())])
+    assert (log.trainer, len(log.rows)) == ("TRL", len(raw))
+    assert log.rows["step"].to_list() == raw["step"].to_list()
+    groups = log.rows.group_by("prompt_id", "visit").len()
+    assert groups["len"].unique().to_list() == [4]
+    assert len(log.questions) == 24 and log.rows["visit"].max() == raw["step"].max() // 2
+    assert log.rows["is_rewarded"].to_list() == (raw["accuracy_reward"] == 1).to_list()
+    assert "completion as response" in log.notes[0] and "told apart by their text" in log.notes[0]
+
+
+def test_several_reward_functions_add_up_and_the_one_about_answers_is_the_verdict() -> None:
+    log = read_log([TRL / "messages"], extractor="reversed_digits")
+    raw = pl.read_parquet(TRL / "messages" / "*.parquet")
+    assert log.rows["reward"].to_list() == pytest.approx(
+        (raw["accuracy_reward"] + raw["format_reward"]).to_list()
+    )
+    assert log.rows["given_label"].to_list() == raw["solution"].to_list()
+    by_label = log.rows.filter(is_rewarded=True)
+    assert by_label["answer"].to_list() == by_label["given_label"].to_list()
+    assert "accuracy_reward + format_reward as reward" in log.notes[0]
+
+
+def test_rollouts_that_trl_logs_in_two_steps_count_once() -> None:
+    log = read_log([TRL / "iterations"], extractor="reversed_digits")
+    assert log.rows["step"].unique().sort().to_list() == [1, 3]
+    assert len(log.rows) == 2 * 48
+    assert "2 steps (the first is 2) logged the rollouts of the step before once more" in log.notes[1]
+
+
+def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_same_log(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "completions").symlink_to(TRL / "text")
+    files = sorted((TRL / "text").iterdir(), reverse=True)
+    logs = [read_log(places) for places in ([tmp_path], [TRL / "text" / "*.parquet"], files)]
+    assert logs[0].rows.equals(logs[1].rows) and logs[0].rows.equals(logs[2].rows)
+    assert [log.source for log in logs[1:]] == [TRL / "text"] * 2
+
+
+# verl, OpenRLHF, verifiers, prime-rl --------------------------------------------------------------------------------
+
+
+def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for step in (2, 10, 1):
+        rows = verl(step, ("3+4", rf"so \boxed{{{step}}}", "7", -1.0), ("3+4", r"\boxed{7}", "7", 1.0))
+        write(tmp_path / f"{step}.jsonl", *rows)
+    log = read_log([tmp_path])
+    assert answers(log, "3+4") == [["1", "7"], ["2", "7"], ["10", "7"]]
+    assert log.rows["given_label"].unique().to_list() == ["7"]
+    assert log.rows["is_rewarded"].to_list() == [False, True] * 3
+
+
+def test_verls_accuracy_goes_before_a_shaped_score(tmp_path: Path) -> None:
+    scores = [0.1, 0.2, 0.35, 0.4, 0.9]
+    rows = [verl(1, ("3+4", "x", "7", score), acc=score > 0.3)[0] for score in scores]
+    log = read_log([write(tmp_path / "1.jsonl", *rows)])
+    assert log.rows["is_rewarded"].to_list() == [False, False, True, True, True]
+    shaped = read_log(
+        [write(tmp_path / "2.jsonl", *(verl(1, ("3+4", "x", "7", score))[0] for score in scores))]
+    )
+    assert "is_rewarded" not in shaped.rows.columns, "a score says nothing of right and wrong"
+
+
+def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_prompts(
+    tmp_path: Path,
+) -> None:
+    step = [("3+4", rf"\boxed{{{n}}}", "7", 0.0) for n in range(4)]
+    others = [(f"{n}+1", r"\boxed{1}", "1", 1.0) for n in (5, 6) for _ in range(2)]
+    labels = [("8+8", r"\boxed{16}", label, 1.0) for label in ("16", "17") for _ in range(2)]
+    log = read_log([write(tmp_path / "1.jsonl", *verl(1, *step, *others, *labels))])
+    assert answers(log, "3+4") == [["0", "1"], ["2", "3"]]
+    twice = log.rows.filter(pl.col("given_label").is_in(["16", "17"]))
+    assert twice["prompt_id"].n_unique() == 2 and twice["visit"].to_list() == [1] * 4
+    assert "several groups of 2 rollouts of one prompt once" in " ".join(log.notes)
+    assert "1 prompt has different labels and counts once for each label." in log.notes
+
+
+def test_openrlhfs_batch_inference_has_inputs_and_outputs(tmp_path: Path) -> None:
+    """{"input", "output"} and with rewards "reward": openrlhf/cli/batch_inference.py of 0.9."""
+    rows = [{"input": "3+4", "output": rf"\boxed{{{n}}}", "reward": float(n == 7)} for n in (7, 8)]
+    log = read_log([write(tmp_path / "out.jsonl", *rows)])
+    assert (log.trainer, answers(log, "3+4")) == ("OpenRLHF", [["7", "8"]])
+    assert log.rows["is_rewarded"].to_list() == [True, False]
+
+
+def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_folders(
+    tmp_path: Path,
+) -> None:
+    """`state_to_output` of verifiers, saved by prime-rl as rollouts/step_N/train_rollouts.jsonl."""
+    for step in (1, 2, 10):
+        for name in ("train", "eval"):
+            row = {
+                "example_id": 4,
+                "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "3+4"}],
+                "completion": [{"role": "assistant", "content": rf"\boxed{{{step}}}", "tool_calls": None}],
+                "answer": "7",
+                "reward": float(name == "train"),
+                "is_truncated": False,
+                "token_usage": {"input_tokens": 9.0, "output_tokens": 5.0},
+            }
+            failed = row | {"completion": None, "error": {"error": "timeout"}}
+            write(tmp_path / "rollouts" / f"step_{step}" / f"{name}_rollouts.jsonl", row, failed)
+    log = read_log([tmp_path])
+    assert (log.trainer, answers(log, "3+4")) == ("verifiers", [["1"], ["2"], ["10"]])
+    assert log.rows["step"].to_list() == [1, 2, 10]
+    assert log.rows["tokens"].to_list() == [5, 5, 5] and log.rows["reward"].to_list() == [1.0] * 3
+
+
+def test_traces_of_verifiers_v1_are_read_along_their_last_branch(tmp_path: Path) -> None:
+    """`Episode.to_record` (verifiers/v1/episode.py) as prime-rl's file monitor stores it."""
+
+    def episode(step: int, group: str, answer: str) -> dict[str, object]:
+        nodes = [
+            {"message": {"role": "user", "content": "3+4"}, "sampled": False},
+            {"message": {"role": "assistant", "content": "a dead end"}, "sampled": True, "parent": 0},
+            {
+                "message": {"role": "assistant", "content": rf"\boxed{{{answer}}}"},
+                "sampled": True,
+                "parent": 0,
+            },
+        ]
+        trace = {
+            "task": {"type": "Sum", "data": {"prompt": "3+4", "answer": "7"}},
+            "nodes": nodes,
+            "calls": [
+                {"node": 2, "finish_reason": "length", "usage": {"prompt_tokens": 4, "completion_tokens": 6}}
+            ],
+            "rewards": {"correct": {"score": float(answer == "7"), "weight": 2.0}},
+        }
+        run = {"type": "train", "id": "r", "work": {"type": "train", "step": step}}
+        return {
+            "id": "e",
+            "task": trace["task"],
+            "group": {"id": group},
+            "run": run,
+            "ok": True,
+            "traces": [trace],
+        }
+
+    episodes = [episode(1, "a", "7"), episode(1, "b", "5"), episode(1, "a", "6")]
+    write(tmp_path / "rollouts" / "step_1" / "train" / "all" / "traces.jsonl", *episodes)
+    write(tmp_path / "rollouts" / "step_1" / "train" / "effective" / "traces.jsonl", episodes[0])
+    write(tmp_path / "rollouts" / "step_1" / "eval" / "all" / "traces.jsonl", episodes[0])
+    log = read_log([tmp_path])
+    assert answers(log, "3+4") == [["7", "6"], ["5"]], "a visit a group"
+    assert log.rows["reward"].to_list() == [2.0, 0.0, 0.0] and log.rows["truncated"].all()
+    assert set(log.rows["given_label"]) == {"7"} and set(log.rows["tokens"]) == {6}
+
+
+# Any other --------------------------------------------------------------------------------------------------------
+
+OTHER = {"query": "3+4", "generation": r"\boxed{7}", "meta": {"gold": 7}, "passed": 1}
+
+
+def test_columns_can_be_named_also_those_in_an_object(tmp_path: Path) -> None:
+    file = write(tmp_path / "log.jsonl", OTHER, OTHER | {"generation": r"\boxed{8}", "passed": 0})
+    names = ["prompt=query", "response=generation", "given_label=meta.gold", "is_correct=passed"]
+    log = read_log([file], names)
+    assert answers(log, "3+4") == [["7", "8"]]
+    assert set(log.rows["given_label"]) == {"7"} and log.rows["is_correct"].to_list() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            [],
+            "its columns are query, generation, meta, passed. Say which of them it is: --columns prompt=query",
+        ),
+        (["prompt=query"], "has no column response; its columns are query, generation, meta, passed"),
+        (["answers=query"], "--columns is 'answers' (did you mean 'answer'?)"),
+        (["prompt"], "expected NAME=COLUMN"),
+        (["prompt=question"], "has no column question; its columns are query"),
+        (
+            ["prompt=meta", "response=generation"],
+            "'meta' of row 0 (the first is 0) is a dict, and it should be text",
+        ),
+    ],
+)
+def test_columns_that_are_missing_are_listed_with_the_option_written_out(tmp_path, columns, message) -> None:
+    with pytest.raises(UserError) as error:
+        read_log([write(tmp_path / "log.jsonl", OTHER)], columns)
+    assert message in str(error.value)
+
+
+def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)))
+    other = write(tmp_path / "2.jsonl", {"input": "3+4", "output": "x"})
+    with pytest.raises(UserError, match=r"looks like a log of OpenRLHF, and .* like one of verl"):
+        read_log([one, other])
+
+
+# Questions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 3+4?<|im_end|>\n<|im_start|>assistant\n",
+        CHAT.format("What is 3+4?"),
+        "<|start_header_id|>user<|end_header_id|>\n\nWhat is 3+4?<|eot_id|><|start_header_id|>assistant",
+        "<s>[INST] What is 3+4? [/INST]",
+        "<bos><start_of_turn>user\nWhat is 3+4?<end_of_turn>\n<start_of_turn>model\n",
+        "A conversation between User and Assistant. User: What is 3+4?\nAssistant: <think>\n",
+        "What is 3+4?",
+    ],
+)
+def test_the_question_is_what_the_template_was_put_around(text: str) -> None:
+    assert question_of([Message("user", text)]) == "What is 3+4?"
+
+
+def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label() -> None:
+    def prompt(name: str, text: str, label: str | None = None) -> Prompt:
+        return Prompt(name, (Message("system", "Be brief."), Message("user", text)), label, None, None)
+
+    data = [
+        prompt("a", "What is 3+4?", "7"),
+        prompt("b", "What is 3+4?", "8"),
+        prompt("c", "1+2"),
+        prompt("d", "1"),
+    ]
+    logged = [
+        prompt("spaces", "What is\n3+4?", "8"),
+        prompt("longer", "Solve: 1+2 = ?"),
+        prompt("part", "Solve: 11+23"),
+    ]
+    same = same_prompts({one.prompt_id: one for one in logged}, data)
+    assert {name: one.prompt_id for name, one in same.items()} == {"spaces": "b", "longer": "c"}

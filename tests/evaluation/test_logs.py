@@ -1,0 +1,223 @@
+"""Sample logs of other tools become evaluations, and evaluations become files of other tools."""
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+
+LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
+LM_EVAL = LOGS / "lm-eval" / "SmolLM2-135M-Instruct"
+[SUMS] = LM_EVAL.glob("samples_sums_*")
+[SCIENCE] = LM_EVAL.glob("samples_science_2*")
+[LIKELIHOOD] = LM_EVAL.glob("samples_science_likelihood_*")
+
+
+def olr(*words):
+    return CliRunner().invoke(app, ["evaluate", *map(str, words)])
+
+
+def answered(*words):
+    result = olr(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), result.stderr
+
+
+def refused(*words):
+    result = olr(*words)
+    assert result.exit_code == 2, result.output
+    return result.stderr.splitlines()[-1]
+
+
+def scores(plain):
+    [evaluation] = plain["evaluations"]
+    return {score["benchmark"]: (score["samples"], score["avg"]) for score in evaluation["scores"]}
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def benchmark(tmp_path):
+    """The problems of the logs' task `sums` as a benchmark of the user's own, under names of its own."""
+    golds = {"5": "5", "1/2": "0.5", "3.0": "3", "10 - 4": "6", "never asked": "1"}
+    rows = [{"id": f"p{i}", "question": q, "answer": a} for i, (q, a) in enumerate(golds.items())]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = "{id: id, problem: question, answer: answer}"
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: mine\nsource: {{file: mine.jsonl}}\nfields: {fields}\n")
+    return file
+
+
+def test_a_log_of_lm_eval_is_graded_by_value_and_by_letter():
+    plain, said = answered("--import", LM_EVAL)
+    assert scores(plain) == {"science": (1, 0.5), "sums": (2, 0.75)}
+    assert (
+        "lm-eval 0.4.13 itself scored sums: exact_match,boxed 25.0, exact_match,last-number 25.0."
+        in plain["notes"]
+    )
+    assert "science_likelihood has likelihoods of given answers and no generated text; left out" in said
+    assert "science: olr and exact_match of lm-eval agree on 2 of 2 responses" in said
+    record = json.loads(Path("evaluations/SmolLM2-135M-Instruct-lm-eval/evaluation.json").read_text())
+    assert record["sampling"]["temperature"] == 0.6
+    assert record["sampling"]["max_new_tokens"] == 16
+
+
+def test_a_log_of_lighteval_is_graded_by_value_and_by_letter():
+    plain, said = answered("--import", LOGS / "lighteval")
+    assert scores(plain) == {"science-0": (1, 0.5), "sums-0": (1, 0.75)}
+    assert "sums|0: olr and pass@k:k=1&n=1 of lighteval agree on 4 of 4 responses" in said
+    # The response is " \\boxed{C}}".
+    assert (
+        "science|0: olr and em of lighteval agree on 1 of 2 responses\n  right by olr alone: C for C" in said
+    )
+
+
+def test_what_a_log_does_not_say_is_unknown():
+    plain, _ = answered("--import", SUMS)
+    [score] = plain["evaluations"][0]["scores"]
+    assert (score["truncated"], score["mean_tokens"]) == (None, None)
+    assert olr("--regrade", "evaluations/SmolLM2-135M-Instruct-lm-eval").exit_code == 0
+
+
+def test_logs_of_one_benchmark_are_compared_problem_by_problem(benchmark):
+    answered("--import", SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
+    words = ["--benchmarks", benchmark, "--out", "lighteval", "--compare", "lm-eval"]
+    plain, _ = answered("--import", next(LOGS.rglob("details_sums*")), *words)
+    difference = plain["reference"]["differences"]["SmolLM2-135M-Instruct (lighteval)"]["mine"]
+    assert (difference["mean"], difference["pairs"]) == (0.0, 4)
+    rows = pl.read_parquet("lighteval/generations/mine.parquet")
+    assert rows["problem_id"].to_list() == ["p0", "p1", "p2", "p3"]
+    assert rows["gold"].to_list() == ["5", "0.5", "3", "6"]
+
+
+def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):
+    words = ["--import", SUMS, "--benchmarks", benchmark]
+    plain, _ = answered(*words, "--out", "numbers", "--extractor", "last_number")
+    assert scores(plain)["mine"] == (2, 0.75)
+    rows = pl.read_parquet("numbers/generations/mine.parquet")
+    assert rows.filter(problem_id="p3")["answer"].to_list() == ["20", "10"]  # the first response has no box
+    plain, _ = answered(*words, "--out", "boxes", "--compare", "numbers")
+    assert any("answers are read with boxed" in note for note in plain["notes"])
+    answered("--regrade", "numbers", "--extractor", "boxed")
+    assert pl.read_parquet("numbers/generations/mine.parquet").equals(
+        pl.read_parquet("boxes/generations/mine.parquet")
+    )
+
+
+def test_the_latest_log_of_a_task_counts(tmp_path):
+    logs = tmp_path / "logs" / "model"
+    logs.mkdir(parents=True)
+    shutil.copy(SCIENCE, logs / "samples_science_2025-01-01T00-00-00.000000.jsonl")
+    later = SCIENCE.read_text().replace(r"\\boxed{A) Iron}", r"\\boxed{C}")
+    (logs / "samples_science_2025-01-02T00-00-00.000000.jsonl").write_text(later)
+    plain, _ = answered("--import", logs)
+    assert scores(plain) == {"science": (1, 1.0)}
+
+
+def test_an_evaluation_is_never_overwritten():
+    answered("--import", SCIENCE)
+    assert "exists already and holds an evaluation; choose another --out" in refused("--import", SCIENCE)
+
+
+LINE = {"doc_id": 0, "doc": {}, "target": "1", "arguments": [["?", {}]], "resps": [["\\boxed{1}"]]}
+
+
+def write(tmp_path, name, *lines):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(line + "\n" for line in lines))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (["{"], "not a line of JSON for each sample"),
+        (["[1]"], "line 1 has no arguments"),
+        (['{"doc_id": 0}'], "line 1 has no arguments"),
+        ([], "it is empty"),
+        ([json.dumps(LINE | {"resps": 7})], "resps or arguments of problem 0 are wrong"),
+        ([json.dumps(LINE | {"arguments": None})], "resps or arguments of problem 0 are wrong"),
+        (
+            [json.dumps(LINE | {"arguments": [["?", {"temperature": [1]}]]})],
+            "its generation settings are no numbers",
+        ),
+    ],
+)
+def test_what_is_no_log_is_named(tmp_path, lines, sentence):
+    file = write(tmp_path, "samples_x_1.jsonl", *lines)
+    assert f"{file} is no sample log of lm-eval ({sentence})" in refused("--import", file)
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path):
+    file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"resps": [["\ud800 \\boxed{1}"]]}))
+    plain, _ = answered("--import", file)
+    assert scores(plain) == {"x": (1, 1.0)}
+
+
+def test_what_cannot_be_imported_is_refused(tmp_path, benchmark):
+    assert "likelihoods of given answers and no generated text" in refused("--import", LIKELIHOOD)
+    assert "does not exist" in refused("--import", tmp_path / "nowhere")
+    assert "has no sample log" in refused("--import", LOGS.parent / "metrics")
+    assert "2 of 2 problems are none of mine" in refused("--import", SCIENCE, "--benchmarks", benchmark)
+    assert "--data with --benchmarks alone" in refused("--import", SCIENCE, "--data", "mine.jsonl")
+    assert "--import takes no --samples" in refused("--import", SCIENCE, "--samples", "2")
+    for model in ("one", "two"):
+        write(tmp_path, f"{model}/samples_x_1.jsonl", *SCIENCE.read_text().splitlines())
+    assert "logs of 2 models (one, two)" in refused("--import", tmp_path)
+
+
+def test_an_export_for_lm_eval_has_its_layout_and_comes_back_the_same():
+    answered("--import", LM_EVAL, "--out", "first", "--export", "lm-eval")
+    place = Path("first/export/lm-eval/SmolLM2-135M-Instruct")
+    [results] = place.glob("results_*.json")
+    date = results.stem.removeprefix("results_")
+    assert {file.name for file in place.iterdir()} == {
+        results.name,
+        f"samples_science_{date}.jsonl",
+        f"samples_sums_{date}.jsonl",
+    }
+    plain = json.loads(results.read_text())
+    theirs = json.loads(next(LM_EVAL.glob("results_*")).read_text())
+    assert plain.keys() >= {
+        "results",
+        "configs",
+        "versions",
+        "n-shot",
+        "n-samples",
+        "higher_is_better",
+        "config",
+    }
+    assert plain["results"]["sums"]["acc,none"] == 0.75
+    # Shares 1, 1, 1 and 0: a sample standard deviation of 0.5 over the root of 4.
+    assert plain["results"]["sums"]["acc_stderr,none"] == pytest.approx(0.25)
+    assert plain["n-samples"]["sums"] == theirs["n-samples"]["sums"]
+    line = json.loads((place / f"samples_sums_{date}.jsonl").read_text().splitlines()[0])
+    assert line.keys() - {"acc"} == json.loads(SUMS.read_text().splitlines()[0]).keys() - {"exact_match"}
+    answered("--import", place, "--out", "second")
+    for name in ("sums", "science"):
+        first, second = (
+            pl.read_parquet(f"{folder}/generations/{name}.parquet") for folder in ("first", "second")
+        )
+        assert first.equals(second)
+
+
+def test_an_export_for_leaderboards_has_the_model_and_a_score_for_each_task():
+    answered("--import", LM_EVAL, "--out", "mine")
+    answered("--regrade", "mine", "--export", "leaderboard")
+    [file] = Path("mine/export/leaderboard").rglob("*.json")
+    plain = json.loads(file.read_text())
+    assert plain["config"] == {
+        "model_dtype": "torch.float32",
+        "model_name": "SmolLM2-135M-Instruct",
+        "model_sha": "",
+    }
+    assert plain["results"] == {"science": {"acc": 0.5}, "sums": {"acc": 0.75}}

@@ -1,0 +1,253 @@
+"""The backend for OpenAI-compatible servers, against a small one in this process that answers sums."""
+
+import json
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from sums import PROBLEMS, SAMPLES, sums
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.data.prompts import Message
+from olr_cli.engines.prompt_text import ChatFormat
+from olr_cli.errors import UserError
+from olr_cli.evaluation.backends import Request, Sampling, open_backend, openai_backend
+from olr_cli.supervision import Rollout
+
+MODEL = "org/adder"
+SAMPLING = Sampling(max_new_tokens=16)
+
+
+class Server:
+    """Answers sums, except where `troubles` has something else for a request, first to last."""
+
+    def __init__(self):
+        self.asked, self.keys, self.troubles, self.most_at_once = [], [], [], 0
+        self.pause = 0.0
+        outer, running, lock = self, Counter(), threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def reply(self, status, content, **headers):
+                body = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self):
+                outer.keys.append(self.headers.get("Authorization"))
+                if self.path == "/v1/models":
+                    self.reply(200, {"data": [{"id": MODEL, "root": "weights/adder"}]})
+                else:
+                    self.reply(404, {"detail": "Not Found"})
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    running["now"] += 1
+                    outer.most_at_once = max(outer.most_at_once, running["now"])
+                    outer.asked.append(body)
+                    outer.keys.append(self.headers.get("Authorization"))
+                    trouble = outer.troubles.pop(0) if outer.troubles else None
+                time.sleep(outer.pause)
+                with lock:
+                    running["now"] -= 1
+                if trouble == "hang up":
+                    self.close_connection = True
+                    self.connection.close()
+                elif trouble is not None:
+                    self.reply(*trouble[:2], **(trouble[2] if len(trouble) > 2 else {}))
+                else:
+                    self.reply(200, completion(body))
+
+            def log_message(self, *words):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def completion(body, **message):
+    """Right in two of three samples, by the seed; cut in one of eleven."""
+    question = body["messages"][-1]["content"].splitlines()[-1]
+    seed = body.get("seed", 1)
+    value = sum(map(int, question.removesuffix(" = ?").split(" + "))) + (seed % 3 == 0)
+    said = {"role": "assistant", "content": f"It is \\boxed{{{value}}}."} | message
+    reason = "length" if seed % 11 == 0 else "stop"
+    return {
+        "choices": [{"message": said, "finish_reason": reason}],
+        "usage": {"completion_tokens": 5 + seed % 7},
+    }
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(openai_backend, "FIRST_PAUSE", 0.01)
+    running = Server()
+    yield running
+    running.close()
+
+
+def requests(seeds, count=1):
+    return [Request((Message("user", f"{number} + 7 = ?"),), seeds) for number in range(count)]
+
+
+def ask(server, wanted, sampling=SAMPLING, **options):
+    rollouts = {}
+    with open_backend(None, MODEL, url=server.url, **options) as backend:
+        for finished in backend.stream(wanted, sampling):
+            rollouts |= finished
+    return rollouts
+
+
+def test_every_sample_is_a_request_and_returned_in_its_place(server):
+    rollouts = ask(server, [*requests([1, 2, 3, 11], count=20), *requests([])])
+    assert rollouts[4][0] == Rollout("It is \\boxed{11}.", 6, False)
+    assert [rollout.truncated for rollout in rollouts[19]] == [False, False, False, True]
+    assert rollouts[19][2].response == "It is \\boxed{27}."
+    assert rollouts[20] == []
+    assert sorted(body["seed"] for body in server.asked) == sorted([1, 2, 3, 11] * 20)
+    plain = {"model": MODEL, "temperature": 0.6, "max_tokens": 16}
+    assert all(plain.items() <= body.items() for body in server.asked)
+    assert not {"top_p", "top_k", "min_p", "stop", "chat_template_kwargs"} & set(server.asked[0])
+
+
+def test_what_is_set_is_passed_on(server):
+    sampling = Sampling(0, 8, top_p=0.9, top_k=5, min_p=0.1, stop=("Q:",))
+    ask(server, requests([1]), sampling, chat=ChatFormat(variables={"enable_thinking": False}))
+    [body] = server.asked
+    wanted = {"temperature": 0, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "stop": ["Q:"]}
+    assert wanted.items() <= body.items()
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert "seed" not in body
+
+
+@pytest.mark.parametrize("most", [1, 5])
+def test_no_more_requests_at_a_time_than_allowed(server, most):
+    server.pause = 0.02
+    ask(server, requests([1, 2], count=10), concurrency=most)
+    assert server.most_at_once == most
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        (429, {"error": {"message": "slow down"}}),
+        (500, b"oh"),
+        (503, b"loading", {"Retry_After": "0.01"}),
+        "hang up",
+    ],
+)
+def test_what_passes_is_tried_again(server, trouble):
+    server.troubles = [trouble, trouble]
+    assert ask(server, requests([1])) == {0: [Rollout("It is \\boxed{7}.", 6, False)]}
+    assert len(server.asked) == 3
+
+
+def test_the_server_says_how_long_to_wait(server):
+    server.troubles = [(429, b"", {"Retry_After": "0.7"})]
+    began = time.monotonic()
+    ask(server, requests([1]))
+    assert time.monotonic() - began >= 0.7
+
+
+@pytest.mark.parametrize(
+    ("troubles", "told"),
+    [
+        (
+            [(400, {"error": {"message": "bad thing\nhere."}})],
+            "refuses a request (status 400: bad thing here)",
+        ),
+        ([(401, {"error": {"message": "no key"}})], "set the environment variable OPENAI_API_KEY"),
+        (
+            [(400, {"error": {"message": "This model's maximum context length is 10 tokens."}})],
+            "give a smaller --max-new-tokens",
+        ),
+        ([(200, b"<html>")], "answers otherwise than a chat completion"),
+        ([(500, {"detail": "engine died"})] * 99, "in 8 attempts (status 500: engine died)"),
+    ],
+)
+def test_what_does_not_pass_is_one_sentence(server, troubles, told):
+    server.troubles = troubles
+    with pytest.raises(UserError) as caught:
+        ask(server, requests([1, 2, 3], count=5), concurrency=1)
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_limit_by_its_newer_name(server):
+    server.troubles = [(400, {"error": {"message": "max_tokens: use 'max_completion_tokens' instead"}})]
+    ask(server, requests([1, 2]), concurrency=1)
+    assert [sorted({"max_tokens", "max_completion_tokens"} & set(body)) for body in server.asked] == [
+        ["max_tokens"],
+        ["max_completion_tokens"],
+        ["max_completion_tokens"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "response"), [("4", "<think>\nhm\n</think>\n\n4"), (None, "<think>\nhm")]
+)
+def test_a_thought_that_the_server_takes_out_is_put_back(server, content, response):
+    body = {"messages": [{"content": "1 + 1 = ?"}]}
+    server.troubles = [(200, completion(body, content=content, reasoning_content="hm"))]
+    assert ask(server, requests([1]))[0][0].response == response
+
+
+def test_the_key_comes_from_the_environment(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    ask(server, requests([1]))
+    assert set(server.keys) == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "told"),
+    [
+        ("org/ader", {}, "has no model 'org/ader' (did you mean 'org/adder'?)"),
+        (MODEL, {"url": "http://127.0.0.1:9/v1"}, "no server answers at http://127.0.0.1:9/v1"),
+        (MODEL, {"url": "localhost"}, "is no URL of a server"),
+        (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "leave --chat-template out"),
+        (MODEL, {"name": "vllm"}, "--url names a server for --backend openai"),
+    ],
+)
+def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):
+    options = {"name": "openai", "url": server.url} | change
+    with pytest.raises(UserError) as caught:
+        open_backend(options.pop("name"), model, **options)
+    assert told in str(caught.value)
+
+
+def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sums(tmp_path)
+    words = ["evaluate", MODEL, "--url", server.url, "--benchmarks", "sums.yaml", "--concurrency", "4"]
+
+    def contents(folder):
+        files = [folder / "scores.json", *sorted((folder / "generations").iterdir())]
+        return {file.name: file.read_bytes() for file in files}
+
+    whole = CliRunner().invoke(app, words)
+    assert whole.exit_code == 0, whole.stderr
+    assert len(server.asked) == PROBLEMS * SAMPLES
+    server.asked.clear()
+    server.troubles = [None] * 100 + [(403, {"error": "the key has expired"})]
+    stopped = CliRunner().invoke(app, [*words, "--out", "again"])
+    assert stopped.exit_code == 2 and "refuses a request without a key" in stopped.stderr
+    asked = len(server.asked)
+    server.troubles = []
+    again = CliRunner().invoke(app, [*words, "--out", "again"])
+    assert again.exit_code == 0, again.stderr
+    assert 2 * PROBLEMS * SAMPLES - (len(server.asked) - asked) - PROBLEMS * SAMPLES >= 96
+    assert contents(tmp_path / "again") == contents(tmp_path / "evaluations" / "org-adder")

@@ -1,0 +1,260 @@
+"""`olr_cli.api`: what the engines decide, for anybody's loop."""
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from histories import write_history
+from recorded import METHOD, batches, decisions, feed
+from typer.testing import CliRunner
+
+from olr_cli.api import (
+    SENTINEL,
+    Judge,
+    OlrMethod,
+    OnlineLabelRefinement,
+    Prompt,
+    Rollout,
+    RolloutGroup,
+    Supervisor,
+    UserError,
+    compose,
+)
+from olr_cli.cli import app
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.store import scan_rollouts
+
+RECIPE = {"method": METHOD}
+BOXED = [r"\boxed{7}"] * 3 + [r"\boxed{8}"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    run = tmp_path_factory.mktemp("recorded") / "run"
+    return write_history(run, noise="inactive", prompts=20, prompts_per_step=10, epochs=6)
+
+
+def make(run_dir=None, **recipe):
+    return OnlineLabelRefinement(run_dir, {**RECIPE, **recipe}, trainer="mine 1.0")
+
+
+def test_it_is_imported_without_torch():
+    code = "import sys, olr_cli.api; assert not {'torch', 'transformers', 'ray'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_recorded_rollouts_are_decided_as_recorded(recorded, tmp_path):
+    with make(tmp_path / "run") as olr:
+        feed(olr, recorded)
+    assert decisions(tmp_path / "run").equals(decisions(recorded))
+    assert read_manifest(tmp_path / "run")["status"] == "finished"
+
+
+def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
+    sizes = {"data.limit": 16, "train.prompts_per_step": 8, "train.epochs": 4, "train.mini_batch_prompts": 8}
+    keys = {**sizes, "data.test": "null", "method.warmup_epochs": 1, "method.slope_threshold": 0}
+    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    trained = tmp_path / "trained"
+    result = CliRunner().invoke(app, ["train", "laptop/quickstart", *words, "--run-dir", str(trained)])
+    assert result.exit_code == 0, result.output
+    method = {"warmup_epochs": 1, "slope_threshold": 0}
+    seed = read_manifest(trained)["seed"]
+    recipe = {"method": method, "data": {"extractor": "reversed_digits"}, "seed": seed}
+    with OnlineLabelRefinement(tmp_path / "run", recipe) as olr:
+        feed(olr, trained)
+    assert decisions(tmp_path / "run").equals(decisions(trained))
+    assert decisions(trained)["label_source"].n_unique() == 3  # given, noisy and majority
+
+
+def test_rewards_are_in_the_order_of_the_completions(recorded):
+    stored = scan_rollouts(recorded).filter(pl.col("step") == 1).sort("sample", maintain_order=True).collect()
+    with make() as olr:
+        result = feed(olr, recorded, until=1)
+    assert list(result.rewards) == stored["reward"].to_list()
+    assert result.trains == (True,) * len(stored)
+    assert [record.prompt_id for record in result.labels] == stored["prompt_id"].unique(
+        maintain_order=True
+    ).to_list()
+
+
+@pytest.mark.parametrize("stores", [True, False], ids=["stored", "in memory"])
+def test_a_loaded_state_goes_on_as_if_nothing_had_happened(recorded, tmp_path, stores):
+    run_dir = tmp_path / "run" if stores else None
+    olr = make(run_dir)
+    feed(olr, recorded, until=5)
+    state = json.loads(json.dumps(olr.state_dict()))
+    lost = feed(olr, recorded, after=5, until=7)
+    again = make(run_dir)
+    if stores:
+        olr.close("interrupted")
+    again.load_state_dict(state)
+    assert feed(again, recorded, after=5, until=7).groups == lost.groups
+    feed(again, recorded, after=7)
+    again.close()
+    if stores:
+        assert decisions(run_dir).equals(decisions(recorded))
+        assert [line["step"] for line in read_metrics(run_dir)] == list(range(1, 13))
+        assert read_manifest(run_dir)["data"]["train"]["prompts"] == 20
+
+
+def test_a_prompt_file_cut_off_by_a_kill_is_mended(recorded, tmp_path):
+    olr = make(tmp_path / "run")
+    feed(olr, recorded, until=1)
+    state = olr.state_dict()
+    feed(olr, recorded, after=1, until=2)
+    olr.close("interrupted")
+    file = tmp_path / "run" / "prompts.jsonl"
+    file.write_bytes(file.read_bytes()[:-30])
+    again = make(tmp_path / "run")
+    again.load_state_dict(state)
+    feed(again, recorded, after=1)
+    again.close()
+    assert decisions(tmp_path / "run").equals(decisions(recorded))
+    assert len(file.read_text().splitlines()) == 20
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["analyze", "{run}", "--figure", "dynamics"],
+        ["analyze", "{run}", "--report"],
+        ["audit", "{run}", "--export", "{out}/repaired.jsonl"],
+        ["replay", "{run}", "--set", "method.warmup_epochs=1"],
+        ["replay", "{run}", "--set", "data.extractor=text"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_reads_its_run(recorded, tmp_path, words):
+    run = tmp_path / "run"
+    with make(run) as olr:
+        feed(olr, recorded)
+    result = CliRunner().invoke(app, [word.format(run=run, out=tmp_path) for word in words])
+    assert result.exit_code == 0, result.output
+    if "--report" in words:
+        assert "The questions are not shown" not in (run / "figures" / "report.html").read_text()
+
+
+def test_olr_train_leaves_it_to_its_trainer(recorded, tmp_path):
+    with make(tmp_path / "run") as olr:
+        feed(olr, recorded, until=1)
+    result = CliRunner().invoke(app, ["train", str(tmp_path / "run" / "recipe.yaml"), "--dry-run"])
+    assert result.exit_code == 2
+    assert "mine 1.0 trains and takes its rewards from olr" in result.output.replace("\n", " ")
+
+
+def test_chats_and_rollouts_are_completions_too():
+    with make() as olr:
+        chat = [{"role": "assistant", "content": [{"type": "text", "text": r"\boxed{7}"}]}]
+        question = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "3 + 4?"}]
+        result = olr([question] * 3, [chat, r"\boxed{8}", Rollout(r"\boxed{7}", tokens=5)], ["7"] * 3)
+    assert result.rewards == (1.0, 0.0, 1.0)
+    assert [record.tokens for record in result.rollouts] == [None, None, 5]
+
+
+def test_marks_are_what_label_and_true_answer_say():
+    with make() as olr:
+        prompts = [name for name in "abcd" for _ in range(4)]
+        labels = [text for text in ("7", "8", SENTINEL, "8") for _ in range(4)]
+        true = [text for text in ("7", "7", "7", None) for _ in range(4)]
+        result = olr(prompts, BOXED * 4, labels, true_answers=true)
+    assert [label.noise_type for label in result.labels] == ["clean", "active_frozen", "inactive", None]
+
+
+def test_held_out_completions_are_graded_and_not_recorded():
+    with make() as olr:
+        assert olr.grade([r"\boxed{0.5}", r"\boxed{2}", "half"], [r"\frac12"] * 3) == [1.0, 0.0, 0.0]
+        assert olr.step == 0
+
+
+def test_the_trainers_metrics_stand_beside_ours(recorded, tmp_path):
+    with make(tmp_path / "run") as olr:
+        olr.log({"eval/avg": 0.25})
+        feed(olr, recorded, until=1)
+        olr.log({"policy/kl": 0.5})
+    first, second = read_metrics(tmp_path / "run")
+    assert (first["step"], first["eval/avg"]) == (0, 0.25)
+    assert second["policy/kl"] == 0.5
+    assert second["rollout/groups"] == 10
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"method": {"warmup_epoch": 1}}, "unknown key 'method.warmup_epoch' (did you mean"),
+        ({"engine": {"name": "openrlhf"}}, "engine.name has no effect under mine 1.0"),
+        ({"noise": {"ratio": 0.5}}, "noise.ratio has no effect under mine 1.0"),
+        ({"data": {"train": "arithmetic"}}, "data.train has no effect under mine 1.0"),
+        ({"data": {"extractor": "boxes"}}, "did you mean 'boxed'?"),
+        ({"method": {"name": "random_selection"}}, "set method.keep_fraction"),
+    ],
+)
+def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
+    with pytest.raises(UserError, match="recipe: ") as refusal:
+        OnlineLabelRefinement(None, recipe, trainer="mine 1.0")
+    assert message in str(refusal.value)
+
+
+def test_settings_of_the_trainer_are_its_own():
+    with pytest.raises(UserError, match=r"train\.epochs is a setting of mine 1\.0, which has 3"):
+        OnlineLabelRefinement(
+            recipe={"train": {"epochs": 5}}, trainer="mine 1.0", settings={"train": {"epochs": 3}}
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"completions": BOXED[:3]}, "4 prompts and 3 completions"),
+        ({"prompts": ["a", "b", "c", "d"]}, "has one completion, and a vote needs several"),
+        ({"labels": ["7", "7", "7", "8"]}, "has the label 7 and the label 8"),
+        ({"labels": [None] * 4}, "has no label, which method olr needs"),
+        ({"prompts": ["a", "a", "b", "b"], "prompt_ids": ["x"] * 4}, "has two texts, 'a' and 'b'"),
+        ({"noise_types": ["wrong"] * 4}, "'wrong' is not one of clean, inactive"),
+        ({"step": 3}, "step 3 came where step 1 is due"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments, message):
+    with make() as olr, pytest.raises(UserError) as refusal:
+        olr(**{"prompts": ["a"] * 4, "completions": BOXED, "labels": ["7"] * 4, **arguments})
+    assert message in str(refusal.value)
+    assert olr.step == 0
+
+
+def test_a_label_that_changes_later_is_refused():
+    with make() as olr:
+        olr(["a"] * 4, BOXED, ["7"] * 4)
+        with pytest.raises(UserError, match="has the label 7 and the label 8"):
+            olr(["a"] * 4, BOXED, ["8"] * 4)
+
+
+def test_a_run_is_never_overwritten(recorded, tmp_path):
+    with make(tmp_path / "run") as olr:
+        feed(olr, recorded, until=1)
+        state = olr.state_dict()
+    _, batch = next(batches(recorded))
+    with pytest.raises(UserError, match=r"holds a run already \(finished\)"):
+        make(tmp_path / "run")(**batch)
+    with pytest.raises(UserError, match="was closed after step 1; load its state to go on"):
+        olr(**batch)
+    with pytest.raises(UserError, match="saved by another run than the one"):
+        make(tmp_path / "run").load_state_dict({**state, "run": "another"})
+    with pytest.raises(UserError, match=r"begun with another recipe \(method.warmup_epochs: 3 -> 1\)"):
+        make(tmp_path / "run", method={**METHOD, "warmup_epochs": 1}).load_state_dict(state)
+    with pytest.raises(UserError, match="saved by a newer olr"):
+        olr.load_state_dict({**state, "version": 99})
+
+
+def test_supervisor_alone_takes_ten_lines():
+    supervisor = Supervisor(compose(OlrMethod(warmup_epochs=1, slope_threshold="0.01")), Judge(), seed=0)
+    prompt = Prompt("sum", (), given_label="8", true_answer=None, noise_type=None)
+    for visit, right in enumerate([2, 3, 4], start=1):
+        responses = [r"\boxed{7}"] * right + [r"\boxed{8}"] + [r"\boxed{9}"] * (4 - right)
+        rollouts = tuple(map(Rollout, responses))
+        group = RolloutGroup(prompt, visit=visit, step=visit, rollouts=rollouts)
+        (decided,) = supervisor.supervise([group])
+    supervisor.judge.close()
+    assert (decided.label.effective_label, decided.rewards) == ("7", (1.0, 1.0, 1.0, 1.0, 0.0))
