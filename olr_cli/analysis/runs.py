@@ -43,6 +43,7 @@ class RunEntry:
     name: str
     path: str
     kind: str
+    engine: str
     arm: str
     seed: int | None
     status: str
@@ -115,7 +116,8 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
         nothing=f"no runs below {named}",
     )
     notes = [f"{run.path}: {run.problem}" for run in entries if run.problem]
-    unfinished = [run for run in entries if run.status in ("stopped", "failed", "crashed")]
+    can_go_on = ("stopped", "failed", "crashed")
+    unfinished = [run for run in entries if run.status in can_go_on and run.engine != "external"]
     commands = {}
     if any(run.epoch is not None for run in entries):
         commands[f"olr analyze {named}"] = "figures, and a comparison of the arms"
@@ -177,6 +179,7 @@ def _entry(path: Path, folder: Path) -> RunEntry:
         "name": name,
         "path": str(path),
         "kind": "training",
+        "engine": "",
         "arm": "",
         "seed": None,
         "status": "damaged",
@@ -192,6 +195,7 @@ def _entry(path: Path, folder: Path) -> RunEntry:
         facts["created"] = str(manifest.get("created") or "")
         run = read_run(path)
         facts |= {"kind": run.kind, "seed": run.seed, "epochs": run.recipe.train.epochs}
+        facts["engine"] = run.recipe.engine.name
         facts["arm"] = arm_name(run)
         facts |= _progress(read_metrics(path))
         facts["status"] = _status(path, manifest)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.options import LogColumns, figures, shape_of, tables
+from olr_cli.cli.options import LogColumns, figures, require_new, shape_of, tables
 
 
 def analyze(
@@ -59,8 +59,9 @@ def analyze(
         Path | None,
         typer.Option(
             "--out",
-            metavar="DIR",
-            help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several.",
+            metavar="DIR|FILE",
+            help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several. A"
+            " name that ends in .csv is a new file for the table (by default arms) instead.",
         ),
     ] = None,
     newest: Annotated[
@@ -86,19 +87,30 @@ def analyze(
     json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
 ) -> None:
     """Draw figures of one run, or of several runs averaged over seeds, and compare arms."""
+    from dataclasses import replace
+
     from olr_cli.analysis.request import Request, carry_out
     from olr_cli.cli.printing import show
+    from olr_cli.files import write_text
+    from olr_cli.tables import File, comma_separated
 
+    csv_file = out if out is not None and out.suffix == ".csv" else None
+    require_new(csv_file, "a table", as_json=False)
     request = Request(
         places=runs or [],
         figure=figure or [],
-        table=table,
+        table=table or ("arms" if csv_file else None),
         compare=compare,
         baseline=baseline,
-        out=out,
+        out=None if csv_file else out,
         report=report,
         shape=shape_of(format_, as_json=json),
         newest=newest,
         columns=columns or [],
     )
-    show(carry_out(request), request.shape)
+    answer = carry_out(request)
+    if csv_file is not None:
+        (counted,) = answer.tables
+        write_text(csv_file, comma_separated(counted) + "\n")
+        answer = replace(answer, files=[*answer.files, File(csv_file)])
+    show(answer, request.shape)

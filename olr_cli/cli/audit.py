@@ -76,7 +76,9 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="New Parquet file for the table of all prompts."),
+        typer.Option(
+            "--out", metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
 ) -> None:

@@ -299,3 +299,17 @@ def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path, monkeypatch):
         assert "name the run directories to analyse" in result.stderr
     assert olr("--figure", "phase", "--out", tmp_path / "figures").exit_code == 0
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".pdf", ".csv"}
+
+
+def test_a_table_and_an_audit_are_written_as_csv_where_the_name_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = write_history(tmp_path / "runs" / "a")
+    for words in (["analyze", "runs"], ["audit", "runs/a"]):
+        target = tmp_path / f"{words[0]}.csv"
+        result = CliRunner().invoke(app, [*words, "--out", target.name])
+        assert result.exit_code == 0, result.output
+        assert f"{target.name}" in result.stdout
+        assert not pl.read_csv(target).is_empty()
+        again = CliRunner().invoke(app, [*words, "--out", target.name])
+        assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    assert not (run / "figures").exists()

@@ -268,7 +268,7 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 
 def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Sequence[str]) -> Path:
-    """Write the table of all prompts as Parquet: `out`, or a file below the run or beside the table.
+    """Write the table of all prompts: `out`, as CSV if it ends so, or Parquet below the run or beside the table.
 
     Its name is that of the options `--data`, `--set`, `--threshold` and of what is trusted.
 
@@ -283,7 +283,8 @@ def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Se
     try:
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, lambda path: stored(audit).write_parquet(path))
+        table = stored(audit)
+        write_whole(target, table.write_csv if target.suffix == ".csv" else table.write_parquet)
     except UserError as error:
         raise UserError(f"{error} (--out FILE)") from None
     return target
