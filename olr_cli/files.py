@@ -6,8 +6,9 @@ import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ _USERS_TO_MEND = {
 
 _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 _STAYS = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
+
+_ABANDONED_SECONDS = 60
 
 departures: set[str] = set()
 """Sentences about what a file system cannot do, where olr goes on without it: the manifest of a run lists them."""
@@ -73,12 +76,24 @@ def error_number(error: BaseException) -> int:
     return next((number for number in _NO_ROOM if os.strerror(number) in str(error)), 0)
 
 
+def require_regular(file: Path) -> None:
+    """Make sure that a path, if there is something, can be read to its end: a pipe would keep the reader waiting.
+
+    Raises:
+        UserError: it is a pipe, a socket, a device or a folder.
+    """
+    if os.path.exists(file) and not os.path.isfile(file):
+        kind = "folder" if os.path.isdir(file) else "pipe or a device"
+        raise UserError(f"{file} is a {kind}, where olr needs a file; move it away")
+
+
 def read_text(file: Path, at_most: int | None = None) -> str:
     """The text of a file, without a byte order mark.
 
     Raises:
         UserError: it cannot be read, is not UTF-8 text, or has more than `at_most` bytes.
     """
+    require_regular(file)
     try:
         with file.open("rb") as source:
             content = source.read(-1 if at_most is None else at_most + 1)
@@ -100,9 +115,10 @@ def read_record(file: Path, version: int) -> Any:
     Raises:
         UserError: it is not JSON, or was written by a newer olr.
     """
+    require_regular(file)
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
     written = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(written, int) and written > version:
@@ -123,6 +139,8 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):
         temporary.unlink(missing_ok=True)  # it may be a link to something else
+        if durable:
+            _sweep(target.parent)
         try:
             write(temporary)
             if durable:
@@ -132,6 +150,18 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
                 sync(target.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove temporary files that killed processes left in a folder: ours, of a minute ago, without a process."""
+    for leftover in folder.glob(".*.tmp"):
+        process = leftover.name.split(".")[-2]
+        with suppress(OSError):
+            is_old = (
+                time.time() - leftover.lstat().st_mtime > _ABANDONED_SECONDS
+            )  # on another host it may live
+            if process.isdecimal() and is_old and not os.path.exists(f"/proc/{process}"):
+                leftover.unlink()
 
 
 def write_text(target: Path, text: str) -> None:

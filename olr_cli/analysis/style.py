@@ -49,6 +49,7 @@ NEEDS_MARKS = "needs to know which\nlabels are noise"
 
 _SETTINGS: dict[RcKeyType, Any] = {
     "font.family": "DejaVu Sans",
+    "text.parse_math": False,  # an arm may be called anything
     "font.size": FONT_SIZE,
     "axes.titlesize": TITLE_SIZE,
     "axes.titlelocation": "left",

@@ -113,6 +113,7 @@ def shown_until_stopped(
 def program() -> Iterator[None]:
     """Around the whole program: what no command handles, which is signals, and output that cannot be written."""
     heed_signals()
+    _require_streams()
     try:
         try:
             yield
@@ -131,6 +132,20 @@ def program() -> Iterator[None]:
             print(f"Error: {explain_output_error(cause)}", file=sys.stderr)
             sys.exit(2)
         sys.exit(exit_status(cause))
+
+
+def _require_streams() -> None:
+    """Refuse to start without standard output; a closed stream's number would go to the next file that is opened."""
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        print("Error: standard output is closed; to see nothing, redirect it to /dev/null", file=sys.stderr)
+        sys.exit(2)
 
 
 def _unreported(end: BaseException) -> KeyboardInterrupt | OSError | None:

@@ -227,8 +227,13 @@ def launch(
             finish_digests()
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
-            with suppress(UserError):
+            with suppress(UserError, OSError):
                 end_attempt(path, "interrupted" if stopped else "failed")
+            if isinstance(error, OSError | UserError) and not (path / "manifest.json").exists():
+                raise UserError(
+                    f"{path} was moved or removed while it was written; where it is now, --resume goes on after its"
+                    " last checkpoint"
+                ) from error
             raise
         end_attempt(path, "finished", **facts)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, first_line
-from olr_cli.files import write_whole, writing
+from olr_cli.files import require_regular, write_whole, writing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -182,6 +182,7 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
 
     try:
         # Opened here: of a name, pyarrow would take part of the path for columns of a partitioned data set.
+        require_regular(file)
         with file.open("rb") as content:
             parquet = pq.ParquetFile(content)
             there = [

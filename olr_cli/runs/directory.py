@@ -30,7 +30,12 @@ MANIFEST_VERSION = 1
 GIVEN_UP = "given_up.jsonl"
 """Pairs of answers that verification gave up on, so that a resume and a replay do too (R8)."""
 
-_NEEDED = {"name", "status", "attempts"}
+_NEEDED = {"schema_version", "name", "status", "attempts"}
+_KINDS = dict.fromkeys(
+    ("name", "status", "kind", "arm", "recipe_digest", "created", "engine", "policy_digest"), str
+)
+_KINDS |= dict.fromkeys(("schema_version", "seed", "answer_rules"), int)
+_KINDS |= dict.fromkeys(("versions", "data"), dict) | dict.fromkeys(("attempts", "departures"), list)
 _START, _END = "---\n", "...\n"
 """First and last line of recipe.yaml, which show that it is whole: the first half of a recipe is a recipe too."""
 
@@ -154,8 +159,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not os.path.isfile(file):
         require_run(path)
     manifest = read_record(file, MANIFEST_VERSION)
-    is_manifest = isinstance(manifest, dict) and isinstance(manifest.get("schema_version"), int)
-    if not is_manifest or not manifest.keys() >= _NEEDED:
+    is_manifest = isinstance(manifest, dict) and manifest.keys() >= _NEEDED
+    if not is_manifest or not all(
+        isinstance(manifest.get(key, kind()), kind) for key, kind in _KINDS.items()
+    ):
         raise UserError(
             f"{file} is not a run's manifest; restore it from a copy, or choose another --run-dir"
         )

@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from olr_cli.errors import UserError
-from olr_cli.files import sync, write_text, writing
+from olr_cli.files import require_regular, sync, write_text, writing
 
 Metrics = dict[str, float]
 
@@ -69,6 +70,7 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     """The whole lines, with their nulls; most of those without `having` are left out."""
     key = json.dumps(having).encode() if having else b""
+    require_regular(file)
     if not file.exists():
         return
     with file.open("rb") as lines:
@@ -79,11 +81,18 @@ def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
             metrics = None
             with suppress(ValueError):
                 metrics = json.loads(line)
-            if not isinstance(metrics, dict) or "step" not in metrics:
+            if not isinstance(metrics, dict) or not _is_line(metrics):
                 raise UserError(
                     f"{file}, line {number} is not a step's metrics; remove the line, or restore the file from a copy"
                 )
             yield metrics
+
+
+def _is_line(metrics: dict[str, Any]) -> bool:
+    """Whether an object can be a step's line: its number, and numbers or nulls."""
+    step = metrics.get("step")
+    kinds = {type(value) for value in metrics.values()}
+    return type(step) is int and step >= 0 and kinds <= {int, float, NoneType}
 
 
 def drop_metrics_after(run: Path, step: int) -> None:

@@ -110,8 +110,9 @@ def markdown(table: Table) -> str:
     parts: list[str] = []
     for block in table.shown("document"):
         columns, rows = block.grid("document")
-        lines = [[column.text("document") for column in columns]]
-        for row, texts in rows:
+        lines = [[_literally(column.text("document")) for column in columns]]
+        for row, cells in rows:
+            texts = list(map(_literally, cells))
             if row.kind == "title":
                 texts = [f"**{texts[0]}**", *[""] * (len(columns) - 1)]
             elif row.kind == "published":
@@ -126,9 +127,14 @@ def markdown(table: Table) -> str:
     return "\n\n".join(parts) or table.nothing
 
 
+def _literally(text: str) -> str:
+    """Text of a cell, which Markdown must not read: names come from recipes and data."""
+    return re.sub(r"[\\|*`<$]", r"\\\g<0>", text)
+
+
 def _markdown_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table; a ``|`` within a cell does not end it."""
-    head, *rows = (f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    """The lines of a Markdown table."""
+    head, *rows = (f"| {' | '.join(line)} |" for line in lines)
     return [head, "|---" * len(lines[0]) + "|", *rows]
 
 

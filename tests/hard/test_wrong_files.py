@@ -1,0 +1,203 @@
+"""Files of the right name and the wrong kind or content: a sentence that names them, and nothing read as data."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from forks import PATIENCE, ROOT
+from test_damage import contents, require_error
+
+from olr_cli.errors import UserError
+from olr_cli.files import write_text
+from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.tables import Block, Column, Row, Table
+from olr_cli.tables.render import markdown
+
+
+@pytest.fixture
+def run(workshop, tmp_path):
+    """A copy of a finished run."""
+    shutil.copytree(workshop.whole("train"), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def first_shard(run, table):
+    return min((run / table).iterdir())
+
+
+def rewrite(shard, change):
+    """The same file with other rows, all marks kept."""
+    table = pq.read_table(shard)
+    changed = (
+        change(pl.DataFrame(table))
+        .to_arrow()
+        .cast(table.schema)
+        .replace_schema_metadata(table.schema.metadata)
+    )
+    pq.write_table(changed, shard)
+
+
+WRONG_ROWS = {
+    "a row twice": ("labels", lambda rows: pl.concat([rows, rows.head(1)]), "a prompt's visit twice"),
+    "NaN": ("labels", lambda rows: rows.with_columns(pass_rate=float("nan")), "a pass rate that is no share"),
+    "another step": ("labels", lambda rows: rows.with_columns(pl.col("step") + 1000), "rows of another step"),
+    "no rows": ("labels", lambda rows: rows.head(0), "lacks rows of a step"),
+    "a rollout twice": (
+        "rollouts",
+        lambda rows: pl.concat([rows.head(2), rows.slice(1)]),
+        "a sample twice, or lacks one",
+    ),
+    "a visit less": ("rollouts", lambda rows: rows.slice(4), "has not the rollouts of its steps' labels"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ROWS)
+def test_a_shard_with_rows_that_no_run_has_is_named(name, run):
+    table, change, message = WRONG_ROWS[name]
+    scan_labels(run), scan_rollouts(run)
+    shard = first_shard(run, table)
+    rewrite(shard, change)
+    with pytest.raises(UserError, match=message) as caught:
+        (scan_labels if table == "labels" else scan_rollouts)(run)
+    assert str(shard) in str(caught.value)
+
+
+def test_a_shard_under_another_steps_name_is_named(run):
+    shards = sorted((run / "labels").iterdir())
+    os.replace(shards[0], shards[1])
+    shutil.copy(shards[1], shards[0])
+    with pytest.raises(UserError, match="rows of another step"):
+        scan_labels(run)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"step": "3"}', '{"step": null}', '{"step": NaN}', '{"step": 3, "x": []}', "[]"]
+)
+def test_a_line_of_metrics_that_is_none_is_named(line, run):
+    with (run / "metrics.jsonl").open("a") as lines:
+        lines.write(line + "\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line \d+ is not a step's metrics"):
+        read_metrics(run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attempts": {}},
+        {"name": ["x"]},
+        {"versions": []},
+        {"data": "train.jsonl"},
+        {"seed": "1"},
+        {"status": None},
+    ],
+)
+def test_a_manifest_with_values_of_another_kind_is_named(change, run):
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(UserError, match=r"manifest\.json is not a run's manifest"):
+        read_manifest(run)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "manifest.json", "recipe.yaml", "labels", "rollouts"])
+def test_a_pipe_in_place_of_a_file_keeps_no_command_waiting(name, workshop, run):
+    file = run / name if (run / name).is_file() else first_shard(run, name)
+    file.unlink()
+    os.mkfifo(file)
+    not_read = {"rollouts": "analyze", "metrics.jsonl": "replay"}
+    for command in {"analyze", "replay"} - {not_read.get(name)}:
+        status, said = workshop.olr(command, run)
+        assert status == 2 and "Error: " in said.err, said.err
+
+
+@pytest.mark.parametrize("deed", ["moved", "removed"])
+def test_a_run_that_goes_while_it_trains_ends_with_a_sentence(deed, workshop):
+    out = workshop.place("goes")
+    command = workshop.start("train", out)
+    deadline = time.monotonic() + PATIENCE
+    while not (out / "rollouts").is_dir():
+        assert time.monotonic() < deadline, command.err
+        time.sleep(0.005)
+    command.signal(signal.SIGSTOP)
+    if deed == "moved":
+        shutil.rmtree(out.with_name("elsewhere"), ignore_errors=True)
+        os.rename(out, out.with_name("elsewhere"))
+    else:
+        shutil.rmtree(out)
+    command.signal(signal.SIGCONT)
+    assert command.wait() == 2
+    assert "was moved or removed while it was written" in command.err.splitlines()[-1]
+    if deed == "moved":
+        workshop.finish("train", out.with_name("elsewhere"))
+
+
+def test_without_standard_output_nothing_starts(workshop, tmp_path):
+    words = f"exec {sys.executable} -m olr_cli recipes ls"
+    for closed, says in ((">&-", "Error: standard output is closed"), ("0<&- >&- 2>&-", "")):
+        ended = subprocess.run(
+            ["bash", "-c", f"{words} {closed}"],
+            stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+        assert ended.returncode == 2 and ended.stderr.startswith(says), ended.stderr
+
+
+def test_what_a_killed_process_left_goes_with_the_next_file_in_its_folder(tmp_path):
+    long_ago = time.time() - 3600
+    for name in (
+        ".x.parquet.999999999.tmp",
+        f".x.parquet.{os.getpid()}.tmp",
+        ".mine.tmp",
+        ".x.999999998.tmp",
+    ):
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (long_ago, long_ago))
+    os.utime(tmp_path / ".x.999999998.tmp")  # a young one may be another host's
+    write_text(tmp_path / "y", "whole")
+    left = {".mine.tmp", ".x.999999998.tmp", f".x.parquet.{os.getpid()}.tmp", "y"}
+    assert {file.name for file in tmp_path.iterdir()} == left
+
+
+def test_names_are_no_formulas(workshop, run):
+    """An arm is called what a recipe says."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"arm": r"GRPO, $5 \label{x}$"}))
+    before = contents(run)
+    for words in (["--figure", "dynamics"], ["--figure", "coherence"], ["--report"]):
+        status, said = workshop.olr("analyze", run, *words)
+        assert status == 0, said.err
+    assert before.items() <= contents(run).items()
+
+
+def test_names_are_no_markdown():
+    arm = "`a` *b* <i> $x$ | \\"
+    table = Table([Block([Column("arm"), Column("*")], [Row([arm, "1"])])], {})
+    [line] = [line for line in markdown(table).split("\n") if "`a" in line]
+    assert line == r"| \`a\` \*b\* \<i> \$x\$ \| \\ | 1 |"
+
+
+def test_half_written_checkpoint_state_is_not_continued(workshop, run):
+    """Flipped bytes of unchanged size: the checkpoint before is resumed, and the run ends as the whole one did."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+    newest = max((run / "checkpoints").glob("step-*"))
+    for name in ("optimizer.pt", "trainer.json"):
+        file = newest / name
+        file.write_bytes(bytes(len(file.read_bytes())))
+    resumed = workshop.start("train", run)
+    assert resumed.wait() == 0 and "other bytes than were written" in resumed.out, resumed.err
+    assert scan_labels(run).collect().equals(scan_labels(workshop.whole("train")).collect())
+    for checkpoint in (run / "checkpoints").glob("step-*[0-9]"):
+        file = checkpoint / "optimizer.pt"
+        file.write_bytes(b"\1" + file.read_bytes()[1:])
+    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+    require_error(workshop.olr(*workshop.words("train", run), "--resume"), "no checkpoint of", "is whole")
