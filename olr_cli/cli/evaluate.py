@@ -393,7 +393,7 @@ def evaluate(
             raise UserError("--url names a server for --backend openai; give both, or --url alone")
         require_known("--device", device, ("auto", "cpu", "cuda"))
         prompting = read_prompting(system, chat_template, template or (), shots, examples)
-        sampling = Sampling(temperature, max_new_tokens, top_p, top_k, min_p, tuple(stop or ()))
+        sampling = Sampling(temperature, max_new_tokens, top_p, top_k or None, min_p, tuple(stop or ()))
         settings = Settings(sampling, seed, samples, limit, data, prompting)
         opening = {
             "name": backend,
