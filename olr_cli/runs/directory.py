@@ -31,11 +31,14 @@ GIVEN_UP = "given_up.jsonl"
 """Pairs of answers that verification gave up on, so that a resume and a replay do too (R8)."""
 
 _NEEDED = {"schema_version", "name", "status", "attempts"}
-_KINDS = dict.fromkeys(
-    ("name", "status", "kind", "arm", "recipe_digest", "created", "engine", "policy_digest"), str
-)
-_KINDS |= dict.fromkeys(("schema_version", "seed", "answer_rules"), int)
-_KINDS |= dict.fromkeys(("versions", "data"), dict) | dict.fromkeys(("attempts", "departures"), list)
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(
+        ("name", "status", "kind", "arm", "recipe_digest", "created", "engine", "policy_digest"), str
+    ),
+    **dict.fromkeys(("schema_version", "seed", "answer_rules"), int),
+    **dict.fromkeys(("versions", "data"), dict),
+    **dict.fromkeys(("attempts", "departures"), list),
+}
 _START, _END = "---\n", "...\n"
 """First and last line of recipe.yaml, which show that it is whole: the first half of a recipe is a recipe too."""
 
