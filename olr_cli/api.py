@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.interchange import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, digested
+from olr_cli.data.questions import QuestionIds
 from olr_cli.data.readers import read_prompts, sentinel_type
 from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
@@ -172,6 +173,8 @@ class OnlineLabelRefinement:
         self._decided: list[SupervisedGroup] = []
         self._clock, self._timeouts = Stopwatch(), 0
         self._prompts: dict[str, Prompt] = {}
+        self._ids: dict[tuple[Message, ...], str] = {}
+        self._new_ids = QuestionIds()
         self._digest = hashlib.sha256()
         self._pending: tuple[int, int, dict[str, float]] | None = None
         self._supervisor = self._make_supervisor(Judge())
@@ -227,7 +230,7 @@ class OnlineLabelRefinement:
                 rewards are made of.
             labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None
                 where a prompt has none, under methods that need none.
-            prompt_ids: N ids; by default a digest of the prompt.
+            prompt_ids: N ids; by default those of a file without ids (`QuestionIds`).
             true_answers: N true answers, where they are known; they decide what is reported, and noisy labels (R3).
             noise_types: N of clean, inactive, active, active_frozen; by default what label and true answer say.
             step: the number of this step, to make sure that none is lost or repeated.
@@ -500,6 +503,8 @@ class OnlineLabelRefinement:
         if whole:
             for prompt in read_prompts(file).prompts:
                 self._prompts[prompt.prompt_id] = prompt
+                self._ids.setdefault(prompt.messages, prompt.prompt_id)
+                self._new_ids.next(prompt.messages)
                 self._digest.update(digested(prompt))
 
     def _register(self, prompts: Sequence[Prompt]) -> None:
@@ -538,7 +543,9 @@ class OnlineLabelRefinement:
             kind, true = implied_mark(label, true, sentinel_type(self.recipe))
         elif kind == "clean" and true is None:
             true = label
-        name = _digest(messages) if name is None else str(name)
+        if name is None:
+            name = self._ids.get(messages) or self._ids.setdefault(messages, self._new_ids.next(messages))
+        name = str(name)
         return Prompt(name, messages, label, true, kind, DATA_SOURCE)
 
     def _require_groups(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
@@ -674,8 +681,3 @@ def _text(content: Any) -> str:
 def _parts(content: Any) -> Iterator[str]:
     for part in content:
         yield part if isinstance(part, str) else str(part.get("text") or "")
-
-
-def _digest(messages: Sequence[Message]) -> str:
-    text = json.dumps([(message.role, message.content) for message in messages])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
