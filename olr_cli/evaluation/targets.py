@@ -11,7 +11,7 @@ from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_path
-from olr_cli.engines.model_files import loading
+from olr_cli.engines.model_files import loading, require_known_code
 from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.folder import Target, read_evaluation
 from olr_cli.evaluation.scores import is_evaluation
@@ -162,6 +162,7 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     with loading(model, "a tokenizer"):
+        require_known_code(model, trust_remote_code=trust_remote_code)
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
 
