@@ -50,7 +50,10 @@ def normal_question(messages: Iterable[Message]) -> str:
     """
     turns = list(messages)
     asked = [turn.content for turn in turns if turn.role == "user"] or [turn.content for turn in turns]
-    question = "\n".join(map(_without_template, asked))
+    return _normal("\n".join(map(_without_template, asked)))
+
+
+def _normal(question: str) -> str:
     text = unicodedata.normalize("NFKC", question).casefold()
     words = " ".join(_UNSPOKEN.sub(" ", text).split())
     return _OUTER_SPACE.sub("", words).rstrip(".?:;,=") or text
@@ -74,9 +77,9 @@ class QuestionIds:
 def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dict[str, Prompt]:
     """Which of `prompts` each logged prompt is, by the text of the question; others are left out.
 
-    Differences in white space do not count. A log may have more text than the data set around its question: then the
-    longest question of the data set that stands in it as whole words counts. Of several with one text, it is the one
-    with the same label.
+    What `normal_question` leaves out does not count. A log may have more text than the data set around its question:
+    then the longest question of the data set counts that stands in it, word for word. Of several with one text, it is
+    the one with the same label.
 
     Args:
         logged: by prompt_id; those without messages are left out.
@@ -84,16 +87,14 @@ def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dic
     """
     by_text: defaultdict[str, list[Prompt]] = defaultdict(list)
     for prompt in prompts:
-        by_text[_spaced(question_of(prompt.messages))].append(prompt)
-    texts = {
-        name: _spaced(question_of(prompt.messages)) for name, prompt in logged.items() if prompt.messages
-    }
-    longer = {name: text for name, text in texts.items() if text not in by_text}
-    texts |= _contained(longer, list(by_text))
+        by_text[_normal(question_of(prompt.messages))].append(prompt)
+    texts = {name: question_of(prompt.messages) for name, prompt in logged.items() if prompt.messages}
+    longer = {name: _spaced(text) for name, text in texts.items() if _normal(text) not in by_text}
+    words = {_spaced(question_of(namesakes[0].messages)) for namesakes in by_text.values()} if longer else ()
+    texts |= _contained(longer, sorted(words))
     same: dict[str, Prompt] = {}
     for name, text in texts.items():
-        namesakes = by_text.get(text)
-        if namesakes:
+        if namesakes := by_text.get(_normal(text)):
             label = logged[name].given_label
             same[name] = next((one for one in namesakes if one.given_label == label), namesakes[0])
     return same

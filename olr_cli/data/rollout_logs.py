@@ -362,7 +362,8 @@ def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
 
 def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path) -> None:
     missing = [] if {"prompt_id", "prompt"} & places.keys() else ["prompt"]
-    if not {"response", "answer", "answer_class"} & places.keys():
+    counts_visits = bool({"visit", "step"} & places.keys())  # else answers may as well be those of a data set
+    if not {"response", "answer_class", *(["answer"] if counts_visits else [])} & places.keys():
         missing.append("response")
     if missing:
         raise lacking(missing, names, str(path))

@@ -112,7 +112,7 @@ def replay_file(history: RolloutHistory) -> Path:
 
 
 def _write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
-    """Write one Parquet file, step by step."""
+    """Write one Parquet file, step by step, or a CSV file if the name ends so."""
     import pyarrow.parquet as pq
 
     with writing(target):
@@ -122,8 +122,17 @@ def _write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
         with pq.ParquetWriter(path, arrow_table("labels", []).schema, compression="zstd") as writer:
             for labels in steps:
                 writer.write_table(arrow_table("labels", labels))
+        if target.suffix == ".csv":
+            pl.read_parquet(path, glob=False).write_csv(path)
 
     write_whole(target, write)
+
+
+def _scan(file: Path) -> pl.LazyFrame:
+    if file.suffix != ".csv":
+        return pl.scan_parquet(file, glob=False)
+    schema = pl.DataFrame(arrow_table("labels", [])).schema
+    return pl.scan_csv(file, schema=schema, glob=False)
 
 
 def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
@@ -133,7 +142,7 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         UserError: the history can't be replayed, or `target` not be written.
     """
     _write_labels(replay(history, judge), target)
-    labels = pl.scan_parquet(target, glob=False)
+    labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
         visits=pl.len(),
