@@ -117,6 +117,8 @@ def test_every_loader_is_told_to_take_data_only() -> None:
             assert not call.args and given_ in ({}, {"typ": "'safe'", "pure": "True"}), place
         elif called.startswith("subprocess.") or called == "Popen":
             assert given_.get("shell", "False") == "False", place
+        elif called.startswith("peft."):
+            pass  # an adapter of tensors alone, put on a model that is loaded already
         elif called.endswith(".from_pretrained") and not called.startswith("GenerationConfig"):
             loaders += 1
             told = given_.get("trust_remote_code", given_.get(None, ""))
