@@ -155,7 +155,9 @@ class OnlineLabelRefinement:
         self._decided: list[SupervisedGroup] = []
         self._clock, self._timeouts = Stopwatch(), 0
         self._prompts: dict[str, Prompt] = {}
-        self._texts: dict[str, str] = {}
+        self._ids: dict[str, str] = {}  # by the digest of a prompt's text
+        self._taken_ids: set[str] = set()
+        self._new_ids = QuestionIds()
         self._pending: tuple[int, int, dict[str, float]] | None = None
         self._supervisor = self._make_supervisor(Judge())
 
@@ -210,7 +212,7 @@ class OnlineLabelRefinement:
                 rewards are made of.
             labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None
                 where a prompt has none, under methods that need none.
-            prompt_ids: N ids; by default made of the question, as for a file without ids.
+            prompt_ids: N ids; by default those of a file without ids (`QuestionIds`).
             true_answers: N true answers, where they are known; they decide what is reported, and noisy labels (R3).
             noise_types: N of clean, inactive, active, active_frozen; by default what label and true answer say.
             step: the number of this step, to make sure that none is lost or repeated.
@@ -373,7 +375,7 @@ class OnlineLabelRefinement:
             "run": self._run_id,
             "step": self._step,
             "history": self._supervisor.history.state(),
-            "texts": self._texts,
+            "ids": self._ids,
             "given_up": [list(task) for task in self._supervisor.judge.given_up],
         }
 
@@ -391,7 +393,7 @@ class OnlineLabelRefinement:
             )
         self.close("interrupted")
         self._reset()
-        self._texts = dict(state.get("texts", {}))
+        self._ids = dict(state.get("ids", {}))
         if self.run_dir is not None and state["run"] is not None:
             self._resume(self.run_dir, state)
         elif self.run_dir is not None and state["step"]:
@@ -399,6 +401,7 @@ class OnlineLabelRefinement:
                 f"the state is that of {state['step']} steps that were not stored, so {self.run_dir} would lack them;"
                 " leave run_dir out"
             )
+        self._taken_ids = set(self._ids.values())
         judge = self._supervisor.judge
         judge.give_up(tuple(task) for task in state["given_up"])
         answers = dict.fromkeys(a for sums in state["history"].values() for a in sums["majorities"])
@@ -438,7 +441,7 @@ class OnlineLabelRefinement:
         self.recipe = validate(self._tree, "recipe")
         run = ExternalRun.resume(path, self.recipe, self._trainer, run_id=state["run"], step=state["step"])
         self._prompts = dict(run.prompts)
-        self._texts |= {name: _digest(prompt.messages) for name, prompt in run.prompts.items()}
+        self._ids = {_digest(prompt.messages): name for name, prompt in run.prompts.items()}
         self._write_to(run)
 
     def _write_to(self, run: ExternalRun) -> None:
@@ -473,9 +476,15 @@ class OnlineLabelRefinement:
         return Prompt(name, messages, label, true, kind, DATA_SOURCE)
 
     def _name(self, messages: Sequence[Message]) -> str:
-        """The id that a file without ids gives the same question, with a suffix for a second wording of it."""
-        name, digest = QuestionIds().next(messages), _digest(messages)
-        return name if self._texts.setdefault(name, digest) == digest else f"{name}-{digest}"
+        """The id of a prompt that comes without one."""
+        digest = _digest(messages)
+        if digest not in self._ids:
+            name = self._new_ids.next(messages)
+            while name in self._taken_ids:  # before a resume
+                name = self._new_ids.next(messages)
+            self._ids[digest] = name
+            self._taken_ids.add(name)
+        return self._ids[digest]
 
     def _require_groups(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
         names = {group.label.prompt_id for group in self._decided}

@@ -100,4 +100,10 @@ def test_verls_settings_are_those_of_its_configuration(tmp_path, noisy):
     require_supported(config)
     require_enough_workers(config)
     assert run_path(config) == Path("runs/verl")
-    assert trainer_settings(config)["train"]["rollouts_per_prompt"] == 8
+    train = trainer_settings(config)["train"]
+    assert (train["rollouts_per_prompt"], train["clip_high"], train["top_p"], train["top_k"]) == (
+        8,
+        0.2,
+        1,
+        None,
+    )

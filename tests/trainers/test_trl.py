@@ -62,7 +62,9 @@ def test_the_run_says_what_trl_did(undisturbed):
     )
     assert read_manifest(undisturbed)["engine"].startswith("trl ")
     assert read_manifest(undisturbed)["status"] == "finished"
-    assert (recipe.train.epochs, recipe.train.prompts_per_step, recipe.train.rollouts_per_prompt) == (3, 8, 4)
+    train = recipe.train
+    assert (train.epochs, train.prompts_per_step, train.rollouts_per_prompt, train.top_k) == (3, 8, 4, None)
+    assert (train.lr_schedule, train.lr_warmup_ratio) == ("linear", 0)
     rollouts = scan_rollouts(undisturbed).collect()
     assert rollouts["tokens"].max() <= 6
     assert rollouts.filter("truncated")["tokens"].min() in (6, None)
