@@ -65,4 +65,4 @@ def replay(
         for note in source.notes:
             typer.echo(f"Note: {note}", err=True)
         with writing(Path("standard output")):
-            replays.write_json_lines(replays.replay(source, judge), typer.get_text_stream("stdout"))
+            replays.write_json_lines(replays.label_tables(source, judge), typer.get_text_stream("stdout"))
