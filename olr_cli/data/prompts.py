@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from olr_cli import seeding
 from olr_cli.answers import is_match
 from olr_cli.data.fields import setting
+from olr_cli.data.questions import normal_question
 from olr_cli.errors import UserError, shortened
 
 if TYPE_CHECKING:
@@ -100,21 +99,6 @@ class Prompt:
     def file_label(self) -> str | None:
         """The label before noise was put on it; None if it has gone."""
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
-
-
-_UNSPOKEN = re.compile(r"\$|\\[()\[\],;: ]|\\(?:left|right)(?![a-zA-Z])")
-_OUTER_SPACE = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
-
-
-def normal_question(messages: Iterable[Message]) -> str:
-    """What a prompt asks, without what hardly makes another question: case, space beside symbols, LaTeX's dollar signs,
-    marks at the end. Two prompts with the same text are near-duplicates.
-    """
-    turns = list(messages)
-    asked = [turn.content for turn in turns if turn.role == "user"] or [turn.content for turn in turns]
-    text = unicodedata.normalize("NFKC", "\n".join(asked)).casefold()
-    words = " ".join(_UNSPOKEN.sub(" ", text).split())
-    return _OUTER_SPACE.sub("", words).rstrip(".?:;,=") or text
 
 
 @dataclass(frozen=True, slots=True)

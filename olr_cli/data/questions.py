@@ -1,14 +1,18 @@
-"""The question in a prompt, and which prompts of two sources ask the same one."""
+"""The question in a prompt: its text, its id, and which prompts of two sources ask the same one."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from olr_cli.data.prompts import Message, Prompt
+if TYPE_CHECKING:
+    from olr_cli.data.prompts import Message, Prompt
 
 _TEMPLATES = tuple(
     re.compile(pattern, re.DOTALL)
@@ -25,13 +29,46 @@ _TEMPLATES = tuple(
 )
 """What chat templates put around the last question of the user."""
 
+_UNSPOKEN = re.compile(r"\$|\\[()\[\],;: ]|\\(?:left|right)(?![a-zA-Z])")
+_OUTER_SPACE = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
+
 
 def question_of(messages: Sequence[Message]) -> str:
     """What the user asks last, without other turns and without what a chat template put around it."""
     asked = [message.content for message in messages if message.role == "user"]
-    text = asked[-1] if asked else "\n\n".join(message.content for message in messages)
+    return _without_template(asked[-1] if asked else "\n\n".join(message.content for message in messages))
+
+
+def _without_template(text: str) -> str:
     matches = (template.match(text) for template in _TEMPLATES)
     return next((match[1].strip() for match in matches if match is not None), text)
+
+
+def normal_question(messages: Iterable[Message]) -> str:
+    """What the user asks in all turns, without what hardly makes another question: chat template, case, space beside
+    symbols, LaTeX's dollar signs, marks at the end. Two prompts with the same text are near-duplicates.
+    """
+    turns = list(messages)
+    asked = [turn.content for turn in turns if turn.role == "user"] or [turn.content for turn in turns]
+    question = "\n".join(map(_without_template, asked))
+    text = unicodedata.normalize("NFKC", question).casefold()
+    words = " ".join(_UNSPOKEN.sub(" ", text).split())
+    return _OUTER_SPACE.sub("", words).rstrip(".?:;,=") or text
+
+
+class QuestionIds:
+    """Ids of the prompts of one source that come without: digests of `normal_question`, so that a prompt has the same
+    id in a file, a log and another trainer, whatever its system message and label.
+    """
+
+    def __init__(self) -> None:
+        self._prompts: Counter[str] = Counter()
+
+    def next(self, messages: Iterable[Message]) -> str:
+        """The id of one more prompt; from the second that asks the same question on, it ends in a number."""
+        name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
+        self._prompts[name] += 1
+        return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
 
 
 def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dict[str, Prompt]:

@@ -139,9 +139,7 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     assert "data.test" in note
     held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts
     problems = load_problems(benchmark)
-    assert [(p.prompt_id, p.messages, p.gold) for p in problems] == [
-        (p.prompt_id, p.messages, p.gold) for p in held_out
-    ]
+    assert [(p.messages, p.gold) for p in problems] == [(p.messages, p.gold) for p in held_out]
     assert names_by_default(run, of_the_paper=True) == ["arithmetic"]
     file.unlink()
     with pytest.raises(UserError, match=r"data.test of .*does not exist.* or name --benchmarks"):

@@ -195,14 +195,15 @@ def _ratio(
 def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     """The history with what a data set says of the labels where the history says nothing.
 
-    Prompts are matched by prompt_id; where none fits, those of a log by the text of the question, and then they have
-    the ids of the data set.
+    Prompts are matched by prompt_id; where none fits, and in a log without ids, by the text of the question, and then
+    they have the ids of the data set.
 
     Raises:
         UserError: they have no prompt in common, or say different things of one.
     """
     in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
-    if in_data.keys().isdisjoint(history.prompts):
+    has_ids = history.log is None or history.log.has_ids
+    if not has_ids or in_data.keys().isdisjoint(history.prompts):
         history = _with_ids_of(history, data)
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
