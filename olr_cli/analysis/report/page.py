@@ -27,7 +27,7 @@ from olr_cli.tables.html import element, html, isolated, table_elements
 
 NAME = "report.html"
 
-_SCRIPTS = ("data.js", "row.js", "details.js", "list.js")
+_SCRIPTS = ("data.js", "verdicts.js", "row.js", "details.js", "list.js")
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _COMMENT_OR_SPACE = re.compile(r"<!--.*?-->|\s+", re.DOTALL)
 
