@@ -11,7 +11,7 @@ from typing import Any
 
 from olr_cli.engines.computer import GB, Check, Computer, Use, existing, gigabytes, look_at_computer
 from olr_cli.engines.local.builtin import is_builtin, model_location, policy_path
-from olr_cli.engines.model_files import model_shape, require_safetensors
+from olr_cli.engines.model_files import model_shape, require_known_code, require_safetensors
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
@@ -151,7 +151,7 @@ def _recipe_checks(recipe: Recipe, computer: Computer, use: Use) -> Iterator[Che
     if is_builtin(model):
         yield made("model", model, lambda: policy_path(model))
     elif os.path.isdir(model):
-        yield made("model", model, lambda: require_safetensors(model))
+        yield made("model", model, lambda: _check_model_folder(recipe))
     else:
         from huggingface_hub import try_to_load_from_cache
 
@@ -183,6 +183,11 @@ def _recipe_checks(recipe: Recipe, computer: Computer, use: Use) -> Iterator[Che
             f"{train.prompts_per_step} prompts a step, {size} an update, {engine.micro_batch_samples} samples"
         )
         yield made("batches", f"{batches} a GPU", lambda: check_batches(recipe, prompts))
+
+
+def _check_model_folder(recipe: Recipe) -> None:
+    require_safetensors(recipe.model.path)
+    require_known_code(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
-from olr_cli.engines.model_files import loading
+from olr_cli.engines.model_files import loading, require_known_code
 from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, choose, registry
 from olr_cli.evaluation.exporting import export as export_evaluation
@@ -234,6 +234,7 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     with loading(model, "a tokenizer"):
+        require_known_code(model, trust_remote_code=trust_remote_code)
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
 
