@@ -105,7 +105,8 @@ def drawings(arms: Sequence[Arm]) -> Iterator[Element]:
         for chart in figure.drawn(arms):
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
             image = element("img", src=_svg_address(chart), alt=figure.caption, width=width)
-            caption = element("figcaption", element("b", isolated(chart.name)), f": {figure.caption}")
+            words = f": {figure.caption} {style.spread_note(chart.data)}".rstrip()
+            caption = element("figcaption", element("b", isolated(chart.name)), words)
             yield element("figure", element("div", image, class_="sheet"), caption)
 
 
