@@ -115,8 +115,7 @@ def _origin(audit: Audit) -> str:
             "from the built-in calibration, which was fitted on an arithmetic task and need not fit other data; some"
             " verified labels make it yours: --trusted FILE"
         )
-    labels, wrong = trusted.labels, trusted.wrong
-    answers = len(trusted.answers) - trusted.answers.count(None) - labels
+    labels, wrong, answers = trusted.labels, trusted.wrong, trusted.unlabelled
     moved = [f"{labels} trusted label{'s' * (labels != 1)} ({wrong} of them wrong)"] if labels else []
     moved += [f"{answers} true answer{'s' * (answers != 1)} of prompts without a label"] if answers else []
     strangers = f"; {trusted.strangers:,} more are of other prompts" if trusted.strangers else ""
@@ -276,8 +275,12 @@ def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Se
     Raises:
         UserError: it can't be written.
     """
-    trusted = None if audit.trusted is None else audit.trusted.answers
-    options = audit.threshold, trusted, data, sorted(settings)
+    trusted = audit.trusted
+    verified = trusted and tuple(
+        "wrong" if answer is None and is_wrong == 1 else answer
+        for answer, is_wrong in zip(trusted.answers, trusted.is_wrong, strict=True)
+    )
+    options = audit.threshold, verified, data, sorted(settings)
     digest, source = hashlib.sha256(repr(options).encode()).hexdigest()[:8], audit.source
     beside = source.with_name(f"{source.stem}-audit-{digest}.parquet")
     target = out or (source / "audit" / f"prompts-{digest}.parquet" if audit.status else beside)
