@@ -10,6 +10,7 @@ import typer
 
 from olr_cli.cli.options import require_known, shape_of
 from olr_cli.cli.printing import show as show_answer
+from olr_cli.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -554,7 +555,9 @@ def _regrade(
     chosen = choose(benchmarks, own=own) if benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in evaluations:
-        regraded = regrade(target.folder, chosen, extractor, data)
+        waiting = Waiting()
+        regraded = regrade(target.folder, chosen, extractor, data, waiting.verified)
+        waiting.done()
         evaluated.append((regraded.target, regraded.scores))
         for sentence in regraded.sentences():
             typer.echo(sentence, err=True)
