@@ -11,6 +11,7 @@ import typer
 
 from olr_cli.cli.options import require_known, shape_of
 from olr_cli.cli.printing import show as show_answer
+from olr_cli.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -400,7 +401,9 @@ def evaluate(
     if show is not None:
         answer = requests.show_prompt(request, show)
     elif regrade is not None:
-        answer = requests.grade_again(request, regrade, say)
+        waiting = Waiting()
+        answer = requests.grade_again(request, regrade, say, waiting.verified)
+        waiting.done()
     elif import_ is not None:
         answer = requests.import_log(request, import_, say)
     elif not model:

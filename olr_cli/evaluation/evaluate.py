@@ -252,6 +252,7 @@ def regrade(
     benchmarks: Sequence[Benchmark] | None = None,
     extractor: str | None = None,
     data: Path | None = None,
+    report: Callable[[int, int], None] | None = None,
 ) -> Regraded:
     """Grade an evaluation's finished benchmarks again.
 
@@ -262,13 +263,17 @@ def regrade(
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
         extractor: how answers are read, in place of the benchmarks' own.
         data: the same problems with golds that count from now on; of the benchmarks, those in it alone.
+        report: as `Judge` takes it.
 
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, its files cannot be read, or the
             data ask other problems.
     """
     read_evaluation(folder)  # or else a lock would be put into a folder of something else
-    with held(folder, option="folder"), Judge(time_limit=VERIFICATION_SECONDS) as judge:
+    with (
+        held(folder, option="folder"),
+        Judge(time_limit=VERIFICATION_SECONDS, report=report) as judge,
+    ):
         drop_leftovers(folder)
         record = read_evaluation(folder)
         definitions = {name: task.definition for name, task in record.benchmarks.items()}

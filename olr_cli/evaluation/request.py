@@ -196,8 +196,12 @@ def scores_answer(request: Request, evaluated: Sequence[tuple[Target, Sequence[S
     return answer(evaluated, request.compare, next(mixtures, None), request.export)
 
 
-def grade_again(request: Request, place: Path, say: Say) -> Answer:
+def grade_again(
+    request: Request, place: Path, say: Say, report: Callable[[int, int], None] | None = None
+) -> Answer:
     """Grade the stored evaluations at a place again, with the request's benchmarks, data and extractor.
+
+    `report` is called as `Judge` does.
 
     Raises:
         UserError: there are none, none is done, or the request does not fit them.
@@ -219,7 +223,7 @@ def grade_again(request: Request, place: Path, say: Say) -> Answer:
     chosen = choose(request.benchmarks, own=definitions) if request.benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in stored:
-        regraded = regrade(target.folder, chosen, request.extractor, request.settings.data)
+        regraded = regrade(target.folder, chosen, request.extractor, request.settings.data, report)
         evaluated.append((regraded.target, regraded.scores))
         for sentence in regraded.sentences():
             say(sentence)
