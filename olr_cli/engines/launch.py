@@ -233,8 +233,7 @@ def launch(
                 end_attempt(path, "interrupted" if stopped else "failed")
             if isinstance(error, OSError | UserError) and not (path / "manifest.json").exists():
                 raise UserError(
-                    f"{path} was moved or removed while it was written; where it is now, --resume goes on after its"
-                    " last checkpoint"
+                    f"{path} was moved or removed while it was written; where it is now, --resume continues it"
                 ) from error
             raise
         end_attempt(path, "finished", **facts)
