@@ -20,9 +20,9 @@ from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
 
-STATUSES = ("finished", "running", "stopped", "failed", "crashed", "damaged")
-"""``stopped`` by Ctrl-C or SIGTERM; ``failed`` with an error; ``crashed``: killed, without a word in the manifest;
-``damaged``: its files cannot be read.
+STATUSES = ("finished", "running", "stopped", "failed", "diverged", "crashed", "damaged")
+"""``stopped`` by Ctrl-C or SIGTERM; ``failed`` with an error; ``diverged``: a loss, gradient or logit was not finite;
+``crashed``: killed, without a word in the manifest; ``damaged``: its files cannot be read.
 """
 
 

@@ -40,7 +40,8 @@ def ls(
     status: Annotated[
         str | None,
         typer.Option(
-            "--status", help="Only runs that are finished, running, stopped, failed, crashed or damaged."
+            "--status",
+            help="Only runs that are finished, running, stopped, failed, diverged, crashed or damaged.",
         ),
     ] = None,
     arm: Annotated[

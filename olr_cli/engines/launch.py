@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet, View, repeat_notes
+from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.memory import require_rollout_memory
 from olr_cli.engines.resume import (
     check_same_recipe,
@@ -36,6 +37,7 @@ from olr_cli.runs.checkpoints import finish_digests
 from olr_cli.runs.directory import (
     GIVEN_UP,
     Kind,
+    Status,
     begin_attempt,
     create_run,
     data_digests,
@@ -230,7 +232,8 @@ def launch(
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError, OSError):
-                end_attempt(path, "interrupted" if stopped else "failed")
+                ending: Status = "diverged" if isinstance(error, Diverged) else "failed"
+                end_attempt(path, "interrupted" if stopped else ending)
             if isinstance(error, OSError | UserError) and not (path / "manifest.json").exists():
                 raise UserError(
                     f"{path} was moved or removed while it was written; where it is now, --resume continues it"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from olr_cli.data.hub import hub_answers
-from olr_cli.errors import NotHere, UserError
+from olr_cli.errors import NotHere, UserError, first_line
 from olr_cli.runs.throughput import ModelShape
 
 _CONFIGURATION = "config.json"
@@ -187,6 +187,52 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
             f" token '{token}' is number {number:,}; once, in Python, model.resize_token_embeddings({len(tokenizer)})"
             " and save it, or let tokenizer.pad_token be one that the model has"
         )
+
+
+def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
+    """Refuse weights with NaN or infinity, whose model answers nothing.
+
+    Each weight is read once, at the speed of the memory: about a tenth of the time of its sha256.
+
+    Args:
+        place: file, folder or hub id that they are from.
+        weights: (name, tensor) pairs; integers are left out.
+
+    Raises:
+        UserError: one is not finite; it is named.
+    """
+    import torch
+
+    for name, weight in weights:
+        if not weight.is_floating_point() or not weight.numel():
+            continue
+        values = weight.detach()
+        extremes = torch.stack(
+            (values if values.element_size() > 1 else values.float()).aminmax()
+        )  # float8 has none
+        if not extremes.isfinite().all():
+            raise UserError(
+                f"{place} has weights that are not finite ({name}): a run that diverged, or a damaged copy; take an"
+                " earlier checkpoint, or download the model again"
+            )
+
+
+def require_finite_files(folder: str | Path) -> None:
+    """Refuse a folder whose safetensors hold NaN or infinity; a hub id, whose files need not be here, passes.
+
+    Raises:
+        UserError: a weight is not finite, or a file is cut off; it is named.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not os.path.isdir(folder):
+        return
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt") as stored:
+                require_finite(file, ((name, stored.get_tensor(name)) for name in stored.keys()))  # noqa: SIM118
+        except SafetensorError as error:
+            raise UserError(f"{file} is torn ({first_line(error)}); download the model again") from None
 
 
 def without_weights(config: Any, *, trust_remote_code: bool) -> Any:

@@ -42,7 +42,7 @@ _KINDS: dict[str, type] = {
 _START, _END = "---\n", "...\n"
 """First and last line of recipe.yaml, which show that it is whole: the first half of a recipe is a recipe too."""
 
-Status = Literal["running", "finished", "interrupted", "failed"]
+Status = Literal["running", "finished", "interrupted", "failed", "diverged"]
 Kind = Literal["training", "rollouts"]
 """What made a run: `olr train`, or `olr rollouts`, which only samples."""
 

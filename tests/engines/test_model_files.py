@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from olr_cli.engines.local.builtin import policy_path
@@ -59,6 +61,20 @@ def test_a_model_without_tokenizer_is_refused(model, load):
     for file in model.glob("*token*"):
         file.unlink()
     with pytest.raises(UserError, match="tokenizer"):
+        load(model)
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
+    file, name = model / "model.safetensors", "model.norm.weight"
+    weights = load_file(file)
+    weights[name] = weights[name].to(dtype)
+    save_file(weights, file, metadata={"format": "pt"})
+    load(model)
+    weights[name] = weights[name].float().index_fill(0, torch.tensor([7]), torch.nan).to(dtype)
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"not finite \(model\.norm\.weight\)"):
         load(model)
 
 

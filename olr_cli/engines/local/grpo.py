@@ -25,10 +25,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from transformers import get_scheduler
 
+from olr_cli.engines.divergence import LOSS_OR_GRADIENT, NONFINITE, NonFinite
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
 from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, MIN_LR_RATIO, WEIGHT_DECAY
-from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage, LrSchedule
 
 MOST_SCORES = 2**28
@@ -258,17 +258,17 @@ class Grpo:
                 function of that number.
 
         Returns:
-            ``policy/{kl,entropy,clip_fraction,grad_norm,lr}``. The KL is averaged as the loss is, over the rollouts
-            that train; the entropy is of the policy that sampled, over the tokens of all rollouts. What has no value
-            (KL without reference, anything of a step that trains nothing) is left out.
+            ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
+            rollouts that train; the entropy is of the policy that sampled, over the tokens of all rollouts. What has
+            no value (KL without reference, anything of a step that trains nothing) is left out.
 
         Raises:
-            UserError: the gradient is not finite.
+            NonFinite: a loss or the gradient is not; the weights are as before this optimiser step.
         """
         advantages_PG = advantages_PG.to(self.policy.device, torch.float32)
         training = [prompt for prompt, trains in enumerate(trains_P) if trains]
         old_logprobs_PGT = self._old_logprobs(rollouts, training)
-        kl_and_clipped = torch.zeros(2, device=self.policy.device)
+        sums = torch.zeros(3, device=self.policy.device)
         grad_norms = []
         places = training if self.fills_mini_batches else range(len(trains_P))
         for number, first in enumerate(range(0, len(places), self.mini_batch_prompts)):
@@ -276,12 +276,13 @@ class Grpo:
             mini_batch = [p for p in places[first : first + self.mini_batch_prompts] if trains_P[p]]
             if not mini_batch:
                 continue
-            kl_and_clipped += self._accumulate(rollouts, advantages_PG, old_logprobs_PGT, mini_batch)
-            grad_norms.append(self._clipped_gradient_norm())
+            sums += self._accumulate(rollouts, advantages_PG, old_logprobs_PGT, mini_batch)
+            grad_norms.append(clip_grad_norm_(self.parameters, GRADIENT_CLIP))
+            self._require_finite(sums, grad_norms[-1])
             self.optimizer.step()
             # Zeros, not None: a mini-batch that teaches nothing is an AdamW step all the same, momentum goes on.
             self.optimizer.zero_grad(set_to_none=False)
-        return self._metrics(rollouts, training, kl_and_clipped, grad_norms)
+        return self._metrics(rollouts, training, sums, grad_norms)
 
     def _accumulate(
         self,
@@ -293,11 +294,11 @@ class Grpo:
         """Add up the gradient of a mini-batch's loss: the weighted mean over its response tokens.
 
         Returns:
-            Sums over these tokens: weighted KL estimates, and tokens where the clip held.
+            The loss, and sums over these tokens: weighted KL estimates, and tokens where the clip held.
         """
         weights_PG = token_weights(rollouts.lengths_PG, self.loss_average)
         all_weights = (weights_PG * rollouts.lengths_PG)[mini_batch].sum()
-        kl_and_clipped = torch.zeros(2, device=self.policy.device)
+        sums = torch.zeros(3, device=self.policy.device)
         for batch in self._micro_batches(rollouts, self._with_gradient(mini_batch, advantages_PG)):
             T = batch.tokens_PGT.shape[2]
             loss_PGT, kl_PGT, clipped_PGT = self._token_losses(
@@ -305,10 +306,12 @@ class Grpo:
             )
             weights_PG1 = weights_PG[batch.where][..., None]
             weighted_PGT = (loss_PGT * weights_PG1).where(batch.is_response_PGT, 0)
-            torch.autograd.backward(weighted_PGT.sum() / all_weights)
+            loss = weighted_PGT.sum() / all_weights
+            torch.autograd.backward(loss)
             measured_PGT2 = torch.stack([kl_PGT.detach() * weights_PG1, clipped_PGT.float()], dim=-1)
-            kl_and_clipped += measured_PGT2[batch.is_response_PGT].sum(0)
-        return kl_and_clipped
+            sums[0] += loss.detach()
+            sums[1:] += measured_PGT2[batch.is_response_PGT].sum(0)
+        return sums
 
     def _token_losses(
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
@@ -347,14 +350,10 @@ class Grpo:
             return statistics.logprobs
         return smoothed(statistics.logprobs, statistics.self_certainty, self.smoothing)
 
-    def _clipped_gradient_norm(self) -> Tensor:
-        """Clip the gradient; its norm before that."""
-        norm = clip_grad_norm_(self.parameters, GRADIENT_CLIP)
-        if not norm.isfinite():
-            raise UserError(
-                "the gradient is not finite: the policy has diverged; start again with a smaller train.learning_rate"
-            )
-        return norm
+    def _require_finite(self, sums: Tensor, grad_norm: Tensor) -> None:
+        """Refuse an optimiser step that would spoil the weights; one wait for the GPU."""
+        if not (sums.sum() + grad_norm).isfinite():
+            raise NonFinite(LOSS_OR_GRADIENT, self.policy.name)
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
         """The prompts that have one.
@@ -411,12 +410,16 @@ class Grpo:
                 )
 
     def _metrics(
-        self, rollouts: SampledRollouts, training: list[int], kl_and_clipped: Tensor, grad_norms: list[Tensor]
+        self, rollouts: SampledRollouts, training: list[int], sums: Tensor, grad_norms: list[Tensor]
     ) -> dict[str, float]:
         entropy = (rollouts.entropy_PG * rollouts.lengths_PG).sum() / rollouts.lengths_PG.sum()
-        metrics = {"policy/entropy": float(entropy), "policy/lr": self.optimizer.param_groups[0]["lr"]}
+        metrics = {
+            "policy/entropy": float(entropy),
+            "policy/lr": self.optimizer.param_groups[0]["lr"],
+            NONFINITE: 0.0,
+        }
         if training:
-            kl, clipped = kl_and_clipped.tolist()
+            _, kl, clipped = sums.tolist()
             lengths_PG = rollouts.lengths_PG[training]
             metrics["policy/clip_fraction"] = clipped / int(lengths_PG.sum())
             metrics["policy/grad_norm"] = float(torch.stack(grad_norms).mean())

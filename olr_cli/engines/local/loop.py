@@ -17,7 +17,8 @@ from __future__ import annotations
 import ctypes
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message, Prompt, View
+from olr_cli.engines.divergence import NonFinite, diverged
 from olr_cli.engines.local.builtin import model_location
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
@@ -117,6 +119,7 @@ class LocalEngine:
 
         Raises:
             UserError: the disk is full.
+            Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
             Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
         """
         recipe, prompts, judge = run.recipe, run.data.train.prompts, run.supervisor.judge
@@ -156,15 +159,18 @@ class LocalEngine:
 
         with stop_requests() as stop, reports(run) as report:
             if run.done == 0:
-                _record(run, report, 0, 0, self.measure_held_out(run))
+                with stopping_if_diverged(run, 0, 0, failed=0):
+                    before_training = self.measure_held_out(run)
+                _record(run, report, 0, 0, before_training)
             for step, epoch, queue in step_queues(recipe, len(prompts), run.done, visits):
                 clock = Stopwatch()
                 if hardware.gpus:
                     torch.cuda.reset_peak_memory_stats(self.policy.device)
                 timeouts_before = judge.timeouts
-                sampled, decided = self._roll_out(run, clock, step, epoch, queue)
+                with stopping_if_diverged(run, step, epoch, failed=step - 1):
+                    sampled, decided = self._roll_out(run, clock, step, epoch, queue)
                 advantages, trains = advantages_and_trains(decided, self.views)
-                with clock.measure("update"):
+                with clock.measure("update"), stopping_if_diverged(run, step, epoch, failed=step - 1):
                     before = planned_optimizer_steps(recipe, len(prompts), visits)
                     metrics = grpo.update(sampled, advantages, trains, before)
                 with clock.measure("store"):
@@ -173,7 +179,7 @@ class LocalEngine:
                 visits += len(decided)
                 last = step if visits == all_visits else most
                 if is_due(step, recipe.train.evaluate_every, last):
-                    with clock.measure("evaluation"):
+                    with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
                 peak = torch.cuda.max_memory_allocated(self.policy.device) if hardware.gpus else None
@@ -244,6 +250,16 @@ class LocalEngine:
             min_p=recipe.train.min_p,
             batch_tokens=section(recipe).max_batch_tokens,
         )
+
+
+@contextmanager
+def stopping_if_diverged(run: Run, step: int, epoch: int, *, failed: int) -> Iterator[None]:
+    """End the run where a part of a step computes what is not finite (see `diverged`)."""
+    try:
+        yield
+    except NonFinite as error:
+        run.store.drop_after(max(step - 1, 0))  # held-out accuracy is measured when the step is stored
+        raise diverged(run.path, run.recipe, error, step=step, epoch=epoch, failed=failed) from error
 
 
 def section(recipe: Recipe) -> sections.LocalEngine:

@@ -30,7 +30,13 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
-from olr_cli.engines.model_files import loading, require_known_code, require_safetensors, require_tokenizer
+from olr_cli.engines.model_files import (
+    loading,
+    require_finite,
+    require_known_code,
+    require_safetensors,
+    require_tokenizer,
+)
 from olr_cli.errors import UserError, no_path
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -119,7 +125,8 @@ class Policy:
         bfloat16 on a GPU that has it.
 
         Raises:
-            UserError: no such model, not a causal language model with attention layers, or no such device.
+            UserError: no such model, not a causal language model with attention layers, weights that are not finite,
+                or no such device.
         """
         if means_a_folder(path) and not Path(path).is_dir():
             raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
@@ -137,6 +144,7 @@ class Policy:
                 path, dtype=torch.float32, use_safetensors=True, **remote
             )
             _check_architecture(model, path)
+            require_finite(path, model.named_parameters())
             _make_savable(model)
             return cls(model, tokenizer, chosen_device, dtype)
 
@@ -158,6 +166,11 @@ class Policy:
     def context_length(self) -> int | None:
         """The most tokens, prompt and response together, that the model is made for; None if it doesn't say."""
         return getattr(self.model.config, "max_position_embeddings", None)
+
+    @property
+    def name(self) -> str:
+        """The folder or hub id that it was loaded from, for errors."""
+        return str(getattr(self.model.config, "_name_or_path", "") or "the policy")
 
     @property
     def has_chat_template(self) -> bool:

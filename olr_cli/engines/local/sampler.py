@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from olr_cli.engines.divergence import LOGITS, NonFinite
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.seeding import uniform_streams
@@ -109,6 +110,9 @@ def sample(
         stop: texts that end a response, besides end tokens; its text ends before the first of them.
         batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
             is never split.
+
+    Raises:
+        NonFinite: logits are NaN or infinite.
     """
     P, G = keys_PG.shape
     longest = max(map(len, prompts)) + max_new_tokens
@@ -186,6 +190,8 @@ def _respond(
             _draw(truncate(pi_BV), uniform_streams(keys_B, position)) if temperature else pi_BV.argmax(-1)
         )
         logprobs_B = log_pi_BV.gather(1, tokens_B[:, None])[:, 0]
+        # A NaN or +inf among the logits makes all of its row NaN; -inf is a token that is never drawn.
+        is_broken_B = goes_on & logprobs_B.isnan()
         entropy_B = torch.special.entr(pi_BV).sum(-1)
         self_certainty_B = self_certainty_of(log_pi_BV)
 
@@ -199,7 +205,9 @@ def _respond(
         if stop:
             goes_on = goes_on & ~_says(policy, stop, written.tokens_BT[rows, : position + 1])
         written.truncated_B[rows] = goes_on
-        going = int(goes_on.sum())
+        going, broken = torch.stack([goes_on.sum(), is_broken_B.sum()]).tolist()  # one wait for the GPU
+        if broken:
+            raise NonFinite(LOGITS, policy.name)
         if going == 0:
             break
         if going <= len(rows) // 2:  # moving keys and values costs about as much as the rows that are saved
@@ -244,11 +252,15 @@ def truncated(pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, mi
 
 
 def _draw(pi_BV: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
-    """The first token whose cumulative share exceeds a uniform number; in float64, or rare tokens get lost."""
+    """The first token whose cumulative share exceeds a uniform number; in float64, or rare tokens get lost.
+
+    A row of NaN, which has none, gets the last one.
+    """
     cumulative_BV = pi_BV.double().cumsum(-1)
     # Below the total even after rounding, since a uniform number is at most 1 - 2**-53: there is such a token.
     threshold_B = torch.from_numpy(uniform_B).to(pi_BV.device) * cumulative_BV[:, -1]
-    return torch.searchsorted(cumulative_BV, threshold_B[:, None], right=True)[:, 0]
+    tokens_B = torch.searchsorted(cumulative_BV, threshold_B[:, None], right=True)[:, 0]
+    return tokens_B.clamp_(max=pi_BV.shape[-1] - 1)
 
 
 def _says(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 
 from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
+from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.local.builtin import model_location
 from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.checks import (
@@ -309,6 +310,8 @@ class OpenRlhfEngine:
             raise Interrupted(stop.signal_number)
         if outcome is not None and outcome.kind == "stopped":  # by somebody who made the file
             raise Interrupted(signal.SIGTERM)
+        if outcome is not None and outcome.kind == "diverged":
+            raise Diverged(outcome.reason)
         saved = max(checkpoint_steps(files.run), default=0)
         rest = (
             f"the log is {files.log}; --resume --run-dir {files.run} goes on after step {saved}"

@@ -38,11 +38,12 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-        kind: ``user``: something the user can mend; ``worker``: a process of the job died; ``bug``: all else.
+        kind: ``user``: something the user can mend; ``diverged``: the whole sentence is in `reason`;
+            ``worker``: a process of the job died; ``bug``: all else.
         reason: a sentence without its stop, or the start of one.
     """
 
-    kind: Literal["finished", "stopped", "user", "worker", "bug"]
+    kind: Literal["finished", "stopped", "user", "diverged", "worker", "bug"]
     reason: str = ""
 
 

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import UNIVERSAL, JobFiles, Outcome, Stopped, put_together
 from olr_cli.engines.openrlhf.flags import cluster_address, section, submits
@@ -191,6 +192,8 @@ def _outcome_of(error: BaseException) -> Outcome:
         cause = cause.cause
     if isinstance(cause, Stopped):
         return Outcome("stopped")
+    if isinstance(cause, Diverged):
+        return Outcome("diverged", str(cause))
     if isinstance(cause, UserError):
         return Outcome("user", str(cause))
     text = str(cause)

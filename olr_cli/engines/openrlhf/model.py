@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer
 
 from olr_cli.data.prompts import Prompt, View
@@ -16,11 +15,12 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.model_files import (
     comes_with_code,
     loading,
+    require_finite_files,
     require_known_code,
     require_safetensors,
     require_tokenizer,
 )
-from olr_cli.errors import UserError, first_line
+from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 
 _HAS_CODE = (
@@ -51,7 +51,7 @@ class StartingModel:
         OpenRLHF runs code that comes with a model without asking, so a model that has some must be trusted.
 
         Raises:
-            UserError: no such model, no safetensors weights, or code that is not trusted.
+            UserError: no such model, no safetensors weights or none that are finite, or code that is not trusted.
         """
         with loading(path, "a model's configuration and tokenizer"):
             require_known_code(path, trust_remote_code=trust_remote_code)
@@ -94,13 +94,9 @@ def _digest(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder} has no safetensors weights; convert them, or give another model")
+    require_finite_files(folder)
     total = hashlib.sha256()
     for file in files:
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except SafetensorError as error:
-            raise UserError(f"{file} is torn ({first_line(error)}); download the model again") from None
         with file.open("rb") as weights:
             total.update(f"{file.name} {hashlib.file_digest(weights, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()

@@ -21,7 +21,13 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from olr_cli.engines.local.policy import end_ids, means_a_folder
-from olr_cli.engines.model_files import loading, require_known_code, require_safetensors, require_tokenizer
+from olr_cli.engines.model_files import (
+    loading,
+    require_finite_files,
+    require_known_code,
+    require_safetensors,
+    require_tokenizer,
+)
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError, first_line, no_path
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
@@ -295,6 +301,7 @@ def read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[i
         config = AutoConfig.from_pretrained(model, **remote)
         tokenizer = AutoTokenizer.from_pretrained(model, **remote)
         require_tokenizer(model, config, tokenizer)
+        require_finite_files(model)
         try:
             generation = GenerationConfig.from_pretrained(model)
         except OSError:

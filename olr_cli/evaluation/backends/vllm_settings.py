@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from olr_cli.engines.model_files import require_safetensors
+from olr_cli.engines.model_files import require_finite_files, require_safetensors
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 
 LORA = "lora"
@@ -65,6 +65,7 @@ def adapter_rank(folder: str) -> int:
     if not Path(folder).is_dir():
         raise no_path(folder, "give the folder of a LoRA adapter (PEFT)")
     require_safetensors(folder)
+    require_finite_files(folder)
     try:
         rank = int(json.loads(file.read_text(encoding="utf-8"))["r"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,0 +1,57 @@
+"""A model with finite weights that trains for some steps, and whose logits then overflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, GraniteConfig, GraniteForCausalLM
+
+from olr_cli.engines.local.builtin import policy_path
+
+SETTINGS = {
+    "data.limit": "40",
+    "method.name": "ttrl",
+    "noise": "null",
+    "train.epochs": "3",
+    "train.prompts_per_step": "8",
+    "train.mini_batch_prompts": "8",
+    "train.max_new_tokens": "1",
+    "train.learning_rate": "1",
+    "train.checkpoint_every": "1",
+    "train.keep_checkpoints": "100",
+    "train.evaluate_every": "100",
+}
+"""Of `laptop/quickstart`, with which it diverges after some steps."""
+
+
+def save_diverging_model(folder: Path, scaling: float = 3e-37) -> Path:
+    """Write the model: Granite divides logits by `scaling`, and the weights before that are as small as its root.
+
+    The logits are therefore ordinary at first. Once Adam has moved these weights to about 1 they are 1 / scaling, and
+    beyond what float32 and bfloat16 hold a few steps later.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
+    config = GraniteConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        logits_scaling=scaling,
+        tie_word_embeddings=False,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = GraniteForCausalLM(config)
+    with torch.no_grad():
+        model.model.norm.weight *= scaling**0.5
+        model.lm_head.weight *= scaling**0.5 / config.initializer_range / 4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
