@@ -172,7 +172,7 @@ def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
 def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path) -> None:
     missing = [] if {"prompt_id", "prompt"} & places.keys() else ["prompt"]
     is_log = bool(
-        {"visit", "step", "is_correct", "reward"} & places.keys()
+        {"prompt_id", "visit", "step", "is_correct", "reward"} & places.keys()
     )  # else answers may be a data set's labels
     if not {"response", "answer_class", *(["answer"] if is_log else [])} & places.keys():
         missing.append("response")
