@@ -171,9 +171,8 @@ def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
 
 def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path) -> None:
     missing = [] if {"prompt_id", "prompt"} & places.keys() else ["prompt"]
-    is_log = bool(
-        {"prompt_id", "visit", "step", "is_correct", "reward"} & places.keys()
-    )  # else answers may be a data set's labels
+    # Questions and answers alone are a data set, whose answers are labels.
+    is_log = bool({"prompt_id", "visit", "step", "is_correct", "reward"} & places.keys())
     if not {"response", "answer_class", *(["answer"] if is_log else [])} & places.keys():
         missing.append("response")
     if missing:
