@@ -95,6 +95,11 @@ class Prompt:
             return self.given_label
         return self.true_answer
 
+    @property
+    def file_label(self) -> str | None:
+        """The label before noise was put on it; None if it has gone."""
+        return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
+
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
@@ -110,7 +115,7 @@ class Repeats:
 
 
 def _disagrees(group: Iterable[Prompt]) -> bool:
-    labels = sorted({p.given_label for p in group if p.given_label not in (None, SENTINEL)}, key=str)
+    labels = sorted({label for p in group if (label := p.file_label) is not None})
     return any(not is_match(str(labels[0]), str(label)) for label in labels[1:])
 
 
@@ -239,7 +244,7 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     repeats = prompts.repeats
     if repeats.conflicting:
         first = repeats.conflicting[0]
-        shown = ", ".join(f"{p.given_label} ({p.prompt_id})" for p in first[:4]) + (
+        shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for p in first[:4]) + (
             ", …" if len(first) > 4 else ""
         )
         count = len(repeats.conflicting)
