@@ -14,9 +14,11 @@ import polars as pl
 from olr_cli.answers import default_extractor, extract, find_extractor
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
+from olr_cli.data.log_files import is_log
+from olr_cli.data.log_tables import STATISTICS
 from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, View
 from olr_cli.data.readers import sentinel_type, training_prompts
-from olr_cli.data.rollout_logs import STATISTICS, RolloutLog, is_log, read_log
+from olr_cli.data.rollout_logs import RolloutLog, read_log
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override

@@ -106,7 +106,7 @@ def audit(
         result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
         is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
     known = rows or repair.local_data_of(source)
-    notes = [*result.notes, *(f"Note: {note}." for note in (repeat_notes(known) if known else ()))]
+    notes = [*result.notes, *(f"{note}." for note in (repeat_notes(known) if known else ()))]
     answer = answers.audit_answer(result, top, notes, is_exported=export is not None)
     if json:
         show(answer, "json")

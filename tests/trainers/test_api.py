@@ -24,6 +24,7 @@ from olr_cli.api import (
 )
 from olr_cli.cli import app
 from olr_cli.data.readers import read_prompts
+from olr_cli.data.rollout_logs import read_log
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
@@ -278,3 +279,22 @@ def test_supervisor_alone_takes_ten_lines():
         (decided,) = supervisor.supervise([group])
     supervisor.judge.close()
     assert (decided.label.effective_label, decided.rewards) == ("7", (1.0, 1.0, 1.0, 1.0, 0.0))
+
+
+def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tmp_path):
+    questions = ["What is 3 + 4?", "what is 3+4", "What is 8?"]
+    file, log = tmp_path / "data.jsonl", tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps({"question": q, "answer": "7"}) + "\n" for q in questions))
+    rows = [{"prompt": q, "response": text, "step": 1} for q in questions for text in BOXED]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with make(tmp_path / "run") as olr:
+        step = olr([q for q in questions for _ in BOXED], BOXED * 3, ["7"] * 12)
+    ids = [label.prompt_id for label in step.labels]
+    assert ids[1] == f"{ids[0]}-2"  # a near-duplicate is a prompt of its own
+    assert ids == [prompt.prompt_id for prompt in read_prompts(file).prompts]
+    assert ids == read_log([log]).rows["prompt_id"].unique(maintain_order=True).to_list()
+    again = make(tmp_path / "run")
+    again.load_state_dict(olr.state_dict())
+    with again:
+        step = again([q for q in questions[1:] for _ in BOXED], BOXED * 2, ["7"] * 8)
+    assert [(label.prompt_id, label.visit) for label in step.labels] == [(name, 2) for name in ids[1:]]

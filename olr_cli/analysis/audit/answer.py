@@ -14,8 +14,8 @@ from rich.cells import cell_len, set_cell_size
 
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.answers import EXTRACTORS
+from olr_cli.data.log_files import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
-from olr_cli.data.rollout_logs import common_place
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import ExternalEngine
