@@ -36,7 +36,7 @@ def replay(
         Path | None,
         typer.Option(
             "--out",
-            help="New Parquet file for the labels table; with --grid, folder for the heat map.",
+            help="New file for the labels table: Parquet, or CSV (x.csv); with --grid, folder for the heat map.",
         ),
     ] = None,
     json: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from olr_cli.data.log_formats import (
     turns_of,
 )
 from olr_cli.data.prompts import Message
+from olr_cli.data.questions import QuestionIds
 from olr_cli.errors import UserError, no_rows
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class RolloutLog:
         questions: prompt_id -> the turns, where the files have prompts.
         trainer: whose log it is; "olr" for a table with olr's names.
         notes: what was taken for what, and what was left out.
+        has_ids: whether the files name their prompts; else they have the ids of `QuestionIds`.
     """
 
     source: Path
@@ -70,6 +71,7 @@ class RolloutLog:
     questions: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
     trainer: str = TABLE.name
     notes: Sequence[str] = ()
+    has_ids: bool = True
 
 
 def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) -> pl.DataFrame:
@@ -147,7 +149,7 @@ def read_log(
     names, source = named_columns(columns), common_place(places)
     parts: list[pl.DataFrame] = []
     repeated: list[int] = []
-    prompts: dict[str, str] = {}
+    prompts = _Prompts()
     first = before = None
     for path, step in _numbered(log_files(places)):
         file = _read_file(path, names, wanted, step, takes_stored_answers=takes_stored_answers)
@@ -159,7 +161,7 @@ def read_log(
                 f"{path} looks like a log of {file.format.name}, and {first.path} like one of {first.format.name};"
                 " read them apart"
             )
-        rows = _identified(file.rows, prompts)
+        rows = prompts.identify(file.rows)
         if file.format is not TABLE:  # a rollout that failed has no response
             rows = rows.drop_nulls("response")
         if file.format.repeats_steps and before is not None and rows.drop("step").equals(before):
@@ -190,11 +192,11 @@ def read_log(
     rows, verdicts = _with_verdicts(rows, first)
     notes += verdicts
     texts = (
-        (name, prompts.get(name) or prompts.get(name.rpartition("/")[0]))
+        (name, prompts.texts.get(name) or prompts.texts.get(name.rpartition("/")[0]))
         for name in rows["prompt_id"].unique()
     )
     questions = {name: turns_of(text) for name, text in texts if text is not None}
-    return RolloutLog(source, rows, questions, first.format.name, notes)
+    return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
 
 
 def common_place(places: Sequence[Path]) -> Path:
@@ -360,7 +362,8 @@ def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
 
 def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path) -> None:
     missing = [] if {"prompt_id", "prompt"} & places.keys() else ["prompt"]
-    if not {"response", "answer", "answer_class"} & places.keys():
+    counts_visits = bool({"visit", "step"} & places.keys())  # else answers may as well be those of a data set
+    if not {"response", "answer_class", *(["answer"] if counts_visits else [])} & places.keys():
         missing.append("response")
     if missing:
         raise lacking(missing, names, str(path))
@@ -424,24 +427,28 @@ def _as_texts(
     return pa.chunked_array([pa.array(texts, pa.large_string())])
 
 
-def _identified(rows: pl.DataFrame, prompts: dict[str, str]) -> pl.DataFrame:
-    """The rows with an id a prompt instead of its text, which is noted in `prompts`."""
-    if "prompt" not in rows.columns:
-        return rows
-    if "prompt_id" in rows.columns:
-        pairs = rows.select("prompt_id", "prompt").unique("prompt_id", keep="first").drop_nulls()
-        prompts.update(pairs.iter_rows())
-        return rows.drop("prompt")
-    texts = rows["prompt"].unique().drop_nulls()
-    ids = pl.DataFrame(
-        {"prompt": texts, "prompt_id": [_digest(text) for text in texts]}, {"prompt": str, "prompt_id": str}
-    )
-    prompts.update(zip(ids["prompt_id"], ids["prompt"], strict=True))
-    return rows.join(ids, on="prompt", how="left", maintain_order="left").drop("prompt")
+class _Prompts:
+    """The prompts of a log: their texts by id, and the ids of those that come without."""
 
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._new_ids = QuestionIds()
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    def identify(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows with an id a prompt instead of its text."""
+        if "prompt" not in rows.columns:
+            return rows
+        if "prompt_id" in rows.columns:
+            pairs = rows.select("prompt_id", "prompt").unique("prompt_id", keep="first").drop_nulls()
+            self.texts.update(pairs.iter_rows())
+            return rows.drop("prompt")
+        for text in rows["prompt"].unique(maintain_order=True).drop_nulls():
+            if text not in self._ids:
+                self._ids[text] = self._new_ids.next(turns_of(text))
+                self.texts[self._ids[text]] = text
+        names = pl.col("prompt").replace_strict(self._ids, default=None, return_dtype=pl.String)
+        return rows.with_columns(names.alias("prompt_id")).drop("prompt")
 
 
 def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:

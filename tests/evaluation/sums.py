@@ -60,7 +60,7 @@ class Silent:
     def __init__(self):
         self.told = []
 
-    def start(self, name, samples, done):
+    def start(self, name, samples, done, *, is_served=False):
         self.told.append(("start", samples, done))
 
     def generating(self, titles):

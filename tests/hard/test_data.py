@@ -27,6 +27,7 @@ from sentences import cases, olr, options, write
 from olr_cli.analysis.audit.confidence import trusted_answers
 from olr_cli.analysis.histories import read_history
 from olr_cli.data.files import matching_files, read_table
+from olr_cli.data.interchange import Reading
 from olr_cli.data.noise import inject
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
 from olr_cli.data.readers import read_prompts
@@ -213,7 +214,7 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
     assert known == {"14": ("7", "7"), "15": (None, None)}
     assert wrong_answers(path, prompts) == {"14": ["3"], "15": ["2.5"]}
-    assert trusted_answers(path) == {"14": "7"}
+    assert trusted_answers(path, Reading())[0] == {"14": "7"}
 
 
 @pytest.mark.parametrize(

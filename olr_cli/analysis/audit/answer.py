@@ -18,6 +18,7 @@ from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.data.rollout_logs import common_place
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
+from olr_cli.recipe.schema import ExternalEngine
 from olr_cli.runs.directory import read_recipe
 from olr_cli.tables import NOTHING, Answer, Block, Cell, Column, Line, Row, Table, one_line
 
@@ -297,19 +298,23 @@ def export_command(places: Sequence[Path], options: Sequence[str], settings: Seq
     return " ".join(["olr audit", *map(quote, words), "--export repaired.parquet"])
 
 
-def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str:
-    """The command that trains on the repaired data: the run's own recipe, else one for the policy of the rollouts."""
+def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
+    """The command that trains on the repaired data: the run's own recipe, else one for the policy of the rollouts.
+
+    None for a run of another trainer, which olr cannot start.
+    """
     data = [f"data.train={export}", *settings]
-    is_run = audit.was_training is not None
-    if is_run and read_recipe(audit.source).data.columns is not None:
+    recipe = None if audit.was_training is None else read_recipe(audit.source)
+    if recipe is not None and isinstance(recipe.engine, ExternalEngine):
+        return None
+    if recipe is not None and recipe.data.columns is not None:
         data.append("data.columns=null")  # the export has the columns of the interchange format
     if audit.was_training:
         again = f"runs/{audit.source.name}-repaired"
         words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
         return " ".join(["olr train", *map(quote, words)])
     policy = "MODEL"
-    if audit.was_training is False:
-        recipe = read_recipe(audit.source)
+    if recipe is not None:
         policy = recipe.model.path
         if recipe.data.extractor is not None and not settings:
             data.append(f"data.extractor={recipe.data.extractor}")

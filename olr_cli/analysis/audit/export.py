@@ -27,7 +27,7 @@ from olr_cli.data.questions import question_of
 from olr_cli.data.readers import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import data_digests
+from olr_cli.runs.directory import data_digests, read_recipe
 
 Row = Mapping[str, Any]
 
@@ -58,7 +58,9 @@ def data_of(history: RolloutHistory) -> PromptSet:
         return _of_log(history)
     made_on = data_digests(history.source).get("train")
     try:
-        prompts = training_prompts(history.recipe, made_on)
+        prompts = training_prompts(
+            read_recipe(history.source), made_on
+        )  # data.columns of a history are for --data
     except UserError as error:
         raise UserError(f"the run's data set can't be read ({error}); name it with --data") from None
     if made_on not in (None, prompts.digest):

@@ -128,7 +128,7 @@ def replay_file(history: RolloutHistory) -> Path:
 
 
 def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
-    """Write one Parquet file, step by step."""
+    """Write one Parquet file, step by step, or a CSV file if the name ends so."""
     import pyarrow.parquet as pq
 
     with writing(target):
@@ -139,8 +139,17 @@ def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for labels in tables:
                 writer.write_table(labels.to_arrow().cast(schema))
+        if target.suffix == ".csv":
+            pl.read_parquet(path, glob=False).write_csv(path)
 
     write_whole(target, write)
+
+
+def _scan(file: Path) -> pl.LazyFrame:
+    if file.suffix != ".csv":
+        return pl.scan_parquet(file, glob=False)
+    schema = pl.DataFrame(arrow_table("labels", [])).schema
+    return pl.scan_csv(file, schema=schema, glob=False)
 
 
 def replay_answer(
@@ -152,7 +161,7 @@ def replay_answer(
         UserError: the history can't be replayed, or `target` not be written.
     """
     _write_labels(label_tables(history, judge, report), target)
-    labels = pl.scan_parquet(target, glob=False)
+    labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
         visits=pl.len(),

@@ -21,7 +21,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from olr_cli.engines.local.policy import end_ids, means_a_folder
-from olr_cli.engines.model_files import loading, require_safetensors, require_tokenizer
+from olr_cli.engines.model_files import loading, require_known_code, require_safetensors, require_tokenizer
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError, first_line, no_path
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
@@ -291,6 +291,7 @@ def read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[i
         raise no_path(model, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(model)
     with loading(model):
+        require_known_code(model, **remote)
         config = AutoConfig.from_pretrained(model, **remote)
         tokenizer = AutoTokenizer.from_pretrained(model, **remote)
         require_tokenizer(model, config, tokenizer)
