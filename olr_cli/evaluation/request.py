@@ -201,7 +201,7 @@ def grade_again(
 ) -> Answer:
     """Grade the stored evaluations at a place again, with the request's benchmarks, data and extractor.
 
-    `report` is called as `Judge` does.
+    `report` is as `Judge` takes it.
 
     Raises:
         UserError: there are none, none is done, or the request does not fit them.
