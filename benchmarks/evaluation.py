@@ -82,10 +82,11 @@ def in_chunks(backend: Backend, tasks: list[Task], settings: Settings, folder: P
                     [list(entry.seeds.values()) for entry in chunk],
                     settings.sampling,
                 )
+                prompts = backend.render([entry.problem.messages for entry in chunk])
                 samples = [
                     sample
-                    for entry, rollouts in zip(chunk, rollouts_PG, strict=True)
-                    for sample in entry.generations(backend.render(entry.problem.messages), rollouts)
+                    for entry, prompt, rollouts in zip(chunk, prompts, rollouts_PG, strict=True)
+                    for sample in entry.generations(prompt, rollouts)
                 ]
                 target.store(task.benchmark.name).append(grade(task.benchmark, samples, judge))
 

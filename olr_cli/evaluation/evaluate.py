@@ -178,6 +178,7 @@ def _sample(
             [task.benchmark.title for task, problems in zip(tasks, missing, strict=True) if problems]
         )
         requests = [entry.request for entry in pool]
+        prompts = backend.render([request.messages for request in requests])
         with (
             Recorder(target, record, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, settings.sampling)) as stream,
@@ -187,9 +188,7 @@ def _sample(
                     [
                         sample
                         for number, rollouts in finished.items()
-                        for sample in pool[number].generations(
-                            backend.render(requests[number].messages), rollouts
-                        )
+                        for sample in pool[number].generations(prompts[number], rollouts)
                     ]
                 )
                 _heed(stop)

@@ -173,7 +173,7 @@ class RolloutSampler:
 
     def render(self, messages: Sequence[Message]) -> str:
         """A prompt exactly as the policy sees it."""
-        return self._backend.render(messages)
+        return self._backend.render([messages])[0]
 
     def complete(self, run: Run) -> dict[str, Any]:
         """Sample from step `run.done` to the end.

@@ -33,8 +33,8 @@ class Backend:
     def __exit__(self, *error):
         pass
 
-    def render(self, messages):
-        return "\n".join(message.content for message in messages)
+    def render(self, prompts):
+        return ["\n".join(message.content for message in messages) for messages in prompts]
 
     def stream(self, requests, sampling):
         for first in range(0, len(requests), CHUNK):

@@ -152,9 +152,13 @@ class Backend(AbstractContextManager["Backend"]):
         """Whether the model reads prompts as chat turns; if not, as plain text."""
         return prompt_text.has_chat_template(self.tokenizer, self.chat)
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, exactly as the model will read it."""
-        return prompt_text.render(self.tokenizer, messages, self.chat)
+    def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
+        """Prompts as texts, exactly as the model will read them; many at once, since a call may fork this process.
+
+        Raises:
+            UserError: the chat template refuses a prompt.
+        """
+        return prompt_text.render_all(self.tokenizer, prompts, self.chat)
 
     def encode(
         self, prompts: Sequence[Sequence[Message]], sampling: Sampling
