@@ -273,8 +273,8 @@ def show_prompt(request: Request, name: str) -> Answer:
     from olr_cli.engines import prompt_text
 
     chat = settings.prompting.chat
-    trust = bool(request.backend.get("trust_remote_code"))
-    tokenizer = load_tokenizer(targets(model, [], None)[0].model, trust_remote_code=trust)
+    trust_remote_code = bool(request.backend.get("trust_remote_code"))
+    tokenizer = load_tokenizer(targets(model, [], None)[0].model, trust_remote_code=trust_remote_code)
     chat.check(tokenizer)
     prompt = prompt_text.render(tokenizer, problem.messages, chat)
     return Answer([prompt, gold], {**facts, "prompt": prompt})
