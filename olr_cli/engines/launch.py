@@ -225,10 +225,11 @@ def launch(
             progress.leave_out_truth()
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
-            facts = engine.complete(run)
-            finish_digests()
+            try:
+                facts = engine.complete(run)
+            finally:
+                finish_digests()
         except BaseException as error:
-            finish_digests()
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError, OSError):
