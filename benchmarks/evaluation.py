@@ -58,6 +58,11 @@ def tasks_in(folder: Path, scale: float, settings: Settings) -> list[Task]:
     return settings.tasks(benchmarks)
 
 
+def lacking(task: Task) -> dict[str, range]:
+    """All samples of all problems, as they are missing at the beginning."""
+    return {problem.prompt_id: range(task.samples) for problem in task.problems}
+
+
 def in_one_pool(backend: Backend, tasks: list[Task], settings: Settings, folder: Path) -> None:
     """As `olr evaluate` does it."""
     evaluate(Target("model", folder, "model", {}), tasks, settings, lambda: nullcontext(backend), Silent())
@@ -68,19 +73,20 @@ def in_chunks(backend: Backend, tasks: list[Task], settings: Settings, folder: P
     target = Target("model", folder, "model", {})
     with Judge() as judge:
         for task in tasks:
-            pool = pool_of([task], [task.problems], settings.seed)
+            pool = pool_of(target, [task], [lacking(task)], settings.seed)
             step = max(1, size // task.samples)
             for first in range(0, len(pool), step):
                 chunk = pool[first : first + step]
                 rollouts_PG = backend.generate(
                     [entry.problem.messages for entry in chunk],
-                    [entry.seeds for entry in chunk],
+                    [list(entry.seeds.values()) for entry in chunk],
                     settings.sampling,
                 )
+                prompts = backend.render([entry.problem.messages for entry in chunk])
                 samples = [
                     sample
-                    for entry, rollouts in zip(chunk, rollouts_PG, strict=True)
-                    for sample in entry.generations(backend.render(entry.problem.messages), rollouts)
+                    for entry, prompt, rollouts in zip(chunk, prompts, rollouts_PG, strict=True)
+                    for sample in entry.generations(prompt, rollouts)
                 ]
                 target.store(task.benchmark.name).append(grade(task.benchmark, samples, judge))
 
@@ -91,7 +97,8 @@ def in_one_call(
     """Seconds of `vllm.LLM.generate` with all prompts, an engine like the backend's."""
     from vllm import LLM, SamplingParams
 
-    pool = pool_of(tasks, [task.problems for task in tasks], settings.seed)
+    nowhere = Target("model", Path("nowhere"), "model", {})
+    pool = pool_of(nowhere, tasks, list(map(lacking, tasks)), settings.seed)
     tokens, limits = backend.encode([entry.problem.messages for entry in pool], settings.sampling)
     room = max(map(len, tokens)) + max(limits)
     on_cpu = backend.facts["device"] == "cpu"
@@ -99,7 +106,7 @@ def in_one_call(
     llm = LLM(model, dtype=backend.facts["dtype"], max_model_len=room, disable_log_stats=True, **where)
     prompts, params = [], []
     for entry, prompt, limit in zip(pool, tokens, limits, strict=True):
-        for seed in entry.seeds:
+        for seed in entry.seeds.values():
             prompts.append({"prompt_token_ids": prompt})
             seeded = {"seed": seed} if backend.facts["seeds"] == "of each sample" else {}
             params.append(

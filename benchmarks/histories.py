@@ -119,7 +119,7 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
     facts = {"source": str(data.source), "digest": data.digest, "prompts": len(data.prompts)}
     begin_attempt(run, from_step=0, data={"train": facts}, facts={"engine": "synthetic"})
     policy = _Policy(recipe, data.prompts, characters)
-    supervisor = make_supervisor(recipe, data, judge, history=None)
+    supervisor = make_supervisor(recipe, data.prompts, judge, history=None)
     store, watch = RunStore(run), Stopwatch()
     append_metrics(run, 0, 0, policy.held_out())
     per_epoch = steps_per_epoch(recipe, len(data.prompts))

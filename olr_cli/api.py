@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -26,30 +25,18 @@ from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.interchange import implied_mark
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, digested
-from olr_cli.data.readers import read_prompts, sentinel_type
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt
+from olr_cli.data.questions import QuestionIds
+from olr_cli.data.readers import sentinel_type
 from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import find_recipe, overlay, read_tree
-from olr_cli.recipe.schema import OlrMethod, changed_keys, flatten
-from olr_cli.runs.directory import (
-    GIVEN_UP,
-    Status,
-    begin_attempt,
-    create_run,
-    drop_leftovers,
-    end_attempt,
-    read_manifest,
-    read_recipe,
-    require_run,
-    write_manifest,
-    write_recipe,
-)
-from olr_cli.runs.locks import held
-from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
-from olr_cli.runs.store import RunStore, arrow_table
+from olr_cli.recipe.schema import OlrMethod, flatten
+from olr_cli.runs.directory import GIVEN_UP, Status, read_recipe, require_run
+from olr_cli.runs.external import PROMPTS, ExternalRun
+from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import (
     History,
     LabelRecord,
@@ -81,9 +68,6 @@ __all__ = [
 
 STATE_VERSION = 1
 """Raised whenever a key of `state_dict` changes its meaning."""
-
-PROMPTS = "prompts.jsonl"
-"""The prompts of a run, in the interchange format: what `data.train` names in its recipe."""
 
 DATA_SOURCE = "external"
 """Of prompts whose trainer names none."""
@@ -153,6 +137,7 @@ class OnlineLabelRefinement:
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._trainer = trainer
         self._tree = _recipe_tree(recipe, trainer, settings or {}, self.run_dir)
+        self._knows_epochs = "epochs" in self._tree.get("train", {})
         self.recipe = validate(self._tree, "recipe")
         if self.recipe.data.extractor is not None:
             find_extractor(self.recipe.data.extractor, "recipe: data.extractor")
@@ -164,15 +149,15 @@ class OnlineLabelRefinement:
         self._reset()
 
     def _reset(self) -> None:
-        self._stack = ExitStack()
+        self._run: ExternalRun | None = None
         self._run_id: str | None = None
-        self._is_open = False
-        self._store: RunStore | None = None
-        self._step = 0
+        self._step = self._epoch = 0
         self._decided: list[SupervisedGroup] = []
         self._clock, self._timeouts = Stopwatch(), 0
         self._prompts: dict[str, Prompt] = {}
-        self._digest = hashlib.sha256()
+        self._ids: dict[str, str] = {}  # by the digest of a prompt's text
+        self._taken_ids: set[str] = set()
+        self._new_ids = QuestionIds()
         self._pending: tuple[int, int, dict[str, float]] | None = None
         self._supervisor = self._make_supervisor(Judge())
 
@@ -227,7 +212,7 @@ class OnlineLabelRefinement:
                 rewards are made of.
             labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None
                 where a prompt has none, under methods that need none.
-            prompt_ids: N ids; by default a digest of the prompt.
+            prompt_ids: N ids; by default those of a file without ids (`QuestionIds`).
             true_answers: N true answers, where they are known; they decide what is reported, and noisy labels (R3).
             noise_types: N of clean, inactive, active, active_frozen; by default what label and true answer say.
             step: the number of this step, to make sure that none is lost or repeated.
@@ -295,7 +280,9 @@ class OnlineLabelRefinement:
         self._require_groups(groups)
         self._open(groups)
         self.flush()
-        self._register([prompt for prompt, _ in groups])
+        self._prompts |= {prompt.prompt_id: prompt for prompt, _ in groups}
+        if self._run is not None:
+            self._run.add_prompts(prompt for prompt, _ in groups)
         judge, history = self._supervisor.judge, self._supervisor.history
         if not self._decided:
             self._clock, self._timeouts = Stopwatch(), judge.timeouts
@@ -322,18 +309,20 @@ class OnlineLabelRefinement:
             return {}
         number = self._step + 1
         with self._clock.measure("store"):
-            if self._store is None:
+            if self._run is None:
                 records = [record for group in decided for record in group.rollouts]
                 tables = (
                     arrow_table("labels", [group.label for group in decided]),
                     arrow_table("rollouts", records),
                 )
             else:
-                tables = store_step(self._store, number, decided)
+                tables = store_step(self._run.store, number, decided)
         metrics = step_metrics(tables, self._supervisor.judge.timeouts - self._timeouts)
         times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
         self._step = number
-        self._pending = (number, max(group.label.visit for group in decided), {**metrics, **times})
+        epoch = max(group.label.visit for group in decided)
+        self._epoch = max(self._epoch, epoch)
+        self._pending = (number, epoch, {**metrics, **times})
         return metrics
 
     def grade(
@@ -379,15 +368,14 @@ class OnlineLabelRefinement:
         """
         self.finish_step()
         self.flush()
-        if self._store is not None and self.run_dir is not None:
-            self._store.sync()
-            if (self.run_dir / "metrics.jsonl").exists():
-                sync_metrics(self.run_dir)
+        if self._run is not None:
+            self._run.sync()
         return {
             "version": STATE_VERSION,
             "run": self._run_id,
             "step": self._step,
             "history": self._supervisor.history.state(),
+            "ids": self._ids,
             "given_up": [list(task) for task in self._supervisor.judge.given_up],
         }
 
@@ -405,6 +393,7 @@ class OnlineLabelRefinement:
             )
         self.close("interrupted")
         self._reset()
+        self._ids = dict(state.get("ids", {}))
         if self.run_dir is not None and state["run"] is not None:
             self._resume(self.run_dir, state)
         elif self.run_dir is not None and state["step"]:
@@ -412,6 +401,7 @@ class OnlineLabelRefinement:
                 f"the state is that of {state['step']} steps that were not stored, so {self.run_dir} would lack them;"
                 " leave run_dir out"
             )
+        self._taken_ids = set(self._ids.values())
         judge = self._supervisor.judge
         judge.give_up(tuple(task) for task in state["given_up"])
         answers = dict.fromkeys(a for sums in state["history"].values() for a in sums["majorities"])
@@ -423,10 +413,12 @@ class OnlineLabelRefinement:
         """Write what is pending, note in the manifest how the run ended, and let the run directory go."""
         self.finish_step()
         self.flush()
-        if self._is_open and self.run_dir is not None:
-            end_attempt(self.run_dir, status, steps=self._step)
-        self._is_open = False
-        self._stack.close()
+        if self._run is not None:
+            if status == "finished" and self._epoch and not self._knows_epochs:
+                self._tree = overlay(self._tree, {"train": {"epochs": self._epoch}})
+                self.recipe = validate(self._tree, "recipe")
+            self._run.close(status, steps=self._step, recipe=self.recipe)
+            self._run = None
         self._supervisor.judge.close()
 
     # The run directory --------------------------------------------------------------------------------------------
@@ -434,90 +426,32 @@ class OnlineLabelRefinement:
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
         """Make the run directory before the first step."""
         path = self.run_dir
-        if self._is_open or path is None:
+        if self._run is not None or path is None:
             return
         if self._run_id is not None:
             raise UserError(f"{path} was closed after step {self._step}; load its state to go on")
-        if (path / "manifest.json").exists():
-            raise UserError(
-                f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
-                " checkpoint to continue it, or choose another run_dir"
-            )
         sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
         self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
         self.recipe = validate(self._tree, "recipe")
-        self._stack.enter_context(held(path, make=True, option="run_dir"))
-        create_run(path, self.recipe)
-        self._begin(path, from_step=0)
+        self._write_to(ExternalRun.create(path, self.recipe, self._trainer))
 
     def _resume(self, path: Path, state: Mapping[str, Any]) -> None:
         require_run(path)
-        manifest, before = read_manifest(path), read_recipe(path)
-        if manifest["id"] != state["run"]:
-            raise UserError(
-                f"the state was saved by another run than the one in {path}; name the run_dir that it belongs to"
-            )
-        self._tree = overlay(before.plain(), self._tree)
+        self._tree = overlay(read_recipe(path).plain(), self._tree)
         self.recipe = validate(self._tree, "recipe")
-        changed = [
-            key for key in changed_keys(before, self.recipe) if not key.startswith(("train.", "model."))
-        ]
-        if changed:
-            raise UserError(
-                f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
-                " run in another run_dir"
-            )
-        self._stack.enter_context(held(path, option="run_dir"))
-        drop_leftovers(path)
-        RunStore(path).drop_after(state["step"])
-        drop_metrics_after(path, state["step"])
-        write_recipe(path, self.recipe)
-        self._read_prompts(path / PROMPTS)
-        self._begin(path, from_step=state["step"])
+        run = ExternalRun.resume(path, self.recipe, self._trainer, run_id=state["run"], step=state["step"])
+        self._prompts = dict(run.prompts)
+        self._ids = {_digest(prompt.messages): name for name, prompt in run.prompts.items()}
+        self._write_to(run)
 
-    def _begin(self, path: Path, *, from_step: int) -> None:
-        facts = {"engine": self._trainer}
-        begin_attempt(path, from_step=from_step, data=self._data_facts, facts=facts)
-        self._run_id = read_manifest(path)["id"]
-        self._store = RunStore(path)
-        judge = Judge(ledger=path / GIVEN_UP)
-        self._supervisor = self._make_supervisor(judge)
-        self._is_open = True
-
-    @property
-    def _data_facts(self) -> dict[str, Any]:
-        size = len(self._prompts)
-        return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
-
-    def _read_prompts(self, file: Path) -> None:
-        """The prompts of the run so far; a last line that a kill has cut off is removed."""
-        if not file.exists():
-            return
-        content = file.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            file.write_bytes(whole)
-        if whole:
-            for prompt in read_prompts(file).prompts:
-                self._prompts[prompt.prompt_id] = prompt
-                self._digest.update(digested(prompt))
-
-    def _register(self, prompts: Sequence[Prompt]) -> None:
-        """Note prompts that come for the first time, in memory and in the run directory."""
-        new = [prompt for prompt in prompts if prompt.prompt_id not in self._prompts]
-        for prompt in new:
-            self._prompts[prompt.prompt_id] = prompt
-            self._digest.update(digested(prompt))
-        if not new or self.run_dir is None or not self._is_open:
-            return
-        with (self.run_dir / PROMPTS).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(_row(prompt)) + "\n" for prompt in new)
-        write_manifest(self.run_dir, {**read_manifest(self.run_dir), "data": self._data_facts})
+    def _write_to(self, run: ExternalRun) -> None:
+        self._run, self._run_id = run, run.id
+        self._supervisor = self._make_supervisor(Judge(ledger=run.path / GIVEN_UP))
 
     def flush(self) -> None:
         """Write the metrics of the latest step, to which nothing can be added then."""
-        if self._pending is not None and self._is_open and self.run_dir is not None:
-            append_metrics(self.run_dir, *self._pending)
+        if self._pending is not None and self._run is not None:
+            self._run.add_metrics(*self._pending)
         self._pending = None
 
     # Prompts ------------------------------------------------------------------------------------------------------
@@ -538,8 +472,19 @@ class OnlineLabelRefinement:
             kind, true = implied_mark(label, true, sentinel_type(self.recipe))
         elif kind == "clean" and true is None:
             true = label
-        name = _digest(messages) if name is None else str(name)
+        name = self._name(messages) if name is None else str(name)
         return Prompt(name, messages, label, true, kind, DATA_SOURCE)
+
+    def _name(self, messages: Sequence[Message]) -> str:
+        """The id of a prompt that comes without one."""
+        digest = _digest(messages)
+        if digest not in self._ids:
+            name = self._new_ids.next(messages)
+            while name in self._taken_ids:  # before a resume
+                name = self._new_ids.next(messages)
+            self._ids[digest] = name
+            self._taken_ids.add(name)
+        return self._ids[digest]
 
     def _require_groups(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
         names = {group.label.prompt_id for group in self._decided}
@@ -624,27 +569,6 @@ def _require_same(before: Prompt, now: Prompt) -> None:
         f"prompt {now.prompt_id} has two texts, '{shortened(before.messages[-1].content)}' and"
         f" '{shortened(now.messages[-1].content)}'; give two questions two prompt_ids"
     )
-
-
-def _row(prompt: Prompt) -> dict[str, Any]:
-    """A prompt in the interchange format."""
-
-    def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-        return [{"role": message.role, "content": message.content} for message in messages]
-
-    return {
-        "data_source": prompt.data_source,
-        "prompt": chat(prompt.messages),
-        "ability": "math",
-        "reward_model": {"ground_truth": prompt.given_label, "style": "rule"},
-        "extra_info": {
-            "index": prompt.prompt_id,
-            "split": "train",
-            "original_ground_truth": prompt.true_answer,
-            "noise_type": prompt.noise_type,
-        },
-        **({} if prompt.rephrased is None else {"rephrased_prompt": chat(prompt.rephrased)}),
-    }
 
 
 def _messages(prompt: str | Chat) -> tuple[Message, ...]:

@@ -27,12 +27,13 @@ PATIENCE = 300.0
 """Seconds after which a process counts as hanging."""
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([
+_PRELOADED = [
     "pytest", "torch", "polars", "transformers.models.qwen3.modeling_qwen3", "transformers.models.auto.modeling_auto",
     "transformers.integrations.accelerate", "rich.progress", "olr_cli.engines.local.loop", "olr_cli.engines.sweep",
-    "olr_cli.evaluation.backends.transformers_backend", "olr_cli.evaluation.rollouts", "olr_cli.evaluation.targets",
+    "olr_cli.evaluation.backends.transformers_backend", "olr_cli.evaluation.rollouts", "olr_cli.evaluation.request",
     "olr_cli.evaluation.tables", "olr_cli.tables", "olr_cli.runs.summary", "olr_cli.cli",
-])  # fmt: skip
+]  # fmt: skip
+_SERVER.set_forkserver_preload(_PRELOADED)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 
@@ -52,6 +53,11 @@ class Plan:
     number: int
     deed: str
     log: Path
+
+
+def preload(*modules: str) -> None:
+    """Let the server import further modules; before the first process."""
+    _SERVER.set_forkserver_preload([*_PRELOADED, *modules])
 
 
 def fork(function: Callable[..., object], *arguments: object) -> BaseProcess:

@@ -17,7 +17,8 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.frame import frame
-from olr_cli.data.rollout_logs import RolloutLog, is_log, read_log
+from olr_cli.data.log_files import is_log
+from olr_cli.data.rollout_logs import RolloutLog, read_log
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (

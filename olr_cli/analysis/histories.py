@@ -14,13 +14,15 @@ import polars as pl
 from olr_cli.answers import default_extractor, extract, find_extractor
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
+from olr_cli.data.log_files import is_log
+from olr_cli.data.log_tables import STATISTICS
 from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, View
 from olr_cli.data.readers import sentinel_type, training_prompts
-from olr_cli.data.rollout_logs import STATISTICS, RolloutLog, is_log, read_log
+from olr_cli.data.rollout_logs import RolloutLog, read_log
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
-from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe
+from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.shards import table_shards
@@ -135,6 +137,8 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
+    if any(key.startswith("data.columns") for key in flatten(dict(changes))):
+        tree["data"]["columns"] = None  # a setting names those of other files than the run's
     recipe = validate(overlay(tree, changes), source)
     if recipe.data.extractor != base.data.extractor and recipe.data.extractor is not None:
         find_extractor(recipe.data.extractor, "--set data.extractor")

@@ -231,8 +231,22 @@ def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, hig
 
 
 def lettered(number: int, title: str) -> str:
-    """The title of a panel, ``(a) …`` for number 0."""
-    return f"({chr(ord('a') + number)}) {title}"
+    """The title of a panel, ``(a) …`` for number 0, ``(aa) …`` for number 26."""
+    first, last = divmod(number, 26)
+    letters = (chr(ord("a") + first - 1) if first else "") + chr(ord("a") + last)
+    return f"({letters}) {title}"
+
+
+def spread_note(data: pl.DataFrame) -> str:
+    """A sentence on how many runs a figure's means are of and what its bands and bars are; empty without any."""
+    if not {"sd", "runs"} <= set(data.columns):
+        return ""
+    runs = data.filter(pl.col("sd").is_not_null())["runs"]
+    if runs.is_empty():
+        return ""
+    fewest, most = runs.to_numpy().min(), runs.to_numpy().max()
+    size = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    return f"Means of {size} runs; bands and bars are \N{PLUS-MINUS SIGN}1 sd."
 
 
 def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from olr_cli.answers.classes import Key, unread
 from olr_cli.answers.matching import decide
 from olr_cli.answers.notation import normal_text, tidy
-from olr_cli.answers.pool import GAVE_UP, WorkerPool
+from olr_cli.answers.pool import GAVE_UP, Report, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
 RULES = 3
@@ -61,6 +61,7 @@ class Judge:
         workers: most worker processes at a time; by default one a core, at most four.
         ledger: a file of what was given up, a line each; made when there is something to write.
         keep: write what is given up into the ledger; otherwise it is only read.
+        report: takes how many answers of a call that need a worker are done, and how many there are.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class Judge:
         workers: int | None = None,
         ledger: Path | None = None,
         keep: bool = True,
+        report: Report | None = None,
     ) -> None:
         if workers is None:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
             workers = min(cores or 1, 4)
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
-        self._pool = WorkerPool(workers, time_limit)
+        self._pool = WorkerPool(workers, time_limit, report)
         self._memo = _Memo(_MEMO)
         self._ledger = ledger
         self._keep = keep

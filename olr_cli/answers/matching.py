@@ -18,6 +18,9 @@ _ARTICLE = re.compile(r"^(?:the|an?) ")
 _MOST_COMPARED = 50
 """Elements of two lists that are compared one with the other."""
 
+PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
+"""A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
+
 Proof = Callable[[str, str], bool | None]
 """Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
 

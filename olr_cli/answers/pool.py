@@ -10,8 +10,8 @@ import os
 import selectors
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from olr_cli.answers.worker import RETIRED, TIMED_OUT, Lost, Nursery, Worker
 
@@ -28,6 +28,9 @@ _HASTE = 32
 """In haste, a task first gets 1/32 of the limit, and at most 1/32 of the tasks get all of it."""
 
 
+Report: TypeAlias = Callable[[int, int], None]
+
+
 class GaveUp:
     """Stands for the result of a task that ran out of time or ended its worker."""
 
@@ -41,11 +44,13 @@ class WorkerPool:
     Args:
         size: most workers at a time.
         time_limit: seconds of processor time a task may take.
+        report: takes how many tasks of a run are done, and how many there are, again and again.
     """
 
-    def __init__(self, size: int, time_limit: float) -> None:
+    def __init__(self, size: int, time_limit: float, report: Report | None = None) -> None:
         self.size = size
         self.time_limit = time_limit
+        self.report = report
         self._workers: list[Worker] = []
         self._nurseries: list[Nursery] = []  # one at most
         weakref.finalize(self, _end_all, self._workers, self._nurseries)
@@ -129,6 +134,10 @@ class _Run:
             for worker in self.workers:
                 self._feed(worker)
             self._exchange()
+            if self.pool.report is not None:
+                waiting = len(self.pending) + sum(len(worker.tasks) for worker in self.workers)
+                postponed = 0 if self.is_last_round else len(self.postponed)
+                self.pool.report(len(self.tasks) - waiting - postponed, len(self.tasks))
             if self.is_last_round and self.wasted > most:
                 self.pending.clear()
 

@@ -106,7 +106,7 @@ def audit(
         result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
         is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
     known = rows or repair.local_data_of(source)
-    notes = [*result.notes, *(f"Note: {note}." for note in (repeat_notes(known) if known else ()))]
+    notes = [*result.notes, *(f"{note}." for note in (repeat_notes(known) if known else ()))]
     answer = answers.audit_answer(result, top, notes, is_exported=export is not None)
     if json:
         show(answer, "json")
@@ -121,10 +121,10 @@ def audit(
         given = {"--data": data, "--trusted": trusted, "--threshold": threshold}
         options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
         options += [word for column in columns or () for word in ("--columns", column)]
-        command = answers.export_command(history, options, settings)
+        command: str | None = answers.export_command(history, options, settings)
     else:
         counts = {name: n for name, n in result.changes.items() if n or name != "added"}
         made = ", ".join(f"{n:,} {name}" for name, n in counts.items())
         files.append(File(export, f" ({made}{'' if is_new else '; already there with these bytes'})", is_new))
         command = answers.training_command(result, export, settings)
-    show(replace(answer, files=files, next={command: ""}))
+    show(replace(answer, files=files, next={} if command is None else {command: ""}))

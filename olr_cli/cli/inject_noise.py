@@ -79,7 +79,7 @@ def inject_noise(
     noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     is_new = write_prompts(noisy, target)
-    notes = [f"Note: {note}." for note in repeat_notes(clean)]
+    notes = [f"{note}." for note in repeat_notes(clean)]
     show(_answer(noisy, target, is_new, notes), "json" if json else "terminal")
 
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from olr_cli.recipe.schema import ColumnRole
 
 
+FORMATS = ("terminal", "markdown", "latex", "csv", "json")
+"""How tables can be printed."""
+
+
 def recipe_names(incomplete: str) -> list[str]:
     """The recipes that come with olr, for completion in the shell; where none fits, it offers files."""
     from olr_cli.recipe.files import bundled_names
@@ -120,10 +124,11 @@ def shape_of(format_: str, *, as_json: bool) -> str:
     """The format of the output: that of ``--format``, or json.
 
     Raises:
-        UserError: ``--json`` and ``--format`` contradict each other.
+        UserError: there is no such format, or ``--json`` and ``--format`` contradict each other.
     """
     from olr_cli.errors import UserError
 
+    require_known("--format", format_, FORMATS)
     if as_json and format_ not in ("terminal", "json"):
         raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
     return "json" if as_json else format_

@@ -9,6 +9,7 @@ import typer
 
 from olr_cli.cli.options import LogColumns, Settings, require_new
 from olr_cli.cli.printing import show
+from olr_cli.cli.waiting import Waiting
 
 
 def replay(
@@ -35,7 +36,7 @@ def replay(
         Path | None,
         typer.Option(
             "--out",
-            help="New Parquet file for the labels table; with --grid, folder for the heat map.",
+            help="New file for the labels table: Parquet, or CSV (x.csv); with --grid, folder for the heat map.",
         ),
     ] = None,
     json: Annotated[
@@ -58,11 +59,15 @@ def replay(
 
     require_new(out, "the labels table", as_json=json)
     source = read_history(history, set_ or (), columns or [])
-    with Judge(ledger=source.given_up, keep=False) as judge:
+    waiting = Waiting()
+    with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
         if not json:
-            show(replays.replay_answer(source, judge, out or replays.replay_file(source)))
+            target = out or replays.replay_file(source)
+            answer = replays.replay_answer(source, judge, target, waiting.counted)
+            waiting.done()
+            show(answer)
             return
         for note in source.notes:
             typer.echo(f"Note: {note}", err=True)
         with writing(Path("standard output")):
-            replays.write_json_lines(replays.replay(source, judge), typer.get_text_stream("stdout"))
+            replays.write_json_lines(replays.label_tables(source, judge), typer.get_text_stream("stdout"))

@@ -10,10 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import JsonObject, require_known, shape_of
+from olr_cli.cli.options import JsonObject, shape_of
 from olr_cli.cli.printing import show
-
-_FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 
 
 class _ListsByDefault(TyperGroup):
@@ -61,7 +59,6 @@ def ls(
     """List runs: arm, seed, status, epoch, held-out accuracy, wrong labels, when they were made, and their size."""
     from olr_cli.analysis.runs import list_runs, runs_answer
 
-    require_known("--format", format_, _FORMATS)
     places = folders or [Path("runs")]
     entries = list_runs(places, status=status, arm=arm, sort=sort)
     show(runs_answer(places, entries), shape_of(format_, as_json=json))

@@ -19,6 +19,7 @@ from olr_cli.files import read_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     Columns = Container[str] | Callable[[pa.Schema], Container[str]]
 
@@ -29,6 +30,15 @@ _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
 _MOST_ROWS = 20_000_000
 """A few kilobytes of Parquet can stand for more rows than any memory holds."""
+_FEW_ROWS = 1_000_000
+"""So many rows are read from a file of any size; more of them take a byte of the file each."""
+_FEW_BYTES = 1 << 30
+_EXPANSION = 100
+"""So many bytes are read from a file of any size; more of them may be 100 times the file's size."""
+_BATCH = 1 << 16
+"""Rows that are read at a time."""
+_BATCH_OF_DELTAS = 16
+"""The same where each may be long and no dictionary says so: values that share their beginnings (delta encoding)."""
 _LONGEST_CELL = 1 << 27
 _SEPARATORS = ",;\t"
 
@@ -104,27 +114,133 @@ def _read_parquet(file: Path, columns: Columns | None) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        parquet = pq.ParquetFile(file)
-        schema = parquet.schema_arrow
-        _require_sound(schema, parquet.metadata.num_rows, str(file))
+        size = file.stat().st_size
+        with pq.ParquetFile(file) as parquet:
+            schema, metadata = parquet.schema_arrow, parquet.metadata
+        _require_sound(schema, metadata.num_rows, str(file))
+        if metadata.num_rows > max(_FEW_ROWS, size):
+            raise UserError(
+                f"{file} has {metadata.num_rows:,} rows in {size:,} bytes, and beyond {_FEW_ROWS:,} olr reads at most"
+                " one row a byte; take a part of them"
+            )
         columns = columns(schema) if callable(columns) else columns
-        table = parquet.read(
-            schema.names if columns is None else [name for name in schema.names if name in columns]
-        )
+        names = schema.names if columns is None else [name for name in schema.names if name in columns]
+        most = max(_FEW_BYTES, _EXPANSION * size)
+        coded, batch = _expanding_columns(file, metadata, names, most)
+        with pq.ParquetFile(file, read_dictionary=coded) as parquet:
+            table = parquet.read([])
+            if names:
+                table = pa.Table.from_batches(
+                    _plain_batches(parquet.iter_batches(batch, columns=names), most, file),
+                    pa.schema([pa.field(name, _plain(schema.field(name).type)) for name in names]),
+                )
         table.validate(full=True)
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
+    except MemoryError:
+        raise UserError(
+            f"{file} needs more memory than there is; take a part of its rows or columns"
+        ) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if "crypt" in str(error):
             raise UserError(f"{file} is encrypted; write it without encryption") from None
         raise UserError(
             f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
         ) from None
-    for position, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            plain = table.column(position).cast(column.type.value_type)
-            table = table.set_column(position, column.name, plain)
     return table
+
+
+def _expanding_columns(
+    file: Path, metadata: pq.FileMetaData, names: Sequence[str], most: int
+) -> tuple[list[str], int]:
+    """Paths of the text columns that are to be read as dictionaries, and how many rows at a time.
+
+    Those are columns that could take more than `most` bytes, if each row were a long text.
+    """
+    import pyarrow.parquet as pq
+
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if sum(group.num_rows * group.total_byte_size for group in groups) <= most:
+        return [], _BATCH
+    leaves = [metadata.schema.column(place) for place in range(metadata.num_columns)]
+    texts = [
+        place
+        for place, leaf in enumerate(leaves)
+        if leaf.physical_type == "BYTE_ARRAY" and leaf.path.partition(".")[0] in names
+    ]
+    coded, batch = [], _BATCH
+    with pq.ParquetFile(file) as parquet:
+        for number in range(metadata.num_row_groups):
+            # Raises for an encrypted column, whose metadata would end the process.
+            next(parquet.iter_batches(1, row_groups=[number], columns=names), None)
+    for place in texts:
+        chunks = [group.column(place) for group in groups]
+        bound = sum(chunk.num_values * chunk.total_uncompressed_size for chunk in chunks)
+        if bound > most and any("DELTA" in name for chunk in chunks for name in chunk.encodings):
+            batch = _BATCH_OF_DELTAS
+        elif bound > most:
+            coded.append(leaves[place].path)
+    return coded, batch
+
+
+def _plain_batches(batches: Iterable[pa.RecordBatch], most: int, file: Path) -> Iterator[pa.RecordBatch]:
+    """The batches without dictionaries.
+
+    Raises:
+        UserError: together they take more than `most` bytes; it is noticed before they are made.
+    """
+    import pyarrow as pa
+
+    total = 0
+    for batch in batches:
+        total += sum(map(_plain_bytes, batch.columns))
+        if total > most:
+            raise UserError(
+                f"{file} holds more than {most >> 20:,} MiB of values, the most that olr reads from a file of its size"
+                f" ({_EXPANSION} times as much, and at least {_FEW_BYTES >> 20:,} MiB); split it, or write it without"
+                " columns that repeat long texts"
+            )
+        columns = [column.cast(_plain(column.type)) for column in batch.columns]
+        yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _plain_bytes(column: pa.Array) -> int:
+    """Bytes that an array takes without dictionaries."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        if not (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):
+            return int(column.nbytes)
+        lengths = pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)
+        return int(pc.sum(lengths).as_py() or 0)
+    if pa.types.is_map(kind):
+        return _plain_bytes(column.keys) + _plain_bytes(column.items)
+    if pa.types.is_struct(kind):
+        return sum(map(_plain_bytes, column.flatten()))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return 4 * len(column) + _plain_bytes(column.flatten())
+    return int(column.nbytes)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A type with the values of its dictionaries in their place."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type))
+        )
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
 
 
 def _require_sound(schema: pa.Schema, rows: int, place: str) -> None:

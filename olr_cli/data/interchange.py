@@ -35,8 +35,8 @@ from olr_cli.data.prompts import (
     Message,
     NoiseType,
     Prompt,
-    normal_question,
 )
+from olr_cli.data.questions import QuestionIds
 from olr_cli.errors import UserError, no_rows
 from olr_cli.recipe.schema import ColumnRole
 
@@ -331,12 +331,8 @@ def _prompt_ids(
             return present, column
     if reading.are_numbered:
         return [f"{row}-{_digest(turns)}" for row, turns in enumerate(messages)], None
-    ids, seen = [], dict[str, int]()
-    for turns in messages:
-        name = question_id(turns)
-        seen[name] = seen.get(name, 0) + 1
-        ids.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return ids, None
+    ids = QuestionIds()
+    return [ids.next(turns) for turns in messages], None
 
 
 def _named_ids(raw: pa.Table, path: str, place: str) -> list[str]:
@@ -350,11 +346,6 @@ def _named_ids(raw: pa.Table, path: str, place: str) -> list[str]:
             )
         rows[name] = row
     return list(rows)
-
-
-def question_id(messages: Iterable[Message]) -> str:
-    """The id of a prompt in a file without ids: a digest of its question, whatever the system message and the label."""
-    return f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
 
 
 def _digest(turns: Iterable[Message]) -> str:

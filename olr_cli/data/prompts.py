@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from olr_cli import seeding
 from olr_cli.answers import is_match
 from olr_cli.data.fields import setting
+from olr_cli.data.questions import normal_question
 from olr_cli.errors import UserError, shortened
 
 if TYPE_CHECKING:
@@ -96,20 +95,10 @@ class Prompt:
             return self.given_label
         return self.true_answer
 
-
-_UNSPOKEN = re.compile(r"\$|\\[()\[\],;: ]|\\(?:left|right)(?![a-zA-Z])")
-_OUTER_SPACE = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
-
-
-def normal_question(messages: Iterable[Message]) -> str:
-    """What a prompt asks, without what hardly makes another question: case, space beside symbols, LaTeX's dollar signs,
-    marks at the end. Two prompts with the same text are near-duplicates.
-    """
-    turns = list(messages)
-    asked = [turn.content for turn in turns if turn.role == "user"] or [turn.content for turn in turns]
-    text = unicodedata.normalize("NFKC", "\n".join(asked)).casefold()
-    words = " ".join(_UNSPOKEN.sub(" ", text).split())
-    return _OUTER_SPACE.sub("", words).rstrip(".?:;,=") or text
+    @property
+    def file_label(self) -> str | None:
+        """The label before noise was put on it; None if it has gone."""
+        return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +115,7 @@ class Repeats:
 
 
 def _disagrees(group: Iterable[Prompt]) -> bool:
-    labels = sorted({p.given_label for p in group if p.given_label not in (None, SENTINEL)}, key=str)
+    labels = sorted({label for p in group if (label := p.file_label) is not None})
     return any(not is_match(str(labels[0]), str(label)) for label in labels[1:])
 
 
@@ -255,7 +244,7 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     repeats = prompts.repeats
     if repeats.conflicting:
         first = repeats.conflicting[0]
-        shown = ", ".join(f"{p.given_label} ({p.prompt_id})" for p in first[:4]) + (
+        shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for p in first[:4]) + (
             ", …" if len(first) > 4 else ""
         )
         count = len(repeats.conflicting)

@@ -1,14 +1,18 @@
-"""The question in a prompt, and which prompts of two sources ask the same one."""
+"""The question in a prompt: its text, its id, and which prompts of two sources ask the same one."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from olr_cli.data.prompts import Message, Prompt
+if TYPE_CHECKING:
+    from olr_cli.data.prompts import Message, Prompt
 
 _TEMPLATES = tuple(
     re.compile(pattern, re.DOTALL)
@@ -25,21 +29,57 @@ _TEMPLATES = tuple(
 )
 """What chat templates put around the last question of the user."""
 
+_UNSPOKEN = re.compile(r"\$|\\[()\[\],;: ]|\\(?:left|right)(?![a-zA-Z])")
+_OUTER_SPACE = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
+
 
 def question_of(messages: Sequence[Message]) -> str:
     """What the user asks last, without other turns and without what a chat template put around it."""
     asked = [message.content for message in messages if message.role == "user"]
-    text = asked[-1] if asked else "\n\n".join(message.content for message in messages)
+    return _without_template(asked[-1] if asked else "\n\n".join(message.content for message in messages))
+
+
+def _without_template(text: str) -> str:
     matches = (template.match(text) for template in _TEMPLATES)
     return next((match[1].strip() for match in matches if match is not None), text)
+
+
+def normal_question(messages: Iterable[Message]) -> str:
+    """What the user asks in all turns, without what hardly makes another question: chat template, case, space beside
+    symbols, LaTeX's dollar signs, marks at the end. Two prompts with the same text are near-duplicates.
+    """
+    turns = list(messages)
+    asked = [turn.content for turn in turns if turn.role == "user"] or [turn.content for turn in turns]
+    return _normal("\n".join(map(_without_template, asked)))
+
+
+def _normal(question: str) -> str:
+    text = unicodedata.normalize("NFKC", question).casefold()
+    words = " ".join(_UNSPOKEN.sub(" ", text).split())
+    return _OUTER_SPACE.sub("", words).rstrip(".?:;,=") or text
+
+
+class QuestionIds:
+    """Ids of the prompts of one source that come without: digests of `normal_question`, so that a prompt has the same
+    id in a file, a log and another trainer, whatever its system message and label.
+    """
+
+    def __init__(self) -> None:
+        self._prompts: Counter[str] = Counter()
+
+    def next(self, messages: Iterable[Message]) -> str:
+        """The id of one more prompt; from the second that asks the same question on, it ends in a number."""
+        name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
+        self._prompts[name] += 1
+        return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
 
 
 def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dict[str, Prompt]:
     """Which of `prompts` each logged prompt is, by the text of the question; others are left out.
 
-    Differences in white space do not count. A log may have more text than the data set around its question: then the
-    longest question of the data set that stands in it as whole words counts. Of several with one text, it is the one
-    with the same label.
+    What `normal_question` leaves out does not count. A log may have more text than the data set around its question:
+    then the longest question of the data set counts that stands in it, word for word. Of several with one text, it is
+    the one with the same label.
 
     Args:
         logged: by prompt_id; those without messages are left out.
@@ -47,16 +87,14 @@ def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dic
     """
     by_text: defaultdict[str, list[Prompt]] = defaultdict(list)
     for prompt in prompts:
-        by_text[_spaced(question_of(prompt.messages))].append(prompt)
-    texts = {
-        name: _spaced(question_of(prompt.messages)) for name, prompt in logged.items() if prompt.messages
-    }
-    longer = {name: text for name, text in texts.items() if text not in by_text}
-    texts |= _contained(longer, list(by_text))
+        by_text[_normal(question_of(prompt.messages))].append(prompt)
+    texts = {name: question_of(prompt.messages) for name, prompt in logged.items() if prompt.messages}
+    longer = {name: _spaced(text) for name, text in texts.items() if _normal(text) not in by_text}
+    words = {_spaced(question_of(namesakes[0].messages)) for namesakes in by_text.values()} if longer else ()
+    texts |= _contained(longer, sorted(words))
     same: dict[str, Prompt] = {}
     for name, text in texts.items():
-        namesakes = by_text.get(text)
-        if namesakes:
+        if namesakes := by_text.get(_normal(text)):
             label = logged[name].given_label
             same[name] = next((one for one in namesakes if one.given_label == label), namesakes[0])
     return same

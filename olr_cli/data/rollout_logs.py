@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from olr_cli.answers import default_extractor, extract
-from olr_cli.data.columns import numbers, text_column, values
-from olr_cli.data.files import json_rows, json_table, matching_files, read_table
-from olr_cli.data.log_formats import (
-    COLUMNS,
-    TABLE,
-    LogFormat,
-    as_text,
-    flattened,
-    lacking,
-    named_columns,
-    recognised,
-    response_text,
-    turns_of,
-)
+from olr_cli.data.log_files import common_place, log_files, numbered
+from olr_cli.data.log_formats import COLUMNS, TABLE, named_columns, turns_of
+from olr_cli.data.log_tables import LogFile, read_log_file
 from olr_cli.data.prompts import Message
+from olr_cli.data.questions import QuestionIds
 from olr_cli.errors import UserError, no_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
-"""Columns of numbers: what some rewards and choices of prompts need of every rollout, besides its answer."""
+    pass
 
 _MOST_REWARDS = 4
 """Different rewards of which those in the upper half mean right; more of them are a score, which says nothing of it."""
-
-_CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORECASE)
-"""In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
-
-_HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
-_OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
-"""What olr writes beside a log."""
-
-_NESTED_LOGS = ("completions/*.parquet", "**/traces.jsonl", "**/train_rollouts.jsonl", "**/results.jsonl")
-"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers' and prime-rl's."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +37,7 @@ class RolloutLog:
         questions: prompt_id -> the turns, where the files have prompts.
         trainer: whose log it is; "olr" for a table with olr's names.
         notes: what was taken for what, and what was left out.
+        has_ids: whether the files name their prompts; else they have the ids of `QuestionIds`.
     """
 
     source: Path
@@ -70,53 +45,7 @@ class RolloutLog:
     questions: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
     trainer: str = TABLE.name
     notes: Sequence[str] = ()
-
-
-def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) -> pl.DataFrame:
-    """The rollouts in Parquet or JSON files with olr's names, with those of `columns` that the files have.
-
-    `visit`, `step` and `tokens` are whole numbers, the other `STATISTICS` and `reward` numbers, `is_correct` and
-    `truncated` true or false; all else is text, null where it is blank (but for a response, which may well be empty).
-
-    Raises:
-        UserError: a file can't be read, there is no row, or a column has other values.
-    """
-    table = read_table(files, columns)
-    if table.num_rows == 0:
-        raise no_rows(place, "rollout")
-    names = [name for name in table.column_names if name in columns]
-    return pl.DataFrame([_typed(table.column(name), name, place) for name in names])
-
-
-def _typed(column: pa.ChunkedArray, name: str, place: Path) -> pl.Series:
-    """A column with the type that its name stands for; `is_correct` may also hold numbers."""
-    import pyarrow as pa
-
-    if name in ("is_correct", "truncated") and pa.types.is_boolean(column.type):
-        return pl.Series(name, column)
-    if name in (*STATISTICS, "reward", "is_correct", "truncated"):
-        known = pl.Series(name, numbers(column, name, str(place)), dtype=pl.Float64)
-        if name == "truncated":
-            return known > 0
-        return _whole(known, pl.Int32(), place) if name == "tokens" else known
-    texts = pl.Series(name, text_column(column, name, str(place), alone_in_list=name == "given_label"))
-    if name == "response":
-        return texts
-    given = pl.select(pl.when(texts.str.strip_chars() != "").then(texts).alias(name)).to_series()
-    return _whole(given, pl.Int64(), place) if name in ("visit", "step") else given
-
-
-def _whole(column: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
-    try:
-        whole = column.cast(kind)
-    except pl.exceptions.PolarsError:
-        whole = None
-    if whole is None or (column.dtype == pl.Float64 and not column.equals(whole.cast(pl.Float64))):
-        raise UserError(f"{place}: the column {column.name} must hold whole numbers, and it holds others")
-    return whole
-
-
-# Logs of any trainer ----------------------------------------------------------------------------------------------
+    has_ids: bool = True
 
 
 def read_log(
@@ -147,10 +76,10 @@ def read_log(
     names, source = named_columns(columns), common_place(places)
     parts: list[pl.DataFrame] = []
     repeated: list[int] = []
-    prompts: dict[str, str] = {}
+    prompts = _Prompts()
     first = before = None
-    for path, step in _numbered(log_files(places)):
-        file = _read_file(path, names, wanted, step, takes_stored_answers=takes_stored_answers)
+    for path, step in numbered(log_files(places)):
+        file = read_log_file(path, names, wanted, step, takes_stored_answers=takes_stored_answers)
         if file is None:
             continue
         first = first or file
@@ -159,7 +88,7 @@ def read_log(
                 f"{path} looks like a log of {file.format.name}, and {first.path} like one of {first.format.name};"
                 " read them apart"
             )
-        rows = _identified(file.rows, prompts)
+        rows = prompts.identify(file.rows)
         if file.format is not TABLE:  # a rollout that failed has no response
             rows = rows.drop_nulls("response")
         if file.format.repeats_steps and before is not None and rows.drop("step").equals(before):
@@ -190,258 +119,35 @@ def read_log(
     rows, verdicts = _with_verdicts(rows, first)
     notes += verdicts
     texts = (
-        (name, prompts.get(name) or prompts.get(name.rpartition("/")[0]))
+        (name, prompts.texts.get(name) or prompts.texts.get(name.rpartition("/")[0]))
         for name in rows["prompt_id"].unique()
     )
     questions = {name: turns_of(text) for name, text in texts if text is not None}
-    return RolloutLog(source, rows, questions, first.format.name, notes)
+    return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
 
 
-def common_place(places: Sequence[Path]) -> Path:
-    """What stands for several files: the one that is named, else the folder that they have in common."""
-    if len(places) == 1 and not (set(str(places[0])) & set("*?[")):
-        return places[0]
-    if len(places) == 1:
-        return places[0].parent
-    return Path(os.path.commonpath(places))
+class _Prompts:
+    """The prompts of a log: their texts by id, and the ids of those that come without."""
 
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._new_ids = QuestionIds()
 
-def log_files(places: Sequence[Path]) -> list[Path]:
-    """The files of rollouts at some places, in the order of the numbers in their names; held-out ones are left out.
-
-    Raises:
-        UserError: nothing is there, or a folder has no such file.
-    """
-    files = [file for place in places for file in _files_at(place)]
-    unique = {file.resolve(): file for file in files}
-    return sorted(unique.values(), key=lambda file: [_natural(part) for part in file.parts])
-
-
-def _files_at(place: Path) -> list[Path]:
-    if not place.is_dir():
-        return matching_files(str(place))
-    for pattern in _NESTED_LOGS:
-        below = [file for file in place.glob(pattern) if not _is_held_out(file.relative_to(place))]
-        if any(file.parent.name == "all" for file in below):  # prime-rl's, which has the "effective" ones too
-            below = [file for file in below if file.parent.name != "effective"]
-        if below:
-            return below
-    files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
-    if not files:
-        raise UserError(f"the folder {place} has no file of rollouts; name another")
-    return files
-
-
-def _is_held_out(file: Path) -> bool:
-    return any(_HELD_OUT.match(part) for part in file.parts)
-
-
-def is_log(place: Path) -> bool:
-    """Whether there are files of rollouts at a place that is not a run directory or a folder of runs."""
-    try:
-        return bool(_files_at(place))
-    except UserError:
-        return False
-
-
-def _natural(name: str) -> list[Any]:
-    return [int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name))]
-
-
-def _numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    """Each file with the step that its path names: the last number in which the paths differ, else its place."""
-    texts = [str(file) for file in files]
-    differ = (place for place, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)
-    start = len(texts[0][: next(differ, 0)].rstrip("0123456789"))
-    steps = [re.search("[0-9]+", text[start:]) for text in texts]
-    for place, (file, step) in enumerate(zip(files, steps, strict=True), start=1):
-        yield file, int(step[0]) if step is not None and len(files) > 1 else place
-
-
-@dataclass(frozen=True)
-class _File:
-    """A file of a log: rows with olr's names, and what was called what."""
-
-    path: Path
-    format: LogFormat
-    places: Mapping[str, str]
-    rewards: Sequence[str]
-    rows: pl.DataFrame
-
-    def note(self, source: Path, files: int) -> str:
-        """What was taken for what."""
-        kind = "a table of rollouts" if self.format is TABLE else f"a log of {self.format.name}"
-        if self.format.name == "verifiers v1":
-            return f"{source} was read as {kind}."
-        renamed = [f"{column} as {name}" for name, column in self.places.items() if name != column]
-        if self.rewards:
-            renamed.append(f"{' + '.join(self.rewards)} as reward")
-        several = f" of {files} files" if files > 1 else ""
-        identity = "" if "prompt_id" in self.places else "; prompts are told apart by their text"
-        return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
-
-
-def _read_file(
-    path: Path, names: Mapping[str, str], wanted: Collection[str], step: int, *, takes_stored_answers: bool
-) -> _File | None:
-    """A file as rows with olr's names, None without rows; `step` is that of rows which have none."""
-    import pyarrow as pa
-
-    kind: LogFormat = TABLE
-    places: dict[str, str] = {}
-    rewards: list[str] = []
-    there: list[str] = []
-
-    def choose(schema: pa.Schema) -> set[str]:
-        nonlocal kind, places, rewards, there
-        there = schema.names
-        kind = kind if kind is not TABLE else recognised(there)
-        places = {**kind.places(there), **names}
-        strange = next((c for c in names.values() if c.partition(".")[0] not in there), None)
-        if strange is not None:
-            raise UserError(f"--columns: {path} has no column {strange}; its columns are {', '.join(there)}")
-        if kind.has_reward_columns and "reward" not in names:
-            rewards = _reward_columns(schema, places)
-        places = {name: column for name, column in places.items() if name in wanted or name in _NEEDED}
-        if takes_stored_answers and not {"answer", "answer_class"}.isdisjoint(places):
-            places.pop("response", None)
-        return {column.partition(".")[0] for column in places.values()} | set(rewards)
-
-    if path.suffix == ".parquet":
-        table = read_table([path], choose)
-    else:
-        rows, nested = flattened(json_rows(path))
-        kind = nested or TABLE
-        keys = {name: None for row in rows for name in row}
-        used = choose(pa.schema([(name, pa.null()) for name in keys]))
-        texts = {places.get("prompt"): as_text, places.get("response"): response_text}
-        columns = {
-            name: _converted([row.get(name) for row in rows], texts.get(name), name, path)
-            for name in used
-            if name in keys
-        }
-        rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-        table = json_table(rows, str(path))
-    if not there or (table.column_names and not table.num_rows):
-        return None
-    _require_columns(places, there, path)
-    return _File(path, kind, places, rewards, _renamed(table, places, rewards, path, step))
-
-
-_NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source")
-
-
-def _converted(
-    cells: list[Any], convert: Callable[[Any], str | None] | None, name: str, path: Path
-) -> list[Any]:
-    """The cells of a column, messages among them as texts."""
-    if convert is None:
-        return cells
-    texts = []
-    for row, cell in enumerate(cells):
-        try:
-            texts.append(convert(cell))
-        except TypeError:
-            raise UserError(
-                f"{path}: '{name}' of row {row} (the first is 0) is a {type(cell).__name__}, and it should be text or a"
-                " list of messages with role and content"
-            ) from None
-    return texts
-
-
-def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
-    """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
-    import pyarrow as pa
-
-    others = {*places.values(), "advantage"}
-    numeric = [one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others]
-    return [name for name in numeric if "reward" in name.lower()] or numeric
-
-
-def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path) -> None:
-    missing = [] if {"prompt_id", "prompt"} & places.keys() else ["prompt"]
-    if not {"response", "answer", "answer_class"} & places.keys():
-        missing.append("response")
-    if missing:
-        raise lacking(missing, names, str(path))
-
-
-def _renamed(
-    table: pa.Table, places: Mapping[str, str], rewards: Sequence[str], path: Path, step: int
-) -> pl.DataFrame:
-    columns = []
-    for name, column in places.items():
-        cells = _field(table, column)
-        if cells is None:
-            continue
-        if name in ("prompt", "response"):
-            cells = _as_texts(cells, as_text if name == "prompt" else response_text, column, path)
-        columns.append(_typed(cells, name, path))
-    frame = pl.DataFrame(columns)
-    if rewards:
-        sums = [
-            pl.Series(name, numbers(table.column(name), name, str(path)), dtype=pl.Float64)
-            for name in rewards
-        ]
-        # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
-        frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
-        verdict = [series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)]
-        if len(verdict) == 1 and "is_correct" not in frame.columns:
-            frame = frame.with_columns(verdict[0].alias("verdict"))
-    if "step" not in frame.columns or frame["step"].null_count():
-        known = [pl.col("step")] if "step" in frame.columns else []
-        frame = frame.with_columns(pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step"))
-    return frame
-
-
-def _field(table: pa.Table, dotted: str) -> pa.ChunkedArray | None:
-    """A column, or the field of a struct that a dotted name leads to; None if there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if dotted in table.column_names:
-        return table.column(dotted)
-    name, _, inner = dotted.partition(".")
-    if name not in table.column_names:
-        return None
-    column = table.column(name)
-    for part in inner.split("."):
-        if not pa.types.is_struct(column.type) or column.type.get_field_index(part) < 0:
-            return None
-        column = pc.struct_field(column, part)
-    return column
-
-
-def _as_texts(
-    column: pa.ChunkedArray, convert: Callable[[Any], str | None], name: str, path: Path
-) -> pa.ChunkedArray:
-    """Texts as they are, messages as text."""
-    import pyarrow as pa
-
-    if not pa.types.is_nested(column.type):
-        return column
-    texts = _converted(values(column, name, str(path)), convert, name, path)
-    return pa.chunked_array([pa.array(texts, pa.large_string())])
-
-
-def _identified(rows: pl.DataFrame, prompts: dict[str, str]) -> pl.DataFrame:
-    """The rows with an id a prompt instead of its text, which is noted in `prompts`."""
-    if "prompt" not in rows.columns:
-        return rows
-    if "prompt_id" in rows.columns:
-        pairs = rows.select("prompt_id", "prompt").unique("prompt_id", keep="first").drop_nulls()
-        prompts.update(pairs.iter_rows())
-        return rows.drop("prompt")
-    texts = rows["prompt"].unique().drop_nulls()
-    ids = pl.DataFrame(
-        {"prompt": texts, "prompt_id": [_digest(text) for text in texts]}, {"prompt": str, "prompt_id": str}
-    )
-    prompts.update(zip(ids["prompt_id"], ids["prompt"], strict=True))
-    return rows.join(ids, on="prompt", how="left", maintain_order="left").drop("prompt")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    def identify(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows with an id a prompt instead of its text."""
+        if "prompt" not in rows.columns:
+            return rows
+        if "prompt_id" in rows.columns:
+            pairs = rows.select("prompt_id", "prompt").unique("prompt_id", keep="first").drop_nulls()
+            self.texts.update(pairs.iter_rows())
+            return rows.drop("prompt")
+        for text in rows["prompt"].unique(maintain_order=True).drop_nulls():
+            if text not in self._ids:
+                self._ids[text] = self._new_ids.next(turns_of(text))
+                self.texts[self._ids[text]] = text
+        names = pl.col("prompt").replace_strict(self._ids, default=None, return_dtype=pl.String)
+        return rows.with_columns(names.alias("prompt_id")).drop("prompt")
 
 
 def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:
@@ -503,7 +209,7 @@ def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     return rows.with_columns(rank.alias("visit")).drop("_group", "group", strict=False), notes
 
 
-def _with_verdicts(rows: pl.DataFrame, file: _File) -> tuple[pl.DataFrame, list[str]]:
+def _with_verdicts(rows: pl.DataFrame, file: LogFile) -> tuple[pl.DataFrame, list[str]]:
     """The rows with `is_correct` and `is_rewarded` where they can be known."""
     column = file.places.get("is_correct")
     is_of_reward = column is not None and file.format is not TABLE

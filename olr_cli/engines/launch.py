@@ -18,6 +18,7 @@ import pyarrow as pa
 from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet, View, repeat_notes
 from olr_cli.engines.divergence import Diverged
+from olr_cli.engines.memory import require_rollout_memory
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -197,6 +198,7 @@ def launch(
     else:
         require_free(path)
     data = load_data(recipe, kind, data_digests(path) if resume else {})
+    _require_memory(recipe, data)
     engine = make_engine(recipe, data)
     for warning in [*warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
@@ -223,10 +225,11 @@ def launch(
             progress.leave_out_truth()
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
-            facts = engine.complete(run)
-            finish_digests()
+            try:
+                facts = engine.complete(run)
+            finally:
+                finish_digests()
         except BaseException as error:
-            finish_digests()
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.
             with suppress(UserError, OSError):
@@ -234,11 +237,15 @@ def launch(
                 end_attempt(path, "interrupted" if stopped else ending)
             if isinstance(error, OSError | UserError) and not (path / "manifest.json").exists():
                 raise UserError(
-                    f"{path} was moved or removed while it was written; where it is now, --resume goes on after its"
-                    " last checkpoint"
+                    f"{path} was moved or removed while it was written; where it is now, --resume continues it"
                 ) from error
             raise
         end_attempt(path, "finished", **facts)
+
+
+def _require_memory(recipe: Recipe, data: DataSets) -> None:
+    held_out = max((len(prompts) for prompts in data.held_out.values()), default=0)
+    require_rollout_memory(recipe, len(data.train), held_out)
 
 
 _EXAMPLE = Prompt(
@@ -275,6 +282,7 @@ def rehearse(
     except NotHere as error:
         lacking.append(str(error))
         data, is_example = _example_data(recipe), True
+    _require_memory(recipe, data)
     engine = make_engine(recipe, data)
     mistakes = recipe_warnings(recipe) if is_example else warnings(recipe, data, kind)
     sentences = [*mistakes, *engine.warnings]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,19 @@ from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError, first_line
 from olr_cli.runs.throughput import ModelShape
 
+_CONFIGURATION = "config.json"
+_NAMES_CODE = (
+    _CONFIGURATION,
+    "tokenizer_config.json",
+    "processor_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "generation_config.json",
+)
+"""Files in which a model names classes of its own (`auto_map`)."""
+_GENERATION_CODE = "custom_generate/generate.py"
+_ADAPTER = "adapter_config.json"
+"""With it the package peft loads another model, and modules, that the file names."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -60,6 +74,87 @@ def _reason(error: Exception) -> str:
         whole, stop, _ = text[:_LONGEST_REASON].rpartition(". ")
         text = whole + stop if stop else text[:_LONGEST_REASON].rpartition(" ")[0] + " …"
     return text.strip().rstrip(".") or type(error).__name__
+
+
+def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
+    """Refuse a model whose files make transformers load an adapter or, unless it is trusted, a kernel from the hub.
+
+    With the package kernels, transformers 5 downloads and runs what `attn_implementation` or `experts_implementation`
+    of a configuration names with a slash; with peft, AutoModelForCausalLM follows an adapter's
+    `base_model_name_or_path`. Neither depends on `auto_map`, which transformers itself refuses without trust.
+
+    Args:
+        model: folder or hub id.
+        trust_remote_code: the user trusts what the model names.
+
+    Raises:
+        UserError: it is such a model; says what to do.
+    """
+    configuration = _file_of(model, _CONFIGURATION)
+    if _file_of(model, _ADAPTER) is not None:
+        raise UserError(
+            f"{model} is an adapter ({_ADAPTER}), and not a model; merge it into the model that it is for"
+        )
+    if trust_remote_code or configuration is None:
+        return
+    for mapping in _mappings(Path(configuration)):
+        for key, value in mapping.items():
+            kernel = _hub_kernel(value) if key.strip("_").endswith(_IMPLEMENTATIONS) else None
+            if kernel is not None:
+                raise UserError(
+                    f"{configuration} names the kernel '{kernel}' ({key}), code that would be downloaded and run; set"
+                    f" model.trust_remote_code, or --trust-remote-code, if you trust its author, or remove {key}"
+                )
+
+
+_IMPLEMENTATIONS = ("implementation", "implementation_internal")
+
+
+def _hub_kernel(value: object) -> str | None:
+    """The name in a setting of implementations, for all parts of a model or by part, that means a kernel of the hub."""
+    values = value.values() if isinstance(value, dict) else [value]
+    return next((text for text in values if isinstance(text, str) and "/" in text), None)
+
+
+def comes_with_code(model: str | Path) -> bool:
+    """Whether a model comes with code that transformers runs where it is told to trust it."""
+    if _file_of(model, _GENERATION_CODE) is not None:
+        return True
+    files = [file for file in (_file_of(model, name) for name in _NAMES_CODE) if file is not None]
+    return any("auto_map" in mapping for file in files for mapping in _mappings(Path(file)))
+
+
+def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
+    """Every object of a JSON file, at any depth; none of a file that is not JSON, which transformers refuses too."""
+    try:
+        values = [json.loads(file.read_text(encoding="utf-8"))]
+    except (ValueError, RecursionError):
+        return
+    for value in values:  # grows on the way
+        if isinstance(value, dict):
+            yield value
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+
+
+def _file_of(model: str | Path, name: str) -> str | None:
+    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none.
+
+    Without a network, and without a copy from before, the first file that every model has says so: to ask for each of
+    the others would take half a minute.
+    """
+    if os.path.isdir(model):
+        file = Path(model, name)
+        return str(file) if file.exists() else None
+    from transformers.utils.hub import cached_file
+
+    return cached_file(
+        str(model),
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=name == _CONFIGURATION,
+    )
 
 
 def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
@@ -160,6 +255,7 @@ def model_shape(path: str, *, trust_remote_code: bool) -> ModelShape:
     from transformers import AutoConfig
 
     with loading(path, "a model's configuration"):
+        require_known_code(path, trust_remote_code=trust_remote_code)
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
         shape = ModelShape.of(without_weights(config, trust_remote_code=trust_remote_code))
         if shape is None:

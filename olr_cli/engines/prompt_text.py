@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from olr_cli.data.prompts import Message, Prompt, View
+from olr_cli.engines.limits import LimitExceeded, limited
 from olr_cli.errors import UserError, did_you_mean, first_line
 from olr_cli.recipe.schema import Recipe
 
@@ -59,22 +60,47 @@ def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) ->
 
 
 def render(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> str:
-    """A prompt as text, exactly as the policy will read it.
+    """A prompt as text, exactly as the policy will read it (see `render_all`)."""
+    return render_all(tokenizer, [messages], chat)[0]
+
+
+def render_all(
+    tokenizer: Any, prompts: Sequence[Sequence[Message]], chat: ChatFormat = AS_THE_MODEL_HAS_IT
+) -> list[str]:
+    """Prompts as texts, exactly as the policy will read them.
 
     Without a chat template, messages are separated by a blank line, and an assistant's turn stands one space after the
     question that it answers.
 
     A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can do no
-    more than make text; but how long it takes, and how much it makes, is up to it.
+    more than make text. How long that takes and how large the text becomes is limited by running it in a fork of this
+    process (see `limited`).
 
     Raises:
-        UserError: the chat template refuses the prompt's roles, fails, or makes something else than text.
+        UserError: the chat template refuses a prompt, fails, exceeds a limit, or makes something else than text.
     """
     if not has_chat_template(tokenizer, chat):
-        return _plain(messages)
+        return [_plain(messages) for messages in prompts]
+    template = "the model's chat template" if chat.template is None else "the chat template"
+    seconds = _SECONDS + _SECONDS_A_PROMPT * len(prompts)
+    texts = (_by_template(tokenizer, messages, chat, template) for messages in prompts)
+    try:
+        return list(limited(texts, seconds=seconds, memory=_MEMORY, most_bytes=_MOST_BYTES))
+    except LimitExceeded as error:
+        number = "a prompt" if len(prompts) == 1 else f"{len(prompts)} prompts"
+        raise UserError(f"{template} takes more than {error} for {number}; mend the template") from None
+
+
+_SECONDS, _SECONDS_A_PROMPT = 10.0, 0.01
+"""Processor time for all prompts of a call; a usual template takes less than a thousandth of a second a prompt."""
+_MEMORY, _MOST_BYTES = 1 << 30, 4 << 30
+_MOST_CHARACTERS, _MOST_TIMES = 1_000_000, 10
+"""A prompt's text may have so many characters, and so many times those of its messages."""
+
+
+def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat, template: str) -> str:
     turns = [{"role": message.role, "content": message.content} for message in messages]
     roles = ", ".join(message.role for message in messages)
-    named = "the model's chat template" if chat.template is None else "the chat template"
     settings: dict[str, Any] = {"add_generation_prompt": True, **chat.variables, "tokenize": False}
     if chat.template is not None:
         settings["chat_template"] = chat.template
@@ -82,17 +108,24 @@ def render(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_TH
 
     try:
         text: object = tokenizer.apply_chat_template(turns, **settings)
-    except (TemplateError, MemoryError, RecursionError) as error:
+    except MemoryError:
+        raise
+    except (TemplateError, RecursionError) as error:
         raise UserError(
-            f"{named} refuses a prompt of roles {roles} ({_reason(error)}); change the prompt's "
+            f"{template} refuses a prompt of roles {roles} ({_reason(error)}); change the prompt's "
             "messages or the template"
         ) from error
     except Exception as error:  # whatever Python raises for an expression in a template
         raise UserError(
-            f"{named} fails on a prompt of roles {roles} ({_reason(error)}); mend the template"
+            f"{template} fails on a prompt of roles {roles} ({_reason(error)}); mend the template"
         ) from error
     if not isinstance(text, str) or not _is_unicode(text):
-        raise UserError(f"{named} makes no text of a prompt of roles {roles}; mend the template")
+        raise UserError(f"{template} makes no text of a prompt of roles {roles}; mend the template")
+    length = sum(len(message.content) for message in messages)
+    if len(text) > _MOST_CHARACTERS + _MOST_TIMES * length:
+        raise UserError(
+            f"{template} makes {len(text):,} characters of a prompt of {length:,}, of roles {roles}; mend the template"
+        )
     return text
 
 
@@ -125,7 +158,7 @@ def encode(
     Raises:
         UserError: a prompt has no token at all.
     """
-    texts = [render(tokenizer, messages, chat) for messages in prompts]
+    texts = render_all(tokenizer, prompts, chat)
     ids: list[list[int]] = tokenizer(
         texts, add_special_tokens=not has_chat_template(tokenizer, chat), verbose=False
     )["input_ids"]

@@ -192,7 +192,7 @@ def find_benchmark(name: str) -> Benchmark:
             return benchmark
     path = Path(os.path.expanduser(name))
     if path.suffix in SUFFIXES:
-        from olr_cli.evaluation.own_data import file_benchmarks
+        from olr_cli.evaluation.data_benchmarks import file_benchmarks
 
         return file_benchmarks(path)[0]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
@@ -277,7 +277,7 @@ def listing() -> Answer:
     rows = [_facts(benchmark) for benchmark in registry().values()]
     lines = []
     for row in rows:
-        aliases = f" (also: {row['aliases']})" if row["aliases"] else ""
+        aliases = f" (also: {', '.join(row['aliases'])})" if row["aliases"] else ""
         facts = (f"{row['problems']:,} problems", row["metric"], row["grader"], row["average"])
         lines += [
             f"{row['name']}{aliases}: {row['title']}",
@@ -286,9 +286,9 @@ def listing() -> Answer:
             *([f"    {row['page']}"] if row["page"] else []),
         ]
     heads = [Column(head, is_text=True) for head in rows[0]]
-    cells = [Row([str(value) for value in row.values()]) for row in rows]
+    cells = [Row([", ".join(v) if isinstance(v, list) else str(v) for v in row.values()]) for row in rows]
     table = Table([Block(heads, cells, only="document")], {"rows": rows})
-    return Answer(parts=[*lines, table], data=rows)
+    return Answer(parts=[*lines, table], data={"benchmarks": rows})
 
 
 def _facts(benchmark: Benchmark) -> dict[str, Any]:
@@ -300,9 +300,10 @@ def _facts(benchmark: Benchmark) -> dict[str, Any]:
         place += " (gated)" if source.gated else ""
     return {
         "name": benchmark.name,
-        "aliases": ", ".join(benchmark.aliases),
+        "aliases": list(benchmark.aliases),
         "title": benchmark.title,
         "problems": benchmark.problems,
+        "samples": samples,
         "metric": f"avg@{samples}" if samples > 1 else "pass@1",
         "grader": benchmark.grader,
         "average": {"in": "in distribution", "out": "out of distribution", None: ""}[benchmark.distribution],

@@ -124,7 +124,7 @@ def evaluate(
         total = sum(len(task.problems) * task.samples for task in tasks)
         to_do = sum(len(numbers) for lacking in missing for numbers in lacking.values())
         if to_do:
-            progress.start(target.name, total, total - to_do)
+            progress.start(target.name, total, total - to_do, is_served=target.is_served)
             try:
                 _sample(target, tasks, missing, settings, record, open_model, progress)
             finally:
@@ -178,6 +178,7 @@ def _sample(
             [task.benchmark.title for task, problems in zip(tasks, missing, strict=True) if problems]
         )
         requests = [entry.request for entry in pool]
+        prompts = backend.render([request.messages for request in requests])
         with (
             Recorder(target, record, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, settings.sampling)) as stream,
@@ -187,9 +188,7 @@ def _sample(
                     [
                         sample
                         for number, rollouts in finished.items()
-                        for sample in pool[number].generations(
-                            backend.render(requests[number].messages), rollouts
-                        )
+                        for sample in pool[number].generations(prompts[number], rollouts)
                     ]
                 )
                 _heed(stop)
@@ -217,6 +216,7 @@ class Regraded:
         golds: how many were replaced; None where the stored ones count.
         now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
+        changed_files: of benchmarks that ask other problems now, so that the stored golds count.
     """
 
     target: Target
@@ -226,6 +226,7 @@ class Regraded:
     now_right: Sequence[Generation]
     now_wrong: Sequence[Generation]
     unfinished: Sequence[str]
+    changed_files: Sequence[str] = ()
 
     def sentences(self) -> Iterator[str]:
         """How many grades changed, and the first of them."""
@@ -235,6 +236,8 @@ class Regraded:
         yield (
             f"{self.target.folder}: {self.samples:,} samples graded again, {golds}{changed:,} grades changed{left_out}"
         )
+        for file in self.changed_files:
+            yield f"  {file} asks other problems now than were evaluated; the stored golds count"
         for verdict, rows in (("right", self.now_right), ("wrong", self.now_wrong)):
             for row in rows[:_SHOWN]:
                 where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
@@ -248,6 +251,7 @@ def regrade(
     benchmarks: Sequence[Benchmark] | None = None,
     extractor: str | None = None,
     data: Path | None = None,
+    report: Callable[[int, int], None] | None = None,
 ) -> Regraded:
     """Grade an evaluation's finished benchmarks again.
 
@@ -258,13 +262,17 @@ def regrade(
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
         extractor: how answers are read, in place of the benchmarks' own.
         data: the same problems with golds that count from now on; of the benchmarks, those in it alone.
+        report: as `Judge` takes it.
 
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, its files cannot be read, or the
             data ask other problems.
     """
     read_evaluation(folder)  # or else a lock would be put into a folder of something else
-    with held(folder, option="folder"), Judge(time_limit=VERIFICATION_SECONDS) as judge:
+    with (
+        held(folder, option="folder"),
+        Judge(time_limit=VERIFICATION_SECONDS, report=report) as judge,
+    ):
         drop_leftovers(folder)
         record = read_evaluation(folder)
         definitions = {name: task.definition for name, task in record.benchmarks.items()}
@@ -282,15 +290,20 @@ def regrade(
         done = [name for name in finished(folder) if name in chosen]
         if not done:
             raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
+        unfinished = [name for name in chosen if name not in done]
         if data is not None and benchmarks is None:
             done = in_data(data, [chosen[name] for name in done])
         target = record.target(folder)
         before = {name: target.store(name).generations() for name in done}
+        with_file = [
+            name
+            for name in done
+            if data is not None or (benchmarks is not None and chosen[name].source.file is not None)
+        ]
         golds = {
             name: new
-            for name in done
-            if (data is not None or (benchmarks is not None and chosen[name].source.file is not None))
-            and (new := new_golds(record, chosen[name], before[name], data)) is not None
+            for name in with_file
+            if (new := new_golds(record, chosen[name], before[name], data)) is not None
         }
         asked = {
             name: [replace(row, gold=golds[name][0].get(row.problem_id, row.gold)) for row in before[name]]
@@ -323,7 +336,8 @@ def regrade(
         else None,
         now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
         now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
-        unfinished=[name for name in chosen if name not in done],
+        unfinished=unfinished,
+        changed_files=[str(chosen[name].source.file) for name in with_file if name not in golds],
     )
 
 
@@ -352,10 +366,11 @@ class Progress:
             speed_estimate_period=float("inf"),
         )
 
-    def start(self, name: str, samples: int, done: int) -> None:
-        """`done` of a model's samples are stored already; the model is loaded next."""
+    def start(self, name: str, samples: int, done: int, *, is_served: bool = False) -> None:
+        """`done` of a model's samples are stored already; the model is loaded next, unless a server has it."""
         there = f", {done:,} of them there already" if done else ""
-        self.say(f"{name}: {samples:,} samples{there}; loading the model …")
+        following = "asking the server" if is_served else "loading the model"
+        self.say(f"{name}: {samples:,} samples{there}; {following} …")
         self._bar.add_task("", total=samples, completed=done)
 
     def generating(self, titles: Sequence[str]) -> None:

@@ -35,6 +35,7 @@ from olr_cli.evaluation.logs import Log, LoggedSample, LoggedTask, read_log
 from olr_cli.evaluation.problems import digest, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import Score, is_evaluation
+from olr_cli.recipe.files import folder_name
 from olr_cli.runs.directory import GIVEN_UP
 
 _SHOWN = 5
@@ -80,7 +81,7 @@ def import_evaluation(
     """
     log = read_log(path)
     name = log.model if re.fullmatch(r"[\w.-]+/[\w.-]+", log.model) else model_name(log.model)
-    words = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-.") or "model"
+    words = folder_name(name).strip("-.") or "model"
     folder = out or Path("evaluations") / f"{words}-{log.tool}"
     if is_evaluation(folder):
         raise taken(folder, "--out", " and holds an evaluation")

@@ -11,11 +11,11 @@ from typing import Any
 
 from olr_cli.data.prompts import Message, Prompt
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
-from olr_cli.errors import UserError, no_path, shown
+from olr_cli.errors import UserError, no_path
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import Example, load_examples
 from olr_cli.files import read_text
-from olr_cli.recipe.files import NotPlain, parse_yaml
+from olr_cli.recipe.files import read_pairs
 
 _MOST_BYTES = 256 * 1024
 """Of a chat template's file."""
@@ -126,15 +126,5 @@ def read_prompting(
             )
     if system is not None and not system.strip():
         raise UserError("--system is empty; give a text, or --system none for no system message")
-    chat = ChatFormat(text, dict(map(_variable, variables)))
+    chat = ChatFormat(text, read_pairs("--template", variables, "a variable of the chat template"))
     return Prompting("" if system == NONE else system, chat, shots or 0, examples)
-
-
-def _variable(word: str) -> tuple[str, Any]:
-    name, equals, value = word.partition("=")
-    if not equals or not name.isidentifier():
-        raise UserError(f"--template is {shown(word)}; give a variable of the chat template as key=value")
-    try:
-        return name, parse_yaml(value)
-    except NotPlain as error:
-        raise UserError(f"--template {name}: the value {error}") from None

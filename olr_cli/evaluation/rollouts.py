@@ -12,7 +12,6 @@ an interrupted run resumes without a trace.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +40,7 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, Sampling, open_backend
 from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.checks import validate
+from olr_cli.recipe.files import folder_name
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
@@ -96,7 +96,7 @@ def rollouts_recipe(
         UserError: there is no such model, or a value is not possible.
     """
     source = Path(data["train"])
-    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", source.stem if source.suffix in SUFFIXES else source.name)
+    name = folder_name(source.stem if source.suffix in SUFFIXES else source.name)
     tree = {
         "name": f"rollouts-{name.strip('-')}"[:100].rstrip("-"),
         "seed": seed,
@@ -173,7 +173,7 @@ class RolloutSampler:
 
     def render(self, messages: Sequence[Message]) -> str:
         """A prompt exactly as the policy sees it."""
-        return self._backend.render(messages)
+        return self._backend.render([messages])[0]
 
     def complete(self, run: Run) -> dict[str, Any]:
         """Sample from step `run.done` to the end.

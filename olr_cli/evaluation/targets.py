@@ -1,32 +1,23 @@
-"""What a command names: models or checkpoints to evaluate, and what to compare them with (`--compare`)."""
+"""The models, checkpoints and stored evaluations that a command names."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from olr_cli.data.hub import hub_answers
-from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name, policy_path
-from olr_cli.engines.model_files import loading
+from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_path
+from olr_cli.engines.model_files import loading, require_known_code
 from olr_cli.errors import UserError, did_you_mean, no_path
-from olr_cli.evaluation.benchmark import PAPER, Benchmark, choose, registry
-from olr_cli.evaluation.exporting import export as export_evaluation
-from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
-from olr_cli.evaluation.own_data import file_benchmarks, held_out_benchmark
-from olr_cli.evaluation.problems import benchmarks_in
-from olr_cli.evaluation.protocol import differences
-from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
-from olr_cli.evaluation.scores import Score, is_evaluation
-from olr_cli.evaluation.tables import Evaluation, scores_table
+from olr_cli.evaluation.folder import Target, read_evaluation
+from olr_cli.evaluation.scores import is_evaluation
+from olr_cli.recipe.files import folder_name
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
-from olr_cli.tables import Answer, File
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -49,7 +40,7 @@ def targets(
     if is_served or not is_run(model):
         if checkpoints:
             raise UserError(f"--checkpoint is for runs, and {model} is none (it has no manifest.json)")
-        name = re.sub(r"[^A-Za-z0-9._+-]+", "-", model).strip("-.") or "model"
+        name = folder_name(model).strip("-.") or "model"
         known_as = model if is_served else _model(model)
         return [Target(known_as, out or Path("evaluations") / name, model, {}, is_served)]
     run = Path(model)
@@ -162,69 +153,6 @@ def require_models(targets: Sequence[Target]) -> None:
             ) from error
 
 
-def default_benchmarks(
-    models: Sequence[str], data: Path | None, *, of_the_paper: bool = False
-) -> tuple[list[Benchmark], str | None]:
-    """The benchmarks for models when the command names none, and a sentence where the choice may surprise.
-
-    With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
-    runs among the models hold out (`data.test`); else the task of a built-in policy, or of the one that a run started
-    from; else all nine.
-
-    Args:
-        models: as the command names them.
-        data: files of problems.
-        of_the_paper: what runs hold out does not count, for they are compared with the paper.
-
-    Raises:
-        UserError: the data cannot be read, or models have different benchmarks by default.
-    """
-    if data is not None:
-        return _benchmarks_of(data)
-    chosen: dict[str, Benchmark] = {}
-    if not of_the_paper:
-        for model in filter(is_run, models):
-            try:
-                held_out = held_out_benchmark(read_recipe(Path(model)))
-            except UserError as error:
-                raise UserError(f"data.test of {model}: {error}, or name --benchmarks") from None
-            if held_out is not None and chosen.setdefault(held_out.name, held_out) != held_out:
-                raise UserError(
-                    f"runs hold out different sets '{held_out.name}' (data.test); name --benchmarks"
-                )
-    if chosen:
-        names = ", ".join(chosen)
-        return list(chosen.values()), f"{names} is what data.test holds out; --benchmarks names others"
-    of_models = {model: _default_of(origin(model)) for model in models}
-    if len(set(of_models.values())) > 1:
-        facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
-        raise UserError(f"these models have different benchmarks by default ({facts}); name --benchmarks")
-    return choose(next(iter(of_models.values()))), None
-
-
-def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
-    names, sources = benchmarks_in(data)
-    if not names:
-        own = file_benchmarks(data)
-        called = ", ".join(benchmark.name for benchmark in own)
-        said = f"{data} is scored as {called}; its rows name none of the paper's benchmarks as data_source"
-        return own, said if sources else None
-    chosen = [registry()[name] for name in names]
-    others = sorted(sources.difference(*(benchmark.names for benchmark in chosen)))
-    left_out = [name for name in PAPER if name not in names]
-    note = f"{data} has no problems of {', '.join(left_out)}" if left_out else None
-    if others:
-        note = f"{note or data}; rows of {', '.join(others[:5])} are left out (--benchmarks)"
-    return chosen, None if note is None else f"{note}; the others are scored"
-
-
-def _default_of(start: str) -> str:
-    if not is_builtin(start):
-        return "all"
-    task = MIXTURES[policy_name(start)].kind
-    return "arithmetic" if task == "addition" else f"arithmetic:{task}"
-
-
 def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
     """A model's tokenizer.
 
@@ -234,6 +162,7 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer
 
     with loading(model, "a tokenizer"):
+        require_known_code(model, trust_remote_code=trust_remote_code)
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
 
@@ -279,145 +208,3 @@ def evaluations_at(place: Path) -> list[Target]:
     if not os.path.exists(place):
         raise no_path(place, "`olr evaluate` makes evaluations")
     raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
-
-
-def paper_row(targets: Sequence[Target]) -> PublishedRow:
-    """The paper's row for models that are all of one of its settings.
-
-    Raises:
-        UserError: the paper has no such row, or the models are of different ones.
-    """
-    rows = []
-    for target in targets:
-        above = target.folder.absolute().parent.parent  # where the run is now, if it was moved
-        if "run" not in target.origin:
-            setting = Setting(model_name(target.model))
-        else:
-            setting = setting_of(above if is_run(str(above)) else Path(target.origin["run"]))
-        rows.append(published_row(setting))
-        if rows[-1] != rows[0]:
-            raise UserError(
-                f"--compare paper: {targets[0].name} and {target.name} have different rows in the paper; compare"
-                " them one at a time"
-            )
-    return rows[0]
-
-
-def check_reference(named: str | None, targets: Sequence[Target]) -> None:
-    """Make sure that the models can be compared with what `--compare` names, before they are evaluated.
-
-    Raises:
-        UserError: they cannot.
-    """
-    if named == "paper":
-        paper_row(targets)
-    elif named is not None and not any(_same(Path(named), target.folder) for target in targets):
-        _other(named)
-
-
-def answer(
-    evaluated: Sequence[tuple[Target, Sequence[Score]]],
-    compare: str | None,
-    note: str | None = None,
-    export: str | None = None,
-) -> Answer:
-    """The scores of evaluations side by side and beside what `--compare` names, and what to do next.
-
-    With `export`, the evaluations are also written in that format (`olr_cli.evaluation.exporting.FORMATS`).
-
-    Of several evaluations at the place that `--compare` names, the last counts, as the last checkpoint of a run.
-
-    Raises:
-        UserError: there is nothing of that name to compare with.
-    """
-    targets = [target for target, _ in evaluated]
-    names = [target.name for target in targets]
-    row = paper_row(targets) if compare == "paper" else None
-    shown = [
-        Evaluation(
-            target.name if names.count(target.name) == 1 else str(target.folder),
-            tuple(scores),
-            (*_tool_grades(target.origin), *(differences(target, row) if row is not None else ())),
-        )
-        for target, scores in evaluated
-    ]
-    notes = [] if note is None else [note]
-    reference: Evaluation | PublishedRow | None = row
-    if compare not in (None, "paper"):
-        other = _other(compare)
-        if (there := len(evaluations_at(Path(compare)))) > 1:
-            notes.append(
-                f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
-            )
-        among = [pair[1] for pair in zip(targets, shown, strict=True) if _same(pair[0].folder, other.folder)]
-        name = other.name if other.name not in names else str(other.folder)
-        reference = (
-            among[0]
-            if among
-            else Evaluation(name, tuple(read_scores(other.folder)), tuple(_tool_grades(other.origin)))
-        )
-        notes += _read_otherwise(targets, other)
-    table = scores_table(shown, reference)
-    files = []
-    for target in targets:
-        chosen = target.origin.get("chosen", "named")
-        which = "" if chosen == "named" else f" (checkpoint: {chosen})"
-        files.append(File(target.folder / "scores.json", f" and generations/{which}"))
-        if export is not None:
-            files += [File(file) for file in export_evaluation(target.folder, export)]
-    return Answer(
-        parts=[table],
-        data={
-            **{key: value for key, value in table.data.items() if key != "rows"},
-            "notes": [*table.data["notes"], *notes],
-        },
-        notes=notes,
-        files=files,
-        next=_next_command(targets, compare),
-    )
-
-
-def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Benchmarks whose answers two evaluations read with different extractors."""
-    theirs = read_evaluation(other.folder).benchmarks
-    for target in targets:
-        for name, task in read_evaluation(target.folder).benchmarks.items():
-            if name in theirs and task.definition.extractor != theirs[name].definition.extractor:
-                yield (
-                    f"{task.definition.title}: answers are read with {task.definition.extractor} in {target.name}, and"
-                    f" with {theirs[name].definition.extractor} in {other.name}; --regrade takes --extractor."
-                )
-
-
-def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
-    """What the tool that an evaluation was imported from had scored; nothing for any other evaluation."""
-    for name, metrics in origin.get("metrics", {}).items():
-        scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
-        if scores:
-            yield f"{origin['tool']} itself scored {name}: {scores}."
-
-
-def _next_command(targets: Sequence[Target], compare: str | None) -> dict[str, str]:
-    """What most would do next with these evaluations: its command and its purpose."""
-    place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
-    if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {it.folder for it in targets}:
-        return {}
-    command = f"olr evaluate --regrade {shlex.quote(str(place))}"
-    if compare is None:
-        with suppress(UserError):
-            return {f"{command} --compare paper": f"the paper's scores of {paper_row(targets).setting}"}
-    else:
-        command += f" --compare {shlex.quote(compare)}"
-    return {f"{command} --format markdown": "the table for a paper or README"}
-
-
-def _other(named: str) -> Target:
-    """The evaluation that `--compare` names."""
-    other = evaluations_at(Path(named))[-1]
-    if not finished(other.folder):
-        raise UserError(f"--compare {named}: no benchmark is done yet in {other.folder}; finish it first")
-    return other
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()

@@ -181,6 +181,32 @@ def read_yaml(file: Path) -> Any:
         raise UserError(f"{file} {error}") from None
 
 
+def read_pairs(option: str, words: Iterable[str], meaning: str) -> dict[str, Any]:
+    """The values that a repeated option sets.
+
+    Args:
+        option: as it is typed, for errors.
+        words: ``key=value`` each; a value is YAML (``0.5``, ``true``, ``{a: 1}``), and ``-`` in a key is ``_``.
+        meaning: what a key is, with its article.
+
+    Raises:
+        UserError: a word is no ``key=value``, a key is named twice, or a value is not plain YAML.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        key = name.strip().replace("-", "_")
+        if not equals or not key.isidentifier():
+            raise UserError(f"{option} is {shown(word)}; give {meaning} as key=value")
+        if key in values:
+            raise UserError(f"{option} names {key} twice; name it once")
+        try:
+            values[key] = parse_yaml(text)
+        except NotPlain as error:
+            raise UserError(f"{option} {key}: the value {error}") from None
+    return values
+
+
 def parse_yaml(text: str) -> Any:
     """The value of YAML 1.2 text; a date stays text.
 
@@ -408,7 +434,7 @@ def _sweep_runs(tree: dict[str, Any], sweep: SweepSection, source: str) -> Itera
             parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
             names = [arm, *(part for key, part in parts.items() if key != "seed")]
             label = "_".join(name for name in names if name) or "run"
-            place = _folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
+            place = folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
             if recipe.sweep is not None:
                 raise UserError(
@@ -417,6 +443,6 @@ def _sweep_runs(tree: dict[str, Any], sweep: SweepSection, source: str) -> Itera
             yield SweepRun(label, place, recipe)
 
 
-def _folder_name(text: str) -> str:
-    """`text` as the name of one folder, which no arm or value can lead out of the sweep's."""
+def folder_name(text: str) -> str:
+    """Text as the name of one folder, which leads nowhere else."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).lstrip(".") or "run"

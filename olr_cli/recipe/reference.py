@@ -127,7 +127,7 @@ def key_page(prefix: str = "") -> str:
     parts = [_INTRODUCTION]
     for block in key_table(prefix).blocks:
         title, _, summary = block.title.partition(": ")
-        parts += [f"## {title}", summary, markdown(Table([replace(block, title="")], {}))]
+        parts += [f"## {title}", summary, markdown(Table([replace(block, title="", is_markdown=True)], {}))]
     return "\n\n".join(parts)
 
 

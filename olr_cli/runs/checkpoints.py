@@ -100,9 +100,10 @@ def _remove(checkpoint: Path) -> None:
     try:
         os.replace(checkpoint, doomed)
     except OSError as error:
-        if error.errno != errno.EXDEV:
+        if error.errno not in (errno.EXDEV, errno.EBUSY):
             raise
-        # A folder in a lower layer of overlayfs cannot be renamed; a list that misses a file makes it a damaged one.
+        # A folder in a lower layer of overlayfs cannot be renamed, nor one in use on NFS. A list that misses a file
+        # makes it a damaged checkpoint.
         write_text(checkpoint / _LIST, json.dumps({"(removed)": 0}))
         doomed = checkpoint
     remove(doomed)

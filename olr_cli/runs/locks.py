@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from olr_cli.errors import UserError
-from olr_cli.files import departures, writing
+from olr_cli.files import departures, require_regular, writing
 
 LOCK, HOLDER = ".lock", ".lock-holder"
 HEARTBEAT_SECONDS, DEAD_AFTER_SECONDS = 5.0, 90.0
@@ -113,6 +113,7 @@ def _lock(path: Path, *, make: bool, option: str) -> tuple[int, Heartbeat | None
             departures.add(
                 f"{path} has no file locks ({error.strerror}); a file with a heartbeat takes their place"
             )
+            require_regular(path / HOLDER)
             heartbeat = Heartbeat.begin(path / HOLDER)
             if isinstance(heartbeat, Heartbeat):
                 return lock, heartbeat
@@ -191,8 +192,10 @@ class Heartbeat:
 
 def _live_holder(file: Path) -> str | None:
     """The process that holds a folder by a heartbeat, as messages name it; None if there is none that lives."""
+    if os.path.exists(file) and not os.path.isfile(file):
+        return "unknown"  # reading a pipe would never end
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8", errors="replace")
         age = _now_there(file) - file.stat().st_mtime
     except FileNotFoundError:
         return None

@@ -88,6 +88,7 @@ class Method:
         name: as in reports; the ablations of OLR, and mixes, have names of their own.
         needs_labels: a prompt without a given label is an error.
         rank: of a prompt among those of a step, of which the first train; None: all train.
+        orders_rollouts: a tie goes to the answer that came first.
     """
 
     label: LabelRule
@@ -98,6 +99,7 @@ class Method:
     name: str = ""
     needs_labels: bool = True
     rank: RankRule | None = None
+    orders_rollouts: bool = False
 
 
 def given_label(evidence: Evidence) -> EffectiveLabel:
@@ -154,9 +156,10 @@ def _by_name(section: MethodSection) -> Method:
         case OlrMethod():
             return Method(refined_label(section), verifier_reward, votes=True)
         case TtrlMethod():
-            return Method(majority_label, verifier_reward, votes=True)
+            return Method(majority_label, verifier_reward, votes=True, orders_rollouts=True)
         case CoRewardMethod():
-            return Method(other_views_label, verifier_reward, votes=True, views=("original", "rephrased"))
+            views: tuple[View, ...] = ("original", "rephrased")
+            return Method(other_views_label, verifier_reward, votes=True, views=views, orders_rollouts=True)
         case SelfCertaintyMethod():
             return Method(no_label, self_certainty_reward, ("self_certainty",))
         case TokenEntropyMethod(score_reduction="mean"):

@@ -297,7 +297,7 @@ class Supervisor:
         if not wrong:
             return SENTINEL
         u = seeding.uniform("noisy label", self._seed, prompt.prompt_id, group.visit)
-        return _draw(wrong, self._draw, u)
+        return draw_wrong_answer(wrong, self._draw, u)
 
 
 class _Verified:
@@ -359,7 +359,7 @@ class _Ballot:
         )
 
 
-def _draw(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
+def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
     """One of the wrong classes (spelling, count), sorted by spelling, at the uniform number `u` in [0, 1)."""
     if draw == "most_frequent":
         return min(wrong, key=lambda item: (-item[1], item[0]))[0]

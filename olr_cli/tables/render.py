@@ -110,9 +110,10 @@ def markdown(table: Table) -> str:
     parts: list[str] = []
     for block in table.shown("document"):
         columns, rows = block.grid("document")
-        lines = [[_literally(column.text("document")) for column in columns]]
+        escape = _one_cell if block.is_markdown else _literally
+        lines = [[escape(column.text("document")) for column in columns]]
         for row, cells in rows:
-            texts = list(map(_literally, cells))
+            texts = list(map(escape, cells))
             if row.kind == "title":
                 texts = [f"**{texts[0]}**", *[""] * (len(columns) - 1)]
             elif row.kind == "published":
@@ -125,6 +126,11 @@ def markdown(table: Table) -> str:
     if table.notes:
         parts.append("\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) or table.nothing
+
+
+def _one_cell(text: str) -> str:
+    """Markdown in which a ``|`` does not end the cell."""
+    return text.replace("|", r"\|")
 
 
 def _literally(text: str) -> str:

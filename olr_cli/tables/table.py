@@ -69,13 +69,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows under one head; the first column has the rows' names. `only` is the one medium that shows the block."""
+    """Rows under one head; the first column has the rows' names.
+
+    Attributes:
+        only: the one medium that shows the block.
+        is_markdown: its texts are Markdown already, and not to be taken literally in it.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     title: str = ""
     notes: Sequence[str] = ()
     only: Medium | None = None
+    is_markdown: bool = False
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
         """The columns that a medium shows, and each row with its texts in them."""

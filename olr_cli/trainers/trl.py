@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from math import ceil
-from typing import Any
+from typing import Any, get_args
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -26,6 +26,7 @@ from transformers.trainer_callback import ExportableState
 from olr_cli.api import OnlineLabelRefinement, Rollout, SupervisedStep, completion_text
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import recipe_warnings
+from olr_cli.recipe.schema import LrSchedule
 from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only
 
 _METRICS = {
@@ -38,6 +39,8 @@ _METRICS = {
     "eval/avg": "eval_rewards/olr/mean",
 }
 """Our names for TRL's."""
+
+_SCHEDULES = get_args(LrSchedule)
 
 
 class OlrReward(TrainerCallback, ExportableState):
@@ -243,6 +246,7 @@ class OlrReward(TrainerCallback, ExportableState):
 
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """What the recipe's `train` and `model` are in TRL's configuration."""
+    adapter = next(iter((getattr(model, "peft_config", None) or {}).values()), None)
     train = {
         "epochs": max(1, ceil(state.num_train_epochs)),
         "prompts_per_step": args.generation_batch_size // args.num_generations,
@@ -250,8 +254,17 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "learning_rate": args.learning_rate,
         "kl_weight": args.beta,
         "clip": args.epsilon,
+        "clip_high": args.epsilon_high,
         "loss_average": "sequence" if args.loss_type == "grpo" else "token",
         "temperature": args.temperature,
+        "top_p": args.top_p,
+        "top_k": args.top_k or None,
+        "min_p": args.min_p or 0.0,
+        **(
+            {"lr_schedule": schedule} if (schedule := str(args.lr_scheduler_type.value)) in _SCHEDULES else {}
+        ),
+        "lr_warmup_ratio": args.get_warmup_steps(state.max_steps) / state.max_steps,
+        **({} if adapter is None else {"lora_rank": adapter.r, "lora_alpha": adapter.lora_alpha}),
         **({} if args.max_completion_length is None else {"max_new_tokens": args.max_completion_length}),
     }
     path = getattr(getattr(model, "config", None), "_name_or_path", "")

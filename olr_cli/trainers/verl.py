@@ -308,8 +308,11 @@ def trainer_settings(config: Any) -> dict[str, Any]:
         "learning_rate": actor.optim.lr,
         "kl_weight": actor.kl_loss_coef if actor.use_kl_loss else 0.0,
         "clip": actor.clip_ratio,
+        "clip_high": actor.clip_ratio_high,
         "loss_average": "token" if actor.loss_agg_mode == "token-mean" else "sequence",
         "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "top_k": rollout.top_k if rollout.top_k > 0 else None,
         "max_new_tokens": config.data.max_response_length,
         "max_prompt_tokens": config.data.max_prompt_length,
     }

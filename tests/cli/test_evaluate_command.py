@@ -163,7 +163,9 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     again = done("--regrade", trained, "--compare", folders[0], "--format", "json")
     assert again.stderr.count("80 samples graded again, 0 grades changed") == 2
     table = json.loads(again.stdout)
-    assert [each["name"] for each in table["evaluations"]] == ["mine step 4"]
+    [scored] = table["evaluations"]
+    assert (scored["name"], scored["run"], scored["step"]) == ("mine step 4", str(trained), 4)
+    assert (scored["model"], scored["folder"]) == (str(checkpoint_path(trained, 4)), str(folders[1]))
     difference = table["reference"]["differences"]["mine step 4"]["arithmetic"]
     assert difference["mean"] == pytest.approx(easier["scores"][0]["avg"] - harder["scores"][0]["avg"])
     assert difference["interval"][0] < difference["mean"] < difference["interval"][1]
@@ -232,6 +234,7 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
     ]
     shown = done("--show", "mine.yaml", MODEL)
     assert shown.stdout == "123+478=\ngold: 601\n"
+    assert json.loads(done("--show", "mine.yaml", MODEL, "--json").stdout)["prompt"] == "123+478="
 
 
 def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_one_table():
@@ -253,7 +256,7 @@ def test_the_list_names_every_benchmark_with_its_source():
     told = done("--list").stdout
     for words in ("aime24 (also: aime)", "1,172 problems, pass@1, choice", "(gated)", "12,032 problems"):
         assert words in told
-    assert json.loads(done("--list", "--format", "json").stdout)[0]["name"] == "aime24"
+    assert json.loads(done("--list", "--format", "json").stdout)["benchmarks"][0]["name"] == "aime24"
 
 
 def test_data_decide_what_is_scored_by_default():
@@ -291,6 +294,14 @@ def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere):
         (MODEL, "--backend", "vlm"): "--backend is 'vlm' (did you mean 'vllm'?)",
         (MODEL, "--device", "cud"): "--device is 'cud' (did you mean 'cuda'?)",
         (MODEL, "--checkpoint", "best"): "--checkpoint is for runs",
+        (MODEL, "--shots", "2"): "--shots is the number of examples of --examples FILE; give both",
+        (MODEL, "--stop", ""): "a stop text is empty",
+        (MODEL, "--template", "a=1", "--template", "a=2"): "--template names a twice",
+        (MODEL, "--concurrency", "3"): "--concurrency is for a server",
+        (MODEL, "--backend", "openai"): "--url names a server for --backend openai",
+        (MODEL, "--backend", "transformers", "--seed-engine"): "--seed-engine is for the vllm backend",
+        (MODEL, "--url", "http://localhost:1/v1", "--vllm", "lora=a"): "--vllm is for a model that olr loads",
+        (MODEL, "--show", "math500", "--samples", "2"): "--show takes no --samples",
         (MODEL, "--compare", "paper"): "the paper has no scores of 'addition-easier'",
         (MODEL, "--compare", "nowhere"): "nowhere does not exist",
         ("--regrade", "nowhere"): "nowhere does not exist",

@@ -194,3 +194,23 @@ def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here: Path)
     extra = pa.table({"extra": noisy["extra_info"]})["extra"].to_pylist()
     assert [row["original_ground_truth"] for row in extra] == truth
     assert [row["index"] for row in extra] == [row["index"] for row in source["extra_info"].to_pylist()]
+
+
+def test_columns_and_the_system_message_are_options(here: Path) -> None:
+    rows = [{"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("--type", "inactive", "--ratio", "0.5", "--dataset", "mine.jsonl", "--out", "noisy.parquet")
+    refused = inject_noise(*words)
+    assert refused.exit_code == 2
+    assert "--columns '{question: Frage, answer: meta.gold}'" not in refused.stderr  # Frage is no likely name
+    assert "its columns are Frage, meta.gold" in refused.stderr
+    columns = ("--columns", "{question: Frage, answer: meta.gold}")
+    done = inject_noise(*words, *columns, "--system", "Answer in one number.")
+    assert done.exit_code == 0, done.output
+    prompts = read_prompts("noisy.parquet").prompts
+    assert sum(prompt.given_label == SENTINEL for prompt in prompts) == 5
+    assert {prompt.true_answer for prompt in prompts} == {str(2 * n) for n in range(10)}
+    for prompt in prompts:
+        assert [message.role for message in prompt.messages] == ["system", "user"]
+        assert prompt.messages[0].content == "Answer in one number."
+    assert inject_noise(*words, "--columns", "{question: Frag, answer: meta.gold}").exit_code == 2

@@ -2,6 +2,7 @@
 
 import json
 
+import polars as pl
 import pytest
 from histories import write_history
 from typer.testing import CliRunner
@@ -126,3 +127,13 @@ def test_a_grid_over_nothing_is_refused(tmp_path):
     refused = replay(tmp_path / "nowhere", "--grid", "default")
     assert refused.exit_code == 2
     assert "does not exist" in refused.stderr
+
+
+def test_a_csv_file_holds_what_the_parquet_file_does(tmp_path, run):
+    for name in ("labels.parquet", "labels.csv"):
+        done = replay(run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name)
+        assert done.exit_code == 0, done.output
+    labels = pl.read_parquet(tmp_path / "labels.parquet")
+    assert pl.read_csv(tmp_path / "labels.csv", schema=labels.schema).equals(labels)
+    assert labels["is_selected"].any()
+    assert "Selected: 0" not in done.output

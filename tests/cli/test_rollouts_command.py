@@ -194,3 +194,24 @@ def test_rollouts_are_analysed_and_replayed_with_a_note(there):
     )
     assert "Replayed 24 visits of 12 prompts under olr_without_slope" in replayed.stdout
     assert "slopes are chance" in replayed.stdout
+
+
+def test_columns_and_the_system_message_of_the_data_are_options():
+    rows = [{"Frage": f"{n}+{n}", "Lösung": 2 * n} for n in range(10, 16)]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    columns = ("--columns", "{question: Frage, answer: Lösung}", "--system", "none")
+    done(
+        "rollouts",
+        MODEL,
+        "mine.jsonl",
+        *columns,
+        "--visits",
+        "1",
+        "--samples",
+        "2",
+        "--prompts-per-step",
+        "6",
+    )
+    run = Path("runs/rollouts-mine")
+    assert read_recipe(run).data.system_prompt == "none"
+    assert sorted(scan_labels(run).collect()["given_label"]) == [str(2 * n) for n in range(10, 16)]

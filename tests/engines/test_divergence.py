@@ -1,5 +1,7 @@
 """A run that diverges stops before the step, with a sentence that names the last checkpoint whose policy is sound."""
 
+import shutil
+
 import pytest
 import torch
 from diverging import SETTINGS, save_diverging_model
@@ -55,33 +57,38 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint(tmp_path, scaling, c
     status, resumed = olr(tmp_path, "train", "--resume", "--run-dir", "run")
     assert (status, resumed.err.splitlines()[-1]) == (2, train.err.splitlines()[-1])
     assert (checkpoint_steps(run), len(read_metrics(run))) == (steps, len(lines))
-    status, evaluation = olr(
-        tmp_path,
-        "evaluate",
-        checkpoint_path(run, steps[-1]),
-        "--benchmarks",
-        "arithmetic",
-        "--backend",
-        "transformers",
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A copy of a built-in policy, to damage."""
+    return shutil.copytree(policy_path("addition-easier"), tmp_path / "model")
+
+
+def change_weight(model, name, change):
+    weights = load_file(model / "model.safetensors")
+    change(weights[name])
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_evaluate_names_a_model_whose_logits_are_not_finite(tmp_path, model):
+    change_weight(model, "model.norm.weight", lambda weight: weight.fill_(3e38))
+    words = ["model", "--benchmarks", "arithmetic", "--backend", "transformers"]
+    status, evaluation = olr(tmp_path, "evaluate", *words)
+    assert (status, "model cannot answer: its logits are not finite" in evaluation.err) == (2, True), (
+        evaluation.err
     )
-    assert (status == 2) == (quantity == "its logits are" and good < steps[-1])
-    assert status == 0 or "cannot answer: its logits are not finite" in evaluation.err
 
 
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])
-def test_weights_that_are_not_finite_are_refused_before_anything_is_written(tmp_path, value):
-    (tmp_path / "model").mkdir()
-    for file in policy_path("addition-easier").iterdir():
-        (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
-    weights = load_file(tmp_path / "model" / "model.safetensors")
-    weights["model.layers.0.mlp.down_proj.weight"][3, 5] = value
-    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+def test_weights_that_are_not_finite_are_refused_before_anything_is_written(tmp_path, model, value):
+    name = "model.layers.0.mlp.down_proj.weight"
+    change_weight(model, name, lambda weight: weight[3].fill_(value))
     for words in (
         ["train", "laptop/quickstart", "--set", "model.path=model", "--run-dir", "out"],
         ["rollouts", "model", "arithmetic", "--run-dir", "out"],
         ["evaluate", "model", "--benchmarks", "arithmetic", "--out", "out"],
     ):
         status, command = olr(tmp_path, *words)
-        told = "has weights that are not finite (model.layers.0.mlp.down_proj.weight)"
-        assert (status, told in command.err) == (2, True), command.err
+        assert (status, f"has weights that are not finite ({name})" in command.err) == (2, True), command.err
         assert not (tmp_path / "out").exists()

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 from olr_cli.cli import app
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines import model_files
-from olr_cli.engines.openrlhf import checks, model
+from olr_cli.engines.openrlhf import checks
 from olr_cli.errors import NotHere, noting
+
+CACHED_FILE = hub.cached_file
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +30,7 @@ def bare_machine(tmp_path, monkeypatch):
         if options["_raise_exceptions_for_connection_errors"]:
             raise OSError("We couldn't connect to 'https://huggingface.co'")
 
-    monkeypatch.setattr(model, "cached_file", no_network)
+    monkeypatch.setattr(hub, "cached_file", no_network)
     monkeypatch.setattr(model_files, "hub_answers", lambda: False)
     return asked
 
@@ -65,7 +67,7 @@ def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(tmp_p
 
 
 def test_with_the_model_and_data_at_hand_the_prompt_is_as_the_policy_sees_it(monkeypatch):
-    monkeypatch.setattr(model, "cached_file", hub.cached_file)
+    monkeypatch.setattr(hub, "cached_file", CACHED_FILE)
     result = dry_run("laptop/openrlhf")
     shown, missing = listed(result)
     assert re.search(r"prompt \S+ as the policy sees it:\n\d+\+\d+=\n", shown)

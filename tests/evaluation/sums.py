@@ -33,8 +33,8 @@ class Backend:
     def __exit__(self, *error):
         pass
 
-    def render(self, messages):
-        return "\n".join(message.content for message in messages)
+    def render(self, prompts):
+        return ["\n".join(message.content for message in messages) for messages in prompts]
 
     def stream(self, requests, sampling):
         for first in range(0, len(requests), CHUNK):
@@ -60,7 +60,7 @@ class Silent:
     def __init__(self):
         self.told = []
 
-    def start(self, name, samples, done):
+    def start(self, name, samples, done, *, is_served=False):
         self.told.append(("start", samples, done))
 
     def generating(self, titles):

@@ -225,7 +225,7 @@ def test_without_vllm_the_default_opens_transformers(monkeypatch):
     monkeypatch.setattr(backends, "_vllm_made_for", lambda: None)
     with open_backend(None, str(POLICY), device="cpu") as opened:
         assert isinstance(opened, TransformersBackend)
-        assert opened.render(MESSAGES[0]) == opened._policy.render(MESSAGES[0])
+        assert opened.render(MESSAGES[:1]) == [opened._policy.render(MESSAGES[0])]
 
 
 def test_importing_the_backends_imports_no_torch():

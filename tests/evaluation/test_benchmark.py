@@ -166,10 +166,10 @@ def test_a_benchmark_survives_the_way_through_json(name):
 
 
 def test_a_listing_says_what_is_measured_how_and_where_it_is_from():
-    rows = {row["name"]: row for row in listing().data}
+    rows = {row["name"]: row for row in listing().data["benchmarks"]}
     assert list(rows) == list(registry())
     aime, gpqa = rows["aime24"], rows["gpqa_diamond"]
-    assert (aime["problems"], aime["metric"], aime["average"]) == (30, "avg@32", "in distribution")
+    assert (aime["problems"], aime["samples"], aime["average"]) == (30, 32, "in distribution")
     assert aime["source"] == "HuggingFaceH4/aime_2024:train@2fe88a2f"
     assert gpqa["metric"] == "pass@1" and gpqa["source"].endswith("gpqa_diamond:train@633f5ee8 (gated)")
     assert rows["mmlu_pro"]["problems"] == 12032

@@ -154,8 +154,14 @@ def test_other_golds_of_the_same_problems_count_from_now_on(folder, benchmark, t
     run(folder, [benchmark])  # it is an evaluation of these golds now
 
 
-def test_data_with_other_problems_are_refused(folder, tmp_path):
+def test_data_with_other_problems_are_refused_and_a_benchmarks_file_with_others_keeps_the_golds(
+    folder, tmp_path
+):
     before = (folder / "generations" / "sums.parquet").read_bytes()
     done = olr_regrade(folder, "--data", write_golds(tmp_path / "others.jsonl", {n + 1: n for n in GOLDS}))
     assert done.exit_code == 2 and "asks other problems of sums than were evaluated" in done.stderr
+    write_golds(tmp_path / "sums.jsonl", {n + 1: n for n in GOLDS})
+    done = olr_regrade(folder, "--benchmarks", tmp_path / "sums.yaml")
+    assert done.exit_code == 0, done.output
+    assert f"{tmp_path / 'sums.jsonl'} asks other problems now than were evaluated" in done.stderr
     assert (folder / "generations" / "sums.parquet").read_bytes() == before

@@ -10,19 +10,13 @@ from sums import Backend, run, sums
 from olr_cli.data.readers import held_out_prompts, read_prompts
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.errors import UserError
+from olr_cli.evaluation.answer import answer, check_reference, paper_row
 from olr_cli.evaluation.benchmark import PAPER, choose
+from olr_cli.evaluation.data_benchmarks import file_benchmarks
 from olr_cli.evaluation.folder import Target
-from olr_cli.evaluation.own_data import file_benchmarks
 from olr_cli.evaluation.problems import load_problems
-from olr_cli.evaluation.targets import (
-    all_targets,
-    answer,
-    check_reference,
-    default_benchmarks,
-    evaluations_at,
-    paper_row,
-    targets,
-)
+from olr_cli.evaluation.request import default_benchmarks
+from olr_cli.evaluation.targets import all_targets, evaluations_at, targets
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import read_recipe
 
@@ -139,9 +133,7 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     assert "data.test" in note
     held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts
     problems = load_problems(benchmark)
-    assert [(p.prompt_id, p.messages, p.gold) for p in problems] == [
-        (p.prompt_id, p.messages, p.gold) for p in held_out
-    ]
+    assert [(p.messages, p.gold) for p in problems] == [(p.messages, p.gold) for p in held_out]
     assert names_by_default(run, of_the_paper=True) == ["arithmetic"]
     file.unlink()
     with pytest.raises(UserError, match=r"data.test of .*does not exist.* or name --benchmarks"):

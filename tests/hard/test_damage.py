@@ -180,6 +180,7 @@ for place in range(first, len(whole), stride):
             shard.write_bytes(changed)
             outcome = "named" if shard.name in (explain_damage(error, [run]) or "") else f"not named: {error!r}"
         count[outcome] += 1
+shard.write_bytes(whole)
 print(json.dumps(count))
 """
 

@@ -27,6 +27,7 @@ from sentences import cases, olr, options, write
 from olr_cli.analysis.audit.confidence import trusted_answers
 from olr_cli.analysis.histories import read_history
 from olr_cli.data.files import matching_files, read_table
+from olr_cli.data.interchange import Reading
 from olr_cli.data.noise import inject
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
 from olr_cli.data.readers import read_prompts
@@ -213,7 +214,7 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
     assert known == {"14": ("7", "7"), "15": (None, None)}
     assert wrong_answers(path, prompts) == {"14": ["3"], "15": ["2.5"]}
-    assert trusted_answers(path) == {"14": "7"}
+    assert trusted_answers(path, Reading())[0] == {"14": "7"}
 
 
 @pytest.mark.parametrize(
@@ -236,6 +237,50 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
 def test_a_table_that_is_none_of_prompts_is_refused(tmp_path: Path, table: pa.Table, expected: str) -> None:
     pq.write_table(table, tmp_path / "x.parquet")
     assert expected in refusal(lambda: read_prompts(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("text", "holds more than 1,024 MiB of values"),
+        ("messages", "holds more than 1,024 MiB of values"),
+        ("deltas", "holds more than 1,024 MiB of values"),
+        ("rows", "has 19,000,000 rows in"),
+    ],
+)
+def test_a_small_file_that_stands_for_gigabytes_is_refused_before_they_are_made(
+    tmp_path: Path, kind: str, expected: str
+) -> None:
+    rows = 19_000_000 if kind == "rows" else 60
+    word = "q" if kind == "rows" else "a" * 20_000_000
+    words: pa.Array = pa.DictionaryArray.from_arrays(
+        pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([word])
+    )
+    options: dict[str, Any] = {}
+    if kind == "messages":
+        turns = pa.StructArray.from_arrays([words.dictionary_decode()], ["content"])
+        words = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), turns)
+    if kind == "deltas":
+        words = words.dictionary_decode()
+        options = {"use_dictionary": False, "column_encoding": {"question": "DELTA_BYTE_ARRAY"}}
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"question": words}), file, compression="zstd", **options)
+    del words
+    assert file.stat().st_size < 200_000
+    whole, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        assert expected in refusal(lambda: read_table([file]))
+    finally:
+        pa.set_memory_pool(whole)
+    assert pool.max_memory() < 1.7e9
+
+
+def test_text_that_repeats_is_read_from_a_dictionary_as_it_was_written(tmp_path: Path) -> None:
+    texts = [None, "a" * 3_000_000, "b"] * 60
+    turns = [None if text is None else [{"content": text}] for text in texts]
+    file = parquet(tmp_path, question=pa.array(texts), prompt=pa.array(turns))
+    assert read_table([file]).equals(pa.table({"question": pa.array(texts), "prompt": pa.array(turns)}))
 
 
 def test_structs_nested_without_end_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,8 @@ def test_every_loader_is_told_to_take_data_only() -> None:
             assert not call.args and given_ in ({}, {"typ": "'safe'", "pure": "True"}), place
         elif called.startswith("subprocess.") or called == "Popen":
             assert given_.get("shell", "False") == "False", place
+        elif called.endswith("PeftModel.from_pretrained"):
+            assert given_["config"] == "settings", place  # and not the adapter's file, which may name modules
         elif called.endswith(".from_pretrained") and not called.startswith("GenerationConfig"):
             loaders += 1
             told = given_.get("trust_remote_code", given_.get(None, ""))
@@ -185,16 +187,22 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
 """What a model's files say of code beside them."""
 
 
+def changed_policy(folder: Path, changes: Mapping[str, Mapping[str, Any]]) -> Path:
+    """A built-in policy with other values in its JSON files."""
+    model = Path(shutil.copytree(policy_path("addition-easier"), folder))
+    for name, values in changes.items():
+        before = json.loads((model / name).read_text()) if (model / name).exists() else {}
+        (model / name).write_text(json.dumps({**before, **values}))
+    return model
+
+
 def model_with_code(folder: Path, where: str) -> Path:
     """A built-in policy that says that code beside it is part of it; the code leaves a mark when it is run."""
-    model = Path(shutil.copytree(policy_path("addition-easier"), folder / where))
+    model = changed_policy(folder / where, CHANGES.get(where, {}))
     (model / "odd.py").write_text(CODE.format(mark=str(folder / "ran")))
     if where == "generation":
         (model / "custom_generate").mkdir()
         shutil.copy(model / "odd.py", model / "custom_generate" / "generate.py")
-    for name, values in CHANGES.get(where, {}).items():
-        before = json.loads((model / name).read_text()) if (model / name).exists() else {}
-        (model / name).write_text(json.dumps(before | values))
     return model
 
 
@@ -233,6 +241,34 @@ def test_a_command_runs_it_only_when_told_so(tmp_path: Path, where: str) -> None
     assert not (tmp_path / "ran").exists()
     assert olr(*words, *options(*settings, "model.trust_remote_code=true"))[0] == 0
     assert (tmp_path / "ran").exists()
+
+
+FOREIGN: dict[str, dict[str, dict[str, Any]]] = {
+    "attention": {"config.json": {"attn_implementation": "evil/kernel"}},
+    "attention, private": {"config.json": {"_attn_implementation": "evil/kernel@main:forward"}},
+    "attention by part": {"config.json": {"attn_implementation": {"": "sdpa", "text_config": "evil/kernel"}}},
+    "attention of a part": {"config.json": {"text_config": {"_attn_implementation": "paged|evil/kernel"}}},
+    "experts": {"config.json": {"experts_implementation": "evil/kernel"}},
+    "adapter": {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "evil/model"}},
+}
+"""What makes transformers fetch and run code once the packages kernels and peft are installed."""
+
+
+@pytest.mark.parametrize("where", FOREIGN)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_kernels_and_adapters_that_a_model_names_are_not_fetched(
+    tmp_path: Path, where: str, loader: str
+) -> None:
+    model = changed_policy(tmp_path / "model", FOREIGN[where])
+    with pytest.raises(
+        UserError, match="is an adapter" if where == "adapter" else "names the kernel '.*evil/"
+    ):
+        LOADERS[loader](model)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_implementations_of_transformers_are_no_kernels(tmp_path: Path, loader: str) -> None:
+    LOADERS[loader](changed_policy(tmp_path / "model", {"config.json": {"attn_implementation": "eager"}}))
 
 
 _IN_A_JOB = """

@@ -256,7 +256,7 @@ class Decided:
 def on_local_engine(recorded, judge, policy, run):
     """The record as batches of the local engine."""
     run.mkdir()
-    store, supervisor = RunStore(run), make_supervisor(recorded.recipe, recorded.train, judge, None)
+    store, supervisor = RunStore(run), make_supervisor(recorded.recipe, recorded.prompts, judge, None)
     out, views = Decided(run, {}, {}), recorded.views
     token_ids = {view: policy.encode([p.turns(view) for p in recorded.prompts]) for view in views}
     for step, epoch, rows in recorded.steps():
@@ -385,7 +385,7 @@ class Controller(SupervisedTrainer):
         self.data = SimpleNamespace(train=recorded.train)
         self.prompts = {prompt.prompt_id: prompt for prompt in recorded.prompts}
         self._per_epoch = -(-PROMPTS // STEP)
-        self.supervisor = make_supervisor(recorded.recipe, recorded.train, judge, None)
+        self.supervisor = make_supervisor(recorded.recipe, recorded.prompts, judge, None)
         self.store = RunStore(run)
         self._clock = Stopwatch()
         kl, strategy = FixedKLController(args.algo.kl.init_coef), SimpleNamespace(args=args)

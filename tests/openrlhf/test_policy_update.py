@@ -275,12 +275,8 @@ def updated_locally(rollouts, method, trains=ALL, loss_average="token"):
         loss_average=loss_average,
     )
     seen = {}
-
-    def clipped_gradient_norm():
-        seen.update({name: p.grad.clone() for name, p in moved.model.named_parameters()})
-        return torch.tensor(0.0)
-
-    update._clipped_gradient_norm = clipped_gradient_norm
+    for name, parameter in moved.model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p, n=name: seen.update({n: p.grad.clone()}))
     advantages = torch.tensor([group_advantages(rewards) for rewards in REWARDS_PG])
     return update.update(rollouts, advantages, trains), seen
 

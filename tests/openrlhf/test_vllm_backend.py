@@ -114,7 +114,7 @@ def test_less_of_the_distribution_gives_fewer_responses(vllm, sampled):
 
 
 def test_both_read_the_same_prompt_and_name_the_same_model(vllm, transformers):
-    assert vllm.render(MESSAGES[0]) == transformers.render(MESSAGES[0])
+    assert vllm.render(MESSAGES) == transformers.render(MESSAGES)
     assert vllm.facts["model_digest"] == transformers.facts["model_digest"]
     assert (vllm.facts["device"], vllm.facts["dtype"]) == ("cpu", "float32")
 

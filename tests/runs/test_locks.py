@@ -26,7 +26,7 @@ locks.HEARTBEAT_SECONDS = 0.05
 TAKES = "with locks.held(Path(sys.argv[1])): print('held', flush=True); time.sleep(float(sys.argv[2]))"
 
 
-@pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
 def without_flock(request, monkeypatch):
     def flock(*_arguments):
         raise OSError(request.param, os.strerror(request.param))
@@ -112,3 +112,17 @@ def test_a_lock_that_fails_for_another_reason_is_a_sentence(tmp_path, monkeypatc
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(UserError, match="cannot be locked: Input/output error"), held(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "bytes"])
+def test_a_holder_file_that_is_something_else_is_left_alone(tmp_path, kind, without_flock):
+    holder = tmp_path / HOLDER
+    {"folder": holder.mkdir, "pipe": lambda: os.mkfifo(holder), "bytes": lambda: holder.write_bytes(b"\xff")}[
+        kind
+    ]()
+    with (
+        pytest.raises(UserError, match=r"lock-holder is a (folder|pipe)|in use by process unknown"),
+        held(tmp_path),
+    ):
+        pass
+    assert holder.exists()

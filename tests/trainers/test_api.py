@@ -23,6 +23,8 @@ from olr_cli.api import (
     compose,
 )
 from olr_cli.cli import app
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.rollout_logs import read_log
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
@@ -134,6 +136,8 @@ def test_every_command_reads_its_run(recorded, tmp_path, words):
         feed(olr, recorded)
     result = CliRunner().invoke(app, [word.format(run=run, out=tmp_path) for word in words])
     assert result.exit_code == 0, result.output
+    assert "epochs" not in result.stderr  # none is missing
+    assert "olr train" not in result.output  # the run is another trainer's
     if "--report" in words:
         assert "The questions are not shown" not in (run / "figures" / "report.html").read_text()
 
@@ -144,6 +148,23 @@ def test_olr_train_leaves_it_to_its_trainer(recorded, tmp_path):
     result = CliRunner().invoke(app, ["train", str(tmp_path / "run" / "recipe.yaml"), "--dry-run"])
     assert result.exit_code == 2
     assert "mine 1.0 trains and takes its rewards from olr" in result.output.replace("\n", " ")
+
+
+def test_prompts_have_the_ids_that_a_file_without_ids_gives(tmp_path):
+    questions = ["3 + 4?", "4 + 4?"]
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(json.dumps({"question": text, "answer": "7"}) + "\n" for text in questions))
+    wordings = ["3+4 ?", *questions]  # of which the first two ask the same
+    prompts = [text for text in wordings for _ in range(4)]
+    with make() as olr:
+        before = [label.prompt_id for label in olr(prompts, BOXED * 3, ["7"] * 12).labels]
+        state = olr.state_dict()
+    assert set(before) > {prompt.prompt_id for prompt in read_prompts(file).prompts}
+    assert len(set(before)) == 3
+    with make() as again:
+        again.load_state_dict(state)
+        after = again(prompts[::-1], BOXED * 3, ["7"] * 12).labels
+    assert [label.prompt_id for label in after] == before[::-1]
 
 
 def test_chats_and_rollouts_are_completions_too():
@@ -258,3 +279,22 @@ def test_supervisor_alone_takes_ten_lines():
         (decided,) = supervisor.supervise([group])
     supervisor.judge.close()
     assert (decided.label.effective_label, decided.rewards) == ("7", (1.0, 1.0, 1.0, 1.0, 0.0))
+
+
+def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tmp_path):
+    questions = ["What is 3 + 4?", "what is 3+4", "What is 8?"]
+    file, log = tmp_path / "data.jsonl", tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps({"question": q, "answer": "7"}) + "\n" for q in questions))
+    rows = [{"prompt": q, "response": text, "step": 1} for q in questions for text in BOXED]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with make(tmp_path / "run") as olr:
+        step = olr([q for q in questions for _ in BOXED], BOXED * 3, ["7"] * 12)
+    ids = [label.prompt_id for label in step.labels]
+    assert ids[1] == f"{ids[0]}-2"  # a near-duplicate is a prompt of its own
+    assert ids == [prompt.prompt_id for prompt in read_prompts(file).prompts]
+    assert ids == read_log([log]).rows["prompt_id"].unique(maintain_order=True).to_list()
+    again = make(tmp_path / "run")
+    again.load_state_dict(olr.state_dict())
+    with again:
+        step = again([q for q in questions[1:] for _ in BOXED], BOXED * 2, ["7"] * 8)
+    assert [(label.prompt_id, label.visit) for label in step.labels] == [(name, 2) for name in ids[1:]]

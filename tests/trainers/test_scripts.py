@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import runpy
 import shlex
-import subprocess
 import sys
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from forks import fork, status
 from recorded import decisions
 
 from olr_cli.data.noise import inject
@@ -25,17 +28,24 @@ POLICY = policy_path("builtin:addition-easier")
 
 
 def run(name, folder, *words):
+    """Run a script in a folder as `python name words…` would; what it prints."""
     (folder / name).write_text(SCRIPTS[name])
-    done = subprocess.run(
-        [sys.executable, name, *map(str, words)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    out = folder / "printed.txt"
+    done = status(fork(_be_script, folder, name, [*map(str, words)], out))
+    assert done == 0, out.read_text()[-3000:]
+    return out.read_text()
+
+
+def _be_script(folder, name, words, out):
+    os.chdir(folder)
+    os.environ["ACCELERATE_USE_CPU"] = "true"
+    sys.argv = [name, *words]
+    with out.open("w") as printed, redirect_stdout(printed), redirect_stderr(printed):
+        try:
+            runpy.run_path(name, run_name="__main__")
+        except BaseException:
+            traceback.print_exc()
+            raise
 
 
 @pytest.fixture
@@ -90,4 +100,10 @@ def test_verls_settings_are_those_of_its_configuration(tmp_path, noisy):
     require_supported(config)
     require_enough_workers(config)
     assert run_path(config) == Path("runs/verl")
-    assert trainer_settings(config)["train"]["rollouts_per_prompt"] == 8
+    train = trainer_settings(config)["train"]
+    assert (train["rollouts_per_prompt"], train["clip_high"], train["top_p"], train["top_k"]) == (
+        8,
+        0.2,
+        1,
+        None,
+    )

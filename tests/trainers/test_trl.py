@@ -1,10 +1,6 @@
 """OlrReward in TRL's own GRPOTrainer, on the built-in policy; needs `make test-trainers`' environment."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -13,7 +9,7 @@ pytest.importorskip("trl")
 
 from datasets import Dataset, load_dataset
 from recorded import decisions, feed
-from train_trl import RECIPE, make_trainer
+from train_trl import RECIPE, make_trainer, train
 from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.api import OnlineLabelRefinement, UserError
@@ -26,10 +22,6 @@ from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
 from olr_cli.trainers.trl import OlrReward
 
-POLICY = policy_path("builtin:addition-easier")
-SCRIPT = Path(__file__).with_name("train_trl.py")
-RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -40,23 +32,10 @@ def data(tmp_path_factory):
     return file
 
 
-def train(*words, ranks=()):
-    """Run the script; its exit status."""
-    done = subprocess.run(
-        [sys.executable, *ranks, str(SCRIPT), *map(str, words)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
-    assert done.returncode in (0, 9), done.stdout[-2000:] + done.stderr[-4000:]
-    return done.returncode
-
-
 @pytest.fixture(scope="module")
 def undisturbed(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("undisturbed")
-    assert train(out, data, POLICY, "{}") == 0
+    assert train(out, data)
     return out / "olr"
 
 
@@ -83,15 +62,17 @@ def test_the_run_says_what_trl_did(undisturbed):
     )
     assert read_manifest(undisturbed)["engine"].startswith("trl ")
     assert read_manifest(undisturbed)["status"] == "finished"
-    assert (recipe.train.epochs, recipe.train.prompts_per_step, recipe.train.rollouts_per_prompt) == (3, 8, 4)
+    train = recipe.train
+    assert (train.epochs, train.prompts_per_step, train.rollouts_per_prompt, train.top_k) == (3, 8, 4, None)
+    assert (train.lr_schedule, train.lr_warmup_ratio) == ("linear", 0)
     rollouts = scan_rollouts(undisturbed).collect()
     assert rollouts["tokens"].max() <= 6
     assert rollouts.filter("truncated")["tokens"].min() in (6, None)
 
 
 def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(data, undisturbed, tmp_path):
-    assert train(tmp_path, data, POLICY, "{}", "kill", 5) == 9
-    assert train(tmp_path, data, POLICY, "{}", "resume") == 0
+    assert not train(tmp_path, data, kill=5)
+    assert train(tmp_path, data, resume=True)
     assert decisions(tmp_path / "olr").equals(decisions(undisturbed))
     ours, theirs = (
         scan_rollouts(run).select("prompt_id", "visit", "sample", "response", "reward").collect()
@@ -103,7 +84,7 @@ def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(data, undisturbed, 
 def test_groups_may_be_split_over_ranks(data, tmp_path):
     # 6 completions on each of two ranks: the second group of three lies on both.
     settings = {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 1, "num_train_epochs": 2}
-    assert train(tmp_path, data, POLICY, json.dumps(settings), ranks=RANKS) == 0
+    assert train(tmp_path, data, settings, ranks=2)
     decided = decisions(tmp_path / "olr")
     assert decided.equals(supervised_anew(tmp_path / "olr", tmp_path / "anew"))
     assert set(decided["rollouts"]) == {4}
@@ -113,8 +94,8 @@ def test_groups_may_be_split_over_ranks(data, tmp_path):
 def test_a_checkpoint_within_a_batch_of_generations_goes_back_to_before_it(data, tmp_path):
     # TRL generates for 4 optimiser steps, and saves after 3 of them.
     settings = {"gradient_accumulation_steps": 1, "steps_per_generation": 2, "num_iterations": 2}
-    assert train(tmp_path, data, POLICY, json.dumps(settings), "kill", 8) == 9
-    assert train(tmp_path, data, POLICY, json.dumps(settings), "resume") == 0
+    assert not train(tmp_path, data, settings, kill=8)
+    assert train(tmp_path, data, settings, resume=True)
     decided = decisions(tmp_path / "olr")
     assert decided["visit"].value_counts().sort("visit").rows() == [(1, 16), (2, 16), (3, 16)]
     assert decided.equals(supervised_anew(tmp_path / "olr", tmp_path / "anew"))
@@ -136,7 +117,7 @@ def test_held_out_completions_are_graded_and_not_recorded(data, tmp_path):
         "per_device_eval_batch_size": 8,
         "num_train_epochs": 1,
     }
-    trainer = make_trainer(tmp_path, data, POLICY, settings)
+    trainer = make_trainer(tmp_path, data, settings)
     trainer.train()
     assert [line["step"] for line in read_metrics(tmp_path / "olr") if 0 <= line["eval/avg"] <= 1] == [1, 2]
     assert len(decisions(tmp_path / "olr")) == 16
@@ -145,13 +126,13 @@ def test_held_out_completions_are_graded_and_not_recorded(data, tmp_path):
 def test_plain_questions_and_answers_train_too(tmp_path):
     rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(11, 15) for b in range(21, 25)]
     recipe = {"data": {"extractor": "reversed_digits"}}
-    make_trainer(tmp_path, Dataset.from_list(rows), POLICY, {"num_train_epochs": 1}, recipe=recipe).train()
+    make_trainer(tmp_path, Dataset.from_list(rows), {"num_train_epochs": 1}, recipe=recipe).train()
     assert set(decisions(tmp_path / "olr")["label_source"]) == {"given"}
 
 
 def refused(data, tmp_path, settings=None, **arguments):
     with pytest.raises(UserError) as refusal:
-        make_trainer(tmp_path, data, POLICY, settings or {}, **arguments).train()
+        make_trainer(tmp_path, data, settings or {}, **arguments).train()
     return str(refusal.value)
 
 
@@ -175,7 +156,7 @@ def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undistur
 
 def test_the_reward_without_the_callback_is_refused(data, tmp_path):
     trainer = GRPOTrainer(
-        str(POLICY),
+        str(policy_path("builtin:addition-easier")),
         reward_funcs=OlrReward(),
         args=GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], per_device_train_batch_size=8),
         train_dataset=load_dataset("parquet", data_files=str(data), split="train"),
@@ -185,12 +166,12 @@ def test_the_reward_without_the_callback_is_refused(data, tmp_path):
 
 
 def test_a_checkpoint_without_a_history_is_refused(data, tmp_path):
-    assert train(tmp_path, data, POLICY, "{}", "kill", 4) == 9
+    assert not train(tmp_path, data, kill=4)
     state = tmp_path / "checkpoint-3" / "trainer_state.json"
     content = json.loads(state.read_text())
     del content["stateful_callbacks"]["OlrReward"]
     state.write_text(json.dumps(content))
-    trainer = make_trainer(tmp_path, data, POLICY, {})
+    trainer = make_trainer(tmp_path, data, {})
     with pytest.raises(UserError, match="the checkpoint of step 3 was saved without OlrReward"):
         trainer.train(resume_from_checkpoint=True)
 
@@ -198,7 +179,7 @@ def test_a_checkpoint_without_a_history_is_refused(data, tmp_path):
 def test_no_visit_is_lost_where_trl_drops_the_rest_of_an_epoch(data, tmp_path):
     # 16 prompts in batches of 6: TRL leaves 4 out of each epoch, other ones when it shuffles.
     settings = {"per_device_train_batch_size": 24, "gradient_accumulation_steps": 1, "shuffle_dataset": True}
-    make_trainer(tmp_path, data, POLICY, settings).train()
+    make_trainer(tmp_path, data, settings).train()
     decided = decisions(tmp_path / "olr")
     assert len(decided) == 36
     visits = decided.group_by("prompt_id").agg(pl.col("visit"))["visit"].to_list()

@@ -1,15 +1,18 @@
-"""A training with TRL that may be killed after some step: OUT DATA POLICY SETTINGS (JSON) [kill STEP | resume]."""
+"""Training with TRL on the built-in policy, in this process, or in one that is killed after some step."""
 
-import json
 import os
-import sys
+import socket
 
 import torch
 from datasets import load_dataset
+from forks import fork, preload, status
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from olr_cli.engines.local.builtin import policy_path
 from olr_cli.trainers.trl import OlrReward
+
+preload(__name__)
 
 RECIPE = {"method": {"warmup_epochs": 1, "slope_threshold": 0.0}}
 
@@ -23,7 +26,7 @@ class Kill(TrainerCallback):
             os._exit(9)
 
 
-def make_trainer(out, data, policy, settings, callbacks=(), recipe=None, reward=None):
+def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None):
     """A trainer of the built-in policy and its reward; an epoch of 16 prompts has two steps of two micro-batches."""
     torch.set_num_threads(1)
     reward = reward or OlrReward(recipe={**RECIPE, **(recipe or {})})
@@ -50,7 +53,7 @@ def make_trainer(out, data, policy, settings, callbacks=(), recipe=None, reward=
     )
     evaluation = settings.pop("eval_dataset", None)
     return GRPOTrainer(
-        str(policy),
+        str(policy_path("builtin:addition-easier")),
         reward_funcs=reward,
         callbacks=[reward, *callbacks],
         args=GRPOConfig(**{**config, **settings}),
@@ -59,9 +62,26 @@ def make_trainer(out, data, policy, settings, callbacks=(), recipe=None, reward=
     )
 
 
-if __name__ == "__main__":
-    out, data, policy, settings, *rest = sys.argv[1:]
-    kill = [Kill(int(rest[1]))] if rest[:1] == ["kill"] else []
-    make_trainer(out, data, policy, json.loads(settings), kill).train(
-        resume_from_checkpoint=rest == ["resume"]
-    )
+def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
+    """Train in a process a rank; whether all came to the end, not killed after step `kill`."""
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    processes = [
+        fork(_train, out, data, settings or {}, kill, resume, rank, ranks, port) for rank in range(ranks)
+    ]
+    codes = {status(process) for process in processes}
+    assert codes <= {0, 9}, (out / "log0.txt").read_text()[-4000:]
+    return codes == {0}
+
+
+def _train(out, data, settings, kill, resume, rank, ranks, port):
+    """Be one rank, in the process that was forked for it."""
+    with (out / f"log{rank}.txt").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    if ranks > 1:
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
+        place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in place.items()})
+    callbacks = [] if kill is None else [Kill(kill)]
+    make_trainer(out, data, settings, callbacks).train(resume_from_checkpoint=resume)

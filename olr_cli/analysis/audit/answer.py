@@ -14,10 +14,11 @@ from rich.cells import cell_len, set_cell_size
 
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.answers import EXTRACTORS
+from olr_cli.data.log_files import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
-from olr_cli.data.rollout_logs import common_place
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
+from olr_cli.recipe.schema import ExternalEngine
 from olr_cli.runs.directory import read_recipe
 from olr_cli.tables import NOTHING, Answer, Block, Cell, Column, Line, Row, Table, one_line
 
@@ -114,8 +115,7 @@ def _origin(audit: Audit) -> str:
             "from the built-in calibration, which was fitted on an arithmetic task and need not fit other data; some"
             " verified labels make it yours: --trusted FILE"
         )
-    labels, wrong = trusted.labels, trusted.wrong
-    answers = len(trusted.answers) - trusted.answers.count(None) - labels
+    labels, wrong, answers = trusted.labels, trusted.wrong, trusted.unlabelled
     moved = [f"{labels} trusted label{'s' * (labels != 1)} ({wrong} of them wrong)"] if labels else []
     moved += [f"{answers} true answer{'s' * (answers != 1)} of prompts without a label"] if answers else []
     strangers = f"; {trusted.strangers:,} more are of other prompts" if trusted.strangers else ""
@@ -275,8 +275,12 @@ def write_prompts(audit: Audit, out: Path | None, data: str | None, settings: Se
     Raises:
         UserError: it can't be written.
     """
-    trusted = None if audit.trusted is None else audit.trusted.answers
-    options = audit.threshold, trusted, data, sorted(settings)
+    trusted = audit.trusted
+    verified = trusted and tuple(
+        "wrong" if answer is None and is_wrong == 1 else answer
+        for answer, is_wrong in zip(trusted.answers, trusted.is_wrong, strict=True)
+    )
+    options = audit.threshold, verified, data, sorted(settings)
     digest, source = hashlib.sha256(repr(options).encode()).hexdigest()[:8], audit.source
     beside = source.with_name(f"{source.stem}-audit-{digest}.parquet")
     target = out or (source / "audit" / f"prompts-{digest}.parquet" if audit.status else beside)
@@ -297,19 +301,23 @@ def export_command(places: Sequence[Path], options: Sequence[str], settings: Seq
     return " ".join(["olr audit", *map(quote, words), "--export repaired.parquet"])
 
 
-def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str:
-    """The command that trains on the repaired data: the run's own recipe, else one for the policy of the rollouts."""
+def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
+    """The command that trains on the repaired data: the run's own recipe, else one for the policy of the rollouts.
+
+    None for a run of another trainer, which olr cannot start.
+    """
     data = [f"data.train={export}", *settings]
-    is_run = audit.was_training is not None
-    if is_run and read_recipe(audit.source).data.columns is not None:
+    recipe = None if audit.was_training is None else read_recipe(audit.source)
+    if recipe is not None and isinstance(recipe.engine, ExternalEngine):
+        return None
+    if recipe is not None and recipe.data.columns is not None:
         data.append("data.columns=null")  # the export has the columns of the interchange format
     if audit.was_training:
         again = f"runs/{audit.source.name}-repaired"
         words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
         return " ".join(["olr train", *map(quote, words)])
     policy = "MODEL"
-    if audit.was_training is False:
-        recipe = read_recipe(audit.source)
+    if recipe is not None:
         policy = recipe.model.path
         if recipe.data.extractor is not None and not settings:
             data.append(f"data.extractor={recipe.data.extractor}")

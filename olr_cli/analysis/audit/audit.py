@@ -17,10 +17,10 @@ from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_chan
 from olr_cli.analysis.histories import RolloutHistory, read_history, run_prompts
 from olr_cli.answers import Judge
 from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import SENTINEL, PromptSet
+from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import Status, kind_of, read_manifest
+from olr_cli.runs.directory import Status, kind_of, read_manifest, read_recipe
 
 EASY, WARY = 0.5, 0.9
 """From which confidence labels are changed, and from which where it may be far too high: of a policy that was not
@@ -138,7 +138,7 @@ def audit(
         model = estimator.fit(votes, labels, assumed.sharpness)
     else:
         known = confidence.read_trusted(
-            trusted, counted.prompt_ids, counted.labels, judge, data_reading(history)
+            trusted, _with_texts(history), counted.prompt_ids, counted.labels, judge, data_reading(history)
         )
         model = estimator.fit(votes, labels, assumed.sharpness, known.is_wrong)
         table = judged(counted, model, start)
@@ -195,14 +195,15 @@ def _ratio(
 def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     """The history with what a data set says of the labels where the history says nothing.
 
-    Prompts are matched by prompt_id; where none fits, those of a log by the text of the question, and then they have
-    the ids of the data set.
+    Prompts are matched by prompt_id; where none fits, and in a log without ids, by the text of the question, and then
+    they have the ids of the data set.
 
     Raises:
         UserError: they have no prompt in common, or say different things of one.
     """
     in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
-    if in_data.keys().isdisjoint(history.prompts):
+    has_ids = history.log is None or history.log.has_ids
+    if not has_ids or in_data.keys().isdisjoint(history.prompts):
         history = _with_ids_of(history, data)
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
@@ -242,10 +243,15 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     return replace(history, steps=steps, prompts=prompts, log=log)
 
 
+def _with_texts(history: RolloutHistory) -> Mapping[str, Prompt]:
+    """The prompts of a history with their messages, where its data set can be read."""
+    if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
+        return run_prompts(history.source, read_recipe(history.source))[0]
+    return history.prompts
+
+
 def _questions(history: RolloutHistory) -> dict[str, str]:
-    prompts = history.prompts.values()
-    if history.is_run and not any(prompt.messages for prompt in prompts):
-        prompts = run_prompts(history.source, history.recipe)[0].values()
+    prompts = _with_texts(history).values()
     return {prompt.prompt_id: question_of(prompt.messages) for prompt in prompts if prompt.messages}
 
 

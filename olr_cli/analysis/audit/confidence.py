@@ -24,7 +24,8 @@ from olr_cli.answers import Judge
 from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
 from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.questions import same_prompts
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 
@@ -155,7 +156,7 @@ class TrustedLabels:
     """What somebody has verified of P prompts.
 
     Attributes:
-        answers: (P,) the true answer; None where it is not known.
+        answers: (P,) the true answer; None where it is not known, though the label may be known to be wrong.
         is_wrong: (P,) 1 or 0: whether the given label is wrong; NaN where that is not known.
         strangers: how many trusted prompts the history does not have.
     """
@@ -168,6 +169,12 @@ class TrustedLabels:
     def labels(self) -> int:
         """How many labels are known to be right or wrong."""
         return int((~np.isnan(self.is_wrong)).sum())
+
+    @property
+    def unlabelled(self) -> int:
+        """How many true answers are known of prompts without a label."""
+        has_answer = np.array([answer is not None for answer in self.answers])
+        return int((has_answer & np.isnan(self.is_wrong)).sum())
 
     @property
     def wrong(self) -> int:
@@ -185,6 +192,7 @@ class TrustedLabels:
 
 def read_trusted(
     file: Path,
+    prompts: Mapping[str, Prompt],
     prompt_ids: Sequence[str],
     labels: Sequence[str | None],
     judge: Judge,
@@ -192,22 +200,42 @@ def read_trusted(
 ) -> TrustedLabels:
     """What a table with prompt_id and true_answer, or a verified data set, says of P prompts and their given labels.
 
-    `reading` says which columns of a data set hold what.
+    They are matched by prompt_id; where none fits, those of a data set by the text of the question. A column verdict is
+    read too (of the report's selection): "wrong" without a true answer says no more than that.
+
+    Args:
+        file: of verified labels.
+        prompts: by prompt_id, with the messages of those whose text is known.
+        prompt_ids: (P,) of the history.
+        labels: (P,) given labels.
+        judge: decides which labels are right.
+        reading: which columns of a data set hold what.
 
     Raises:
         UserError: the file can't be read or has no true answer, or none of its prompts is in the history.
     """
-    answers = trusted_answers(file, reading)
+    answers, verified = trusted_answers(file, reading)
     if not answers:
         raise UserError(f"{file} has no true answer in any row; leave --trusted out, or fill some in")
+    if answers.keys().isdisjoint(prompt_ids):
+        same = same_prompts(prompts, [prompt for prompt in verified if prompt.gold is not None])
+        strangers = answers.keys() - {prompt.prompt_id for prompt in same.values()}
+        by_text = {name: str(prompt.gold) for name, prompt in same.items()}
+        answers = {**{name: answers[name] for name in strangers}, **by_text}
     truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
-    known = len(truths) - truths.count(None)
-    if not known:
+    is_known = np.array([prompt_id in answers for prompt_id in prompt_ids])
+    if not is_known.any():
         raise UserError(
             f"{file}: none of its prompts is in the history (its first prompt_id: {next(iter(answers))}, in the"
-            f" history: {prompt_ids[0]}); trusted labels are matched by prompt_id, of a data set its ids or questions"
+            f" history: {prompt_ids[0]}); trusted labels are matched by prompt_id, or those of a data set by their"
+            " questions"
         )
-    return TrustedLabels(truths, 1 - is_right(labels, truths, judge), len(answers) - known)
+    is_wrong = 1 - is_right(labels, truths, judge)
+    is_wrong[
+        is_known
+        & np.array([truth is None and label is not None for truth, label in zip(truths, labels, strict=True)])
+    ] = 1
+    return TrustedLabels(truths, is_wrong, len(answers) - int(is_known.sum()))
 
 
 def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: Judge) -> Floats:
@@ -224,8 +252,10 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
     return right
 
 
-def trusted_answers(file: Path, reading: Reading) -> Mapping[str, str]:
-    """prompt_id -> true answer, from a table or a verified data set.
+def trusted_answers(file: Path, reading: Reading) -> tuple[Mapping[str, str | None], Sequence[Prompt]]:
+    """prompt_id -> true answer, from a table or a verified data set; of a data set, its prompts.
+
+    The answer is None where all that is known is a wrong label.
 
     Raises:
         UserError: the file can't be read, or a prompt has several true answers.
@@ -234,18 +264,21 @@ def trusted_answers(file: Path, reading: Reading) -> Mapping[str, str]:
         raise UserError(
             f"{file} is no file; --trusted names a Parquet or JSON table with prompt_id and true_answer"
         )
-    table = read_table([file], {"prompt_id", "true_answer"})
+    table = read_table([file], {"prompt_id", "true_answer", "verdict"})
     if not {"prompt_id", "true_answer"} <= set(table.column_names):
         prompts = read_prompts(str(file), reading=reading).prompts
-        return {prompt.prompt_id: prompt.gold for prompt in prompts if prompt.gold is not None}
-    answers: dict[str, str] = {}
-    columns = (texts(table.column(name), name, str(file)) for name in ("prompt_id", "true_answer"))
-    for prompt_id, answer in zip(*columns, strict=True):
-        if prompt_id is None or answer is None or answer == SENTINEL:
+        return {prompt.prompt_id: prompt.gold for prompt in prompts if prompt.gold is not None}, prompts
+    answers: dict[str, str | None] = {}
+    names = [name for name in ("prompt_id", "true_answer", "verdict") if name in table.column_names]
+    for prompt_id, answer, *verdict in zip(
+        *(texts(table.column(name), name, str(file)) for name in names), strict=True
+    ):
+        known = None if answer == SENTINEL else answer
+        if prompt_id is None or (known is None and verdict != ["wrong"]):
             continue
-        if answers.setdefault(prompt_id, answer) != answer:
+        if answers.setdefault(prompt_id, known) != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
-    return answers
+    return answers, ()
 
 
 def recalibrated(

@@ -27,7 +27,7 @@ from olr_cli.data.questions import question_of
 from olr_cli.data.readers import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import data_digests
+from olr_cli.runs.directory import data_digests, read_recipe
 
 Row = Mapping[str, Any]
 
@@ -58,7 +58,9 @@ def data_of(history: RolloutHistory) -> PromptSet:
         return _of_log(history)
     made_on = data_digests(history.source).get("train")
     try:
-        prompts = training_prompts(history.recipe, made_on)
+        prompts = training_prompts(
+            read_recipe(history.source), made_on
+        )  # data.columns of a history are for --data
     except UserError as error:
         raise UserError(f"the run's data set can't be read ({error}); name it with --data") from None
     if made_on not in (None, prompts.digest):
@@ -136,7 +138,7 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
     facts = {
         "audit.history": audit.source.name,
         "audit.threshold": f"{audit.threshold:g}",
-        "audit.trusted": str(0 if trusted is None else sum(a is not None for a in trusted.answers)),
+        "audit.trusted": str(0 if trusted is None else trusted.labels + trusted.unlabelled),
         **{f"audit.{name}": str(counts[name]) for name in ("changed", "added")},
     }
     table = replace(data, table=_with_columns(data, rows))
@@ -147,7 +149,8 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
 def evidence(row: Row) -> str:
     """Why a label was changed, or not, in a sentence."""
     if row["is_trusted"]:
-        return "the true answer is trusted"
+        is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
+        return "the true answer is trusted" if is_answered else "the label is trusted to be wrong"
     visits = f"{row['visits']} visit{'s' * (row['visits'] != 1)}"
     if row["status"] == "undecided":
         return f"{visits}: no answer leads that two rollouts of a visit agree on"

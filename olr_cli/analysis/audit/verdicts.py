@@ -10,7 +10,7 @@
 | pass_rate, slope, consistency | of the proposal, else of the leading answer |
 | given_pass_rate | 0 for a label that nobody gave, null without a label |
 | log_odds, proposal_log_odds | before calibration |
-| is_trusted | the true answer is verified |
+| is_trusted | somebody has verified the true answer, or that the label is wrong |
 | change | of `CHANGES` |
 """  # noqa: E501
 
@@ -138,7 +138,9 @@ def _of_answers(values: NDArray[Any], answers: NDArray[np.int64]) -> Floats:
 
 
 def with_trusted(table: pl.DataFrame, trusted: TrustedLabels | None) -> pl.DataFrame:
-    """Where the truth is trusted, it is the proposal, and nothing is left to estimate."""
+    """Where the truth is trusted, it is the proposal, and nothing is left to estimate; else the proposal may still be
+    that of the policy, for a label that is known to be wrong.
+    """
     if trusted is None:
         return table.with_columns(is_trusted=pl.lit(False))
     truth = pl.lit(pl.Series(trusted.answers, dtype=pl.String))
@@ -151,10 +153,12 @@ def with_trusted(table: pl.DataFrame, trusted: TrustedLabels | None) -> pl.DataF
         .then(pl.lit("fine"))
         .otherwise(pl.lit("missing")),
         "confidence": is_wrong,
-        "proposed_label": pl.when(is_replaced).then(truth),
-        "proposal_confidence": pl.when(is_replaced).then(1.0),
+        "proposed_label": pl.when(is_replaced).then(pl.coalesce(truth, "proposed_label")),
+        "proposal_confidence": pl.when(is_replaced).then(
+            pl.when(truth.is_null()).then("proposal_confidence").otherwise(1.0)
+        ),
     }
-    is_trusted = truth.is_not_null()
+    is_trusted = truth.is_not_null() | is_wrong.is_not_null()
     return table.with_columns(
         is_trusted.alias("is_trusted"),
         *(pl.when(is_trusted).then(value).otherwise(name).alias(name) for name, value in verdict.items()),
@@ -172,7 +176,7 @@ def with_changes(table: pl.DataFrame, threshold: float) -> pl.DataFrame:
         .then(pl.lit("changed"))
         .when((pl.col("status") == "missing") & (proposal >= threshold))
         .then(pl.lit("added"))
-        .when(pl.col("status").is_in(["undecided", "missing"]))
+        .when(pl.col("status").is_in(["undecided", "missing"]) | (pl.col("is_trusted") & (confidence == 1)))
         .then(pl.lit("undecided"))
         .otherwise(pl.lit("kept"))
     )

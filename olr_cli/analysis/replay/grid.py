@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 
 from olr_cli.analysis.histories import EXAMPLE, RolloutHistory
-from olr_cli.analysis.replay.replay import replay
+from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe.files import override
 from olr_cli.recipe.schema import Criterion, OlrMethod
 from olr_cli.runs.directory import read_recipe
-from olr_cli.runs.store import arrow_table, scan_labels
+from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import selected_under
 
 THRESHOLD, WARMUP, CRITERIA = "method.slope_threshold", "method.warmup_epochs", "method.criteria"
@@ -233,8 +233,8 @@ def evidence(history: RolloutHistory, judge: Judge) -> pl.DataFrame:
         return scan_labels(history.source).select(_EVIDENCE).collect()
     # The settings decide nothing that is counted from, and another choice of prompts could need statistics.
     plain = history.recipe.model_copy(update={"method": OlrMethod()})
-    steps = replay(replace(history, recipe=plain), judge)
-    return pl.concat([pl.DataFrame(arrow_table("labels", labels)).select(_EVIDENCE) for labels in steps])
+    tables = label_tables(replace(history, recipe=plain), judge)
+    return pl.concat([labels.select(_EVIDENCE) for labels in tables])
 
 
 def count(rows: pl.DataFrame, grid: Grid, trained_under: OlrMethod | None = None) -> GridResult:

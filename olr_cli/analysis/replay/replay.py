@@ -1,24 +1,25 @@
 """Decisions from stored rollouts under other criteria, without a model.
 
-The stored answers go through the same `Supervisor` as during training, visit by visit, so a replay under a
-run's own recipe gives the run's own decisions. A table of another trainer's rollouts can be replayed too.
+A replay under a run's own recipe gives the run's own decisions. Where labels and rewards depend on the answers alone,
+all visits are decided at once, in columns (`columns`); else the stored rollouts go through the same `Supervisor` as
+during training, visit by visit. A table of another trainer's rollouts can be replayed too.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 import polars as pl
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
+from olr_cli.analysis.replay.columns import Report, decide, is_columnar
 from olr_cli.answers import EXTRACTORS, Judge
+from olr_cli.data.log_tables import STATISTICS
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.readers import noise_draw
-from olr_cli.data.rollout_logs import STATISTICS
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import OlrMethod, Recipe
@@ -30,7 +31,15 @@ from olr_cli.tables import Answer, File
 
 
 def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]:
-    """The decisions of every visit, one list a training step (a bare table: a visit), oldest first.
+    """The rows of `label_tables` as records, some at a time."""
+    for table in label_tables(history, judge):
+        yield [LabelRecord(**row) for row in table.iter_rows(named=True)]
+
+
+def label_tables(
+    history: RolloutHistory, judge: Judge, report: Report = lambda rollouts, visits: None
+) -> Iterator[pl.DataFrame]:
+    """The decisions of every visit, as rows of the labels table, some at a time, oldest first.
 
     The history's own recipe says how: method, seed and the draw of noisy labels.
 
@@ -40,6 +49,11 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
     """
     recipe = history.recipe
     method = compose(recipe.method)
+    steps = (_rollouts_of(rows, method, history.source) for rows in history.steps)
+    if is_columnar(method):
+        yield from decide(steps, history.prompts, recipe, noise_draw(recipe), judge, report)
+        return
+    rollouts = visits = 0
     supervisor = Supervisor(
         method,
         judge,
@@ -48,9 +62,11 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
         needs_variance=recipe.train.dynamic_sampling,
     )
-    for rows in history.steps:
-        groups = _groups(history.prompts, _rollouts_of(rows, method, history.source))
-        yield [decided.label for decided in supervisor.supervise(groups)]
+    for rows in steps:
+        labels = [decided.label for decided in supervisor.supervise(_groups(history.prompts, rows))]
+        rollouts, visits = rollouts + len(rows), visits + len(labels)
+        report(rollouts, visits)
+        yield pl.DataFrame(arrow_table("labels", labels))
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
@@ -96,11 +112,11 @@ def _rollout(row: Mapping[str, Any]) -> Rollout:
     return Rollout(row.get("response") or "", view=row["view"], **statistics)
 
 
-def write_json_lines(steps: Iterable[list[LabelRecord]], stream: TextIO) -> None:
+def write_json_lines(tables: Iterable[pl.DataFrame], stream: TextIO) -> None:
     """One JSON object a visit, with the columns of the labels table."""
-    for labels in steps:
-        for label in labels:
-            stream.write(json.dumps(asdict(label), ensure_ascii=True) + "\n")
+    for labels in tables:
+        for label in labels.iter_rows(named=True):
+            stream.write(json.dumps(label, ensure_ascii=True) + "\n")
 
 
 def replay_file(history: RolloutHistory) -> Path:
@@ -111,29 +127,41 @@ def replay_file(history: RolloutHistory) -> Path:
     return history.source.with_name(f"{history.source.stem}-replay-{digest}.parquet")
 
 
-def _write_labels(steps: Iterable[list[LabelRecord]], target: Path) -> None:
-    """Write one Parquet file, step by step."""
+def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
+    """Write one Parquet file, step by step, or a CSV file if the name ends so."""
     import pyarrow.parquet as pq
 
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
 
     def write(path: Path) -> None:
-        with pq.ParquetWriter(path, arrow_table("labels", []).schema, compression="zstd") as writer:
-            for labels in steps:
-                writer.write_table(arrow_table("labels", labels))
+        schema = arrow_table("labels", []).schema
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for labels in tables:
+                writer.write_table(labels.to_arrow().cast(schema))
+        if target.suffix == ".csv":
+            pl.read_parquet(path, glob=False).write_csv(path)
 
     write_whole(target, write)
 
 
-def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
+def _scan(file: Path) -> pl.LazyFrame:
+    if file.suffix != ".csv":
+        return pl.scan_parquet(file, glob=False)
+    schema = pl.DataFrame(arrow_table("labels", [])).schema
+    return pl.scan_csv(file, schema=schema, glob=False)
+
+
+def replay_answer(
+    history: RolloutHistory, judge: Judge, target: Path, report: Report = lambda rollouts, visits: None
+) -> Answer:
     """Write the labels of a replay to `target`, and say in a few lines what was decided.
 
     Raises:
         UserError: the history can't be replayed, or `target` not be written.
     """
-    _write_labels(replay(history, judge), target)
-    labels = pl.scan_parquet(target, glob=False)
+    _write_labels(label_tables(history, judge, report), target)
+    labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
         visits=pl.len(),

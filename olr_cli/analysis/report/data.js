@@ -30,7 +30,7 @@ async function unpacked(name) {
 
 /** A run's header and arrays, and what is derived from them for each prompt. */
 async function load(number) {
-  const names = ["header", "noise", "given", "true", "last", "label_right",
+  const names = ["header", "audit", "noise", "given", "true", "last", "label_right",
     "kind", "votes", "majority", "label", "source"];
   const parts = await Promise.all(names.map((name) => unpacked(`run${number}-${name}`)));
   const data = Object.fromEntries(names.map((name, i) => [name, parts[i]]));
@@ -39,14 +39,20 @@ async function load(number) {
   data.size = data.ids.length;
   data.replaced = data.sources.indexOf("majority");
   data.firstReplaced = new Uint32Array(data.size);
+  data.wronglyReplaced = new Uint8Array(data.size);
   for (let p = 0; p < data.size; p++) {
-    for (let v = 0; v < data.last[p] && !data.firstReplaced[p]; v++) {
-      if (data.source[p * data.visits + v] === data.replaced) data.firstReplaced[p] = v + 1;
+    for (let v = 0; v < data.last[p]; v++) {
+      const cell = p * data.visits + v;
+      if (data.source[cell] !== data.replaced) continue;
+      data.firstReplaced[p] ||= v + 1;
+      if (data.true[p] > 0 && data.kind[cell] !== RIGHT) data.wronglyReplaced[p] = 1;
     }
   }
   return data;
 }
 
+/** What the audit says of a prompt: null where it says nothing. */
+const audit = (name, p) => run.audit?.[name][p] ?? null;
 const final = (p) => p * run.visits + run.last[p] - 1;
 const passRate = (cell) => run.votes[cell] / run.rollouts;
 
@@ -58,7 +64,8 @@ function haystacks() {
       words.add(run.majority[cell]).add(run.label[cell]);
     }
     const question = run.questions ? `${run.questions[p][0]}${run.questions[p][1]}` : "";
-    return [id, question, ...Array.from(words, (word) => run.strings[word])].join("\n").toLowerCase();
+    const audited = [audit("given_label", p) ?? "", audit("proposed_label", p) ?? ""];
+    return [id, question, ...audited, ...Array.from(words, (word) => run.strings[word])].join("\n").toLowerCase();
   });
 }
 
@@ -77,7 +84,20 @@ const columns = [
   { key: "strip", name: "majority answer by visit", by: (p) => run.kind[final(p)] },
   { key: "rate", name: "pass rate", by: (p) => passRate(final(p)) },
   { key: "changed", name: "label replaced", by: (p) => run.firstReplaced[p] || Infinity },
+  // The surest to be wrong first, and last those of which the audit says nothing.
+  { key: "wrong", name: "label wrong", by: (p) => -(audit("confidence", p) ?? -1) },
+  { key: "proposal", name: "proposal", by: (p) => audit("proposed_label", p) ?? "\uffff" },
+  { key: "verdict", name: "your verdict", by: (p) => VERDICTS.indexOf(verdictOf(p)) },
 ];
+const orders = [...columns, { key: "random", name: "random order", by: (p) => scrambled(run.ids[p]) }];
+
+/** FNV-1a of a text, mixed: an order without pattern that is the same each time. */
+function scrambled(word) {
+  let hash = 2166136261;
+  for (let i = 0; i < word.length; i++) hash = Math.imul(hash ^ word.charCodeAt(i), 16777619);
+  hash = Math.imul(hash ^ (hash >>> 16), 2246822507);
+  return (hash ^ (hash >>> 13)) >>> 0;
+}
 const order = { key: "id", ascending: true };
 
 function compare(a, b) {
@@ -86,7 +106,7 @@ function compare(a, b) {
 }
 
 function arrange() {
-  const by = columns.find((column) => column.key === order.key).by;
+  const by = orders.find(({ key }) => key === order.key).by;
   const values = Array.from({ length: run.size }, (_, p) => by(p));
   const sign = order.ascending ? 1 : -1;
   arranged = Uint32Array.from(values.keys());
@@ -99,7 +119,12 @@ const filters = {
     now: run.source[final(p)] === run.replaced,
     ever: run.firstReplaced[p] > 0,
     never: run.firstReplaced[p] === 0,
+    wrongly: run.wronglyReplaced[p] > 0,
   })[value],
+  audit: (p, value) => (value.startsWith("proposal") ? audit("proposal_is_right", p) === (value === "proposal right")
+    : value === audit(value === "changed" ? "change" : "status", p)),
+  verdict: (p, value) => (value === "any" ? verdictOf(p) !== "" : value === "none" ? verdictOf(p) === ""
+    : verdictOf(p) === value),
   majority: (p, value) => {
     const kind = run.kind[final(p)];
     if (value === "none") return kind === NO_MAJORITY;

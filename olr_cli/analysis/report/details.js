@@ -8,13 +8,42 @@ function details(p) {
   inside.setAttribute("aria-colspan", columns.length);
   made.append(inside);
   const history = make("div"), answers = make("div", "responses");
-  history.append(heading("Question"), asked(p), heading("Label by visit"), labels(p),
+  history.append(heading("Question"), asked(p), heading("Is the label right?"), ...judgement(p), heading("Label by visit"), labels(p),
     heading("Majority answer by visit"), visits(p));
   answers.append(heading("Responses"));
   inside.append(history, answers);
   unpacked(`run${run.number}-responses-${Math.floor(p / run.promptsABlock)}`)
     .then((block) => answers.append(...responses(block[p % run.promptsABlock])));
   return made;
+}
+
+/** The audit of the label, and the reader's verdict. */
+function judgement(p) {
+  const made = [];
+  if (run.audit) {
+    const facts = make("p", "facts");
+    facts.append("audited label: ", isolated(audit("given_label", p) ?? "none", "answer"),
+      `, wrong: ${percent(audit("confidence", p))}; proposal: `, proposal(p));
+    if (audit("proposed_label", p) !== null) facts.append(`, right: ${percent(audit("proposal_confidence", p))}`);
+    made.push(facts, make("p", "note", audit("evidence", p) ?? ""));
+  }
+  const own = make("p", "judgement"), input = make("input");
+  input.type = "text";
+  input.placeholder = "the right answer, if it is wrong";
+  input.setAttribute("aria-label", input.placeholder);
+  input.value = verdicts.get(run.ids[p])?.answer ?? "";
+  input.addEventListener("input", () => decide(p, "wrong", input.value));
+  own.append(verdictButtons(p), input);
+  if (audit("proposed_label", p) !== null) {
+    const use = make("button", "", "the proposal");
+    use.type = "button";
+    use.addEventListener("click", () => { input.value = audit("proposed_label", p); decide(p, "wrong", input.value); });
+    own.append(use);
+  }
+  const link = make("a", "", "link to this prompt");
+  link.href = address({ run: run.number, prompt: run.ids[p] });
+  own.append(link);
+  return [...made, own];
 }
 
 const heading = (name) => make("h3", "", name);
@@ -86,26 +115,34 @@ function visits(p) {
   return scroll;
 }
 
+/** Responses by visit; those between the first and the last visit are made when they are asked for. */
 function responses(stored) {
   if (!stored.length) return [make("p", "note", "No responses to this prompt are stored.")];
-  const made = [];
-  let before = "";
-  for (const [visit, sample, view, answer, reward, right, tokens, isTruncated, ...content] of stored) {
-    const group = `visit ${visit}${view === "original" ? "" : `, ${view} question`}`;
-    if (group !== before) {
-      const count = stored.filter((each) => each[0] === visit && each[2] === view).length;
-      made.push(make("h4", "", `${group}: ${count} of ${run.rollouts} responses`));
-    }
-    before = group;
-    const facts = make("p", "facts");
-    facts.append(`sample ${sample}: `, answer === null ? make("em", "", "no answer") : isolated(answer, "answer"));
-    if (right !== null) facts.append(make("span", `mark ${verdict[right + 1]}`, right ? " \u2713 right" : " \u2717 wrong"));
-    facts.append(`, reward ${typeof reward === "number" ? Number(reward.toPrecision(4)) : reward ?? "unknown"}`);
-    if (tokens !== null) facts.append(`, ${tokens.toLocaleString("en")} tokens`);
-    if (isTruncated) facts.append(", cut by the length limit");
-    const answered = make("div", "response");
-    answered.append(facts, withCut("pre", "text", ...content));
-    made.push(answered);
+  const groups = new Map();
+  for (const each of stored) {
+    const [visit, , view] = each;
+    const name = `visit ${visit}${view === "original" ? "" : `, ${view} question`}`;
+    groups.set(name, [...(groups.get(name) ?? []), each]);
   }
+  const ends = [stored[0][0], stored[stored.length - 1][0]];
+  return [...groups].flatMap(([name, group]) => {
+    const head = `${name}: ${group.length} of ${run.rollouts} responses`;
+    if (ends.includes(group[0][0])) return [make("h4", "", head), ...group.map(response)];
+    const more = make("details");
+    more.append(make("summary", "", head));
+    more.addEventListener("toggle", () => more.append(...group.map(response)), { once: true });
+    return [more];
+  });
+}
+
+function response([, sample, , answer, reward, right, tokens, isTruncated, ...content]) {
+  const facts = make("p", "facts");
+  facts.append(`sample ${sample}: `, answer === null ? make("em", "", "no answer") : isolated(answer, "answer"));
+  if (right !== null) facts.append(make("span", `mark ${verdict[right + 1]}`, right ? " \u2713 right" : " \u2717 wrong"));
+  facts.append(`, reward ${typeof reward === "number" ? Number(reward.toPrecision(4)) : reward ?? "unknown"}`);
+  if (tokens !== null) facts.append(`, ${tokens.toLocaleString("en")} tokens`);
+  if (isTruncated) facts.append(", cut by the length limit");
+  const made = make("div", "response");
+  made.append(facts, withCut("pre", "text", ...content));
   return made;
 }

@@ -43,6 +43,35 @@ function choose() {
   $("table").setAttribute("aria-rowcount", shown.length + 1);
   $("table").scrollTop = 0;
   render();
+  remember();
+}
+
+// The address -------------------------------------------------------------------------------------------------------
+
+const CONTROLS = ["search", ...Object.keys(filters)];
+const PREFIX = "#prompts?";
+let isRestoring = false;
+const address = (state) => PREFIX + new URLSearchParams(state);
+
+/** What is shown goes into the address, so that it can be sent to somebody. */
+function remember() {
+  if (isRestoring) return;
+  const state = $("run").options.length > 1 ? { run: run.number } : {};
+  for (const name of CONTROLS) if ($(name).value) state[name] = $(name).value;
+  if (order.key !== "id") state.sort = order.key;
+  if (!order.ascending) state.order = "down";
+  if (opened !== null) state.prompt = run.ids[shown[opened]];
+  const isPlain = Object.keys(state).every((name) => name === "run") && !location.hash.startsWith(PREFIX);
+  if (!isPlain) history.replaceState(null, "", address(state));
+}
+
+const addressed = () => new URLSearchParams(location.hash.startsWith(PREFIX) ? location.hash.slice(PREFIX.length) : "");
+
+/** Show what the address says; what it cannot mean is ignored. */
+async function restore() {
+  const number = Number(addressed().get("run") ?? 0);
+  if (number in $("run").options) $("run").value = String(number);
+  await show(Number($("run").value), addressed());
 }
 
 let isDue = false;
@@ -70,6 +99,28 @@ function toggle(place) {
     new ResizeObserver(renderSoon).observe(detail);
   }
   render();
+  remember();
+}
+
+/** The row that keys are about: the opened one, else the one with the focus. */
+const current = () => opened ?? Number(document.activeElement?.closest?.(".row")?.dataset.place ?? -1);
+
+/** Scroll to a row and focus it; if one is open, or `isOpened`, open it. */
+function go(wanted, isOpened = opened !== null) {
+  if (!shown.length) return;
+  const place = Math.min(Math.max(wanted, 0), shown.length - 1);
+  if (opened !== null && opened !== place) toggle(opened);
+  const table = $("table"), head = $("heads").offsetHeight;
+  if (top(place) < table.scrollTop || isOpened) table.scrollTop = top(place);
+  const end = top(place) + rowHeight + head - table.clientHeight;
+  if (end > table.scrollTop) table.scrollTop = end;
+  render();
+  if (isOpened && opened !== place) {
+    toggle(place);
+    table.scrollTop = top(place);
+    render();
+  }
+  nodes.get(place).querySelector(".open").focus({ preventScroll: true });
 }
 
 function heads() {
@@ -83,7 +134,7 @@ function heads() {
     return head;
   });
   $("heads").replaceChildren(...made);
-  $("sort").replaceChildren(...columns.map(({ key, name }) => new Option(name, key)));
+  $("sort").replaceChildren(...orders.map(({ key, name }) => new Option(name, key)));
 }
 
 function sortBy(key, ascending) {
@@ -111,20 +162,36 @@ function legend() {
   $("legend").replaceChildren("Majority answer: ", ...items);
 }
 
-async function show(number) {
+async function show(number, state = new URLSearchParams()) {
   const loaded = await load(number);
   if (Number($("run").value) !== number) return;  // another one was chosen meanwhile
   run = loaded;
   searched = null;
   $("noise").replaceChildren(new Option("any", ""),
     ...run.noiseTypes.map((name, i) => new Option(name || "unknown", i)));
-  for (const name of ["search", "changed", "majority"]) $(name).value = "";
+  recallVerdicts();
+  countVerdicts();
+  isRestoring = true;
+  for (const name of CONTROLS) {
+    $(name).value = state.get(name) ?? "";
+    if ($(name).selectedIndex === -1) $(name).value = "";
+  }
   legend();
-  $("prompts-note").textContent = `At most ${run.samples} responses of the first and of the last visit are in this`
-    + ` file, cut to ${run.longest.toLocaleString("en")} characters. ${run.questionsNote}`;
-  $("tools").hidden = $("table").hidden = false;
+  $("prompts-note").textContent = `At most ${run.samples} responses of a visit are in this file, of`
+    + ` ${run.responsesOfVisits.length} of ${run.visits} visits, cut to ${run.longest.toLocaleString("en")} characters.`
+    + ` ${run.questionsNote}`;
+  $("audit-note").replaceChildren(...run.auditNotes.map((sentence) => make("li", "", sentence)));
+  $("tools").hidden = $("table").hidden = $("checking").hidden = false;
+  $("table").classList.toggle("audited", run.audit !== null);
+  $("audit").closest("label").hidden = run.audit === null;
   measure();
-  sortBy("id", true);
+  const key = state.get("sort");
+  sortBy(orders.some((each) => each.key === key) ? key : "id", state.get("order") !== "down");
+  const asked = state.has("prompt") ? shown.findIndex((p) => run.ids[p] === state.get("prompt")) : -1;
+  if (asked >= 0) go(asked, true);
+  if (location.hash.startsWith(PREFIX)) $("prompts").scrollIntoView();
+  isRestoring = false;
+  remember();
   setTimeout(() => { searched ??= haystacks(); });  // so that the first letter typed finds them ready
 }
 
@@ -142,8 +209,10 @@ function listen() {
   $("direction").addEventListener("click", () => sortBy(order.key, !order.ascending));
   $("table").addEventListener("scroll", renderSoon, { passive: true });
   window.addEventListener("resize", () => { measure(); renderSoon(); });
+  $("export").addEventListener("click", exportVerdicts);
+  window.addEventListener("hashchange", () => { if (location.hash.startsWith(PREFIX)) restore(); });
   $("rows").addEventListener("click", (event) => {
-    const node = event.target.closest(".row");
+    const node = event.target.closest(".verdicts") ? null : event.target.closest(".row");
     // Who selects text in a row does not mean to open it.
     const isMeant = event.target.closest(".open") || !getSelection().toString();
     if (node && isMeant) toggle(Number(node.dataset.place));
@@ -153,13 +222,16 @@ function listen() {
     const node = event.target.closest(".row");
     if (!step || !node) return;
     event.preventDefault();
-    const place = Math.min(Math.max(Number(node.dataset.place) + step, 0), shown.length - 1);
-    const table = $("table"), head = $("heads").offsetHeight;
-    if (top(place) < table.scrollTop) table.scrollTop = top(place);
-    const end = top(place) + rowHeight + head - table.clientHeight;
-    if (end > table.scrollTop) table.scrollTop = end;
-    render();
-    nodes.get(place).querySelector(".open").focus({ preventScroll: true });
+    go(Number(node.dataset.place) + step, false);
+  });
+  document.addEventListener("keydown", (event) => {
+    const isTyped = event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea");
+    if (isTyped || !run) return;
+    const step = { j: 1, k: -1 }[event.key], verdict = VERDICTS[Number(event.key) - 1];
+    if (step) go(current() + step);
+    else if (verdict && shown[current()] !== undefined) decide(shown[current()], verdict);
+    else return;
+    event.preventDefault();
   });
 }
 
@@ -168,5 +240,5 @@ if (typeof DecompressionStream === "undefined") {
 } else {
   heads();
   listen();
-  show(Number($("run").value));
+  restore();
 }

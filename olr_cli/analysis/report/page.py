@@ -27,7 +27,7 @@ from olr_cli.tables.html import element, html, isolated, table_elements
 
 NAME = "report.html"
 
-_SCRIPTS = ("data.js", "row.js", "details.js", "list.js")
+_SCRIPTS = ("data.js", "verdicts.js", "row.js", "details.js", "list.js")
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _COMMENT_OR_SPACE = re.compile(r"<!--.*?-->|\s+", re.DOTALL)
 
@@ -105,7 +105,8 @@ def drawings(arms: Sequence[Arm]) -> Iterator[Element]:
         for chart in figure.drawn(arms):
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
             image = element("img", src=_svg_address(chart), alt=figure.caption, width=width)
-            caption = element("figcaption", element("b", isolated(chart.name)), f": {figure.caption}")
+            words = f": {figure.caption} {style.spread_note(chart.data)}".rstrip()
+            caption = element("figcaption", element("b", isolated(chart.name)), words)
             yield element("figure", element("div", image, class_="sheet"), caption)
 
 

@@ -8,6 +8,8 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, get_args
 from xml.etree.ElementTree import Element
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.report import texts
+from olr_cli.analysis.report.labels import audited_labels
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.supervision.records import LabelSource
 from olr_cli.tables.html import element
@@ -51,7 +54,9 @@ _COLUMNS = (
 def prompt_list(
     arms: Sequence[Arm], most_visits: int = MOST_VISITS
 ) -> tuple[list[Element], list[Element], list[str]]:
-    """The list of prompts of the first run of each arm; beyond `most_visits` in all, runs, then prompts are left out.
+    """The list of prompts of every run; beyond `most_visits` in all, runs, then prompts are left out.
+
+    The first seed of each arm takes precedence over further seeds.
 
     Returns:
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
@@ -59,27 +64,23 @@ def prompt_list(
     Raises:
         UserError: a run has no complete step, or a shard is torn or foreign.
     """
-    shown: list[tuple[Arm, int]] = []
-    left_out = []
+    runs = [(arm.name, run) for arm in arms for run in arm.runs]
+    by_seed = [run for seeds in zip_longest(*(arm.runs for arm in arms)) for run in seeds if run is not None]
+    limits: dict[Path, int] = {}
     remaining = most_visits
-    for arm in arms:
-        size = int(arm.runs[0].labels.select(pl.len()).collect().item())
-        if shown and size > remaining:
-            left_out.append(arm.name)
-        else:
-            shown.append((arm, remaining))
+    for run in by_seed:
+        size = int(run.labels.select(pl.len()).collect().item())
+        if not limits or size <= remaining:
+            limits[run.path] = remaining
             remaining -= size
     notes, options, data = [], [], []
-    if any(len(arm.runs) > 1 for arm in arms):
-        notes.append(
-            "The list of prompts shows the first seed of each arm; of another run: olr analyze RUN --report."
-        )
+    left_out = [f"{name} (seed {run.seed})" for name, run in runs if run.path not in limits]
     if left_out:
         notes.append(f"To keep the page small, the list of prompts leaves out {', '.join(left_out)}.")
-    for number, (arm, visits) in enumerate(shown):
-        run = arm.runs[0]
-        options.append(element("option", f"{arm.name}, seed {run.seed}", value=str(number)))
-        histories = prompt_histories(run, visits)
+    shown = [(name, run) for name, run in runs if run.path in limits]
+    for number, (name, run) in enumerate(shown):
+        options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
+        histories = prompt_histories(run, limits[run.path])
         data += _run_data(f"run{number}", run, histories, MOST_TEXT // len(shown))
         if histories.left_out:
             notes.append(
@@ -92,17 +93,25 @@ def prompt_list(
 def _run_data(prefix: str, run: Run, histories: PromptHistories, budget: int) -> list[Element]:
     questions, why_none = texts.questions(run)
     responses = texts.read_responses(run.path, histories.ends)
+    middle = texts.affordable(histories.middle, responses, budget)
+    if not middle.is_empty():
+        responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(texts.ORDER)
     ids = histories.header["ids"]
     by_prompt, longest = texts.by_prompt(responses, ids, budget)
+    labels, remarks = audited_labels(run, ids)
     header = histories.header | {
+        "run": str(run.path),
         "questions": texts.cut_questions(questions, ids, budget) if questions else None,
         "questionsNote": why_none,
         "samples": texts.SAMPLES,
         "longest": longest,
+        "responsesOfVisits": sorted(responses["visit"].unique()),
         "promptsABlock": PROMPTS_A_BLOCK,
+        "auditNotes": remarks,
     }
     return [
         json_data(f"{prefix}-header", header),
+        json_data(f"{prefix}-audit", labels),
         *(array_data(f"{prefix}-{name}", values) for name, values in histories.arrays.items()),
         *(
             json_data(
@@ -142,12 +151,14 @@ class PromptHistories:
             made), label_right (of the last label: 0 unknown, 1 wrong, 2 right); a value a visit, prompt by prompt,
             shape (P V,): kind, votes, majority, label (into strings), source (into sources).
         ends: columns prompt_id, visit, step: first and last visit of every prompt.
+        middle: the same columns: all other visits.
         left_out: number of prompts beyond the limit.
     """
 
     header: dict[str, Any]
     arrays: dict[str, Array]
     ends: pl.DataFrame
+    middle: pl.DataFrame
     left_out: int
 
 
@@ -170,6 +181,7 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
     last = np.zeros(len(kept), dtype=np.int64)
     np.maximum.at(last, prompt, visit)
     final = visit == last[prompt]
+    visits_made, is_end = rows.select("prompt_id", "visit", "step"), pl.Series(final) | (rows["visit"] == 1)
     strings = ["", *sorted({text for name in _ANSWERS for text in rows[name].unique() if text})]
     noise_types = rows["noise_type"].fill_null("").unique().sort().to_list()
 
@@ -210,7 +222,8 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
             "label": of_visits(_codes(rows["effective_label"], strings)),
             "source": of_visits(_codes(rows["label_source"], SOURCES) + 1),
         },
-        ends=rows.filter(pl.Series(final) | (pl.col("visit") == 1)).select("prompt_id", "visit", "step"),
+        ends=visits_made.filter(is_end),
+        middle=visits_made.filter(~is_end),
         left_out=len(ids) - len(kept),
     )
 

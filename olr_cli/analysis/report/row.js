@@ -80,12 +80,7 @@ function label(p) {
   const made = make("span", "label");
   const right = verdict[run.label_right[p]];
   made.append(isolated(text(run.label[final(p)]) || "\u2013"));
-  if (right) {
-    const mark = make("span", `mark ${right}`, right === "right" ? "\u2713" : "\u2717");
-    mark.setAttribute("role", "img");
-    mark.setAttribute("aria-label", right);
-    made.append(mark);
-  }
+  if (right) made.append(correctness(right));
   return made;
 }
 
@@ -95,6 +90,24 @@ function replaced(p) {
   const now = run.source[final(p)] === run.replaced ? "" : " (not now)";
   const made = make("span", "", `visit ${first} \u2192 `);
   made.append(isolated(text(run.label[p * run.visits + first - 1])), now);
+  return made;
+}
+
+/** A confidence in percent; what is not certain does not read so. */
+const percent = (share) => (share === null ? "\u2013" : share > 0.995 ? ">99 %" : share < 0.005 ? "<1 %"
+  : `${(100 * share).toFixed(0)} %`);
+
+function proposal(p) {
+  const made = make("span", "label"), right = audit("proposal_is_right", p);
+  made.append(isolated(audit("proposed_label", p) ?? "\u2013"));
+  if (right !== null) made.append(correctness(verdict[right + 1]));
+  return made;
+}
+
+function correctness(right) {
+  const made = make("span", `mark ${right}`, right === "right" ? "\u2713" : "\u2717");
+  made.setAttribute("role", "img");
+  made.setAttribute("aria-label", right);
   return made;
 }
 
@@ -125,6 +138,10 @@ function row(place) {
     cell("strip", strip(p)),
     cell("rate", line(p)),
     cell("changed", replaced(p)),
+    cell("wrong", audit("status", p) === "undecided" ? "undecided" : percent(audit("confidence", p))),
+    cell("proposal", proposal(p)),
+    cell("verdict", verdictButtons(p)),
   );
+  if (run.audit) made.append(cell("evidence", isolated(audit("evidence", p) ?? "")));
   return made;
 }

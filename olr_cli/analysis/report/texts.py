@@ -24,6 +24,8 @@ SAMPLES = 4
 LONGEST = 4000
 """Characters of a question or response, whatever the budget."""
 
+ORDER = ("prompt_id", "visit", "view", "sample")
+
 _HEAD = 1 / 3
 """Share of a cut text that is its beginning."""
 
@@ -80,7 +82,7 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail (together at
-        most `LONGEST` characters) and length (of the whole response); by prompt_id, visit, view and sample.
+        most `LONGEST` characters) and length (of the whole response); by `ORDER`.
 
     Raises:
         UserError: a shard is torn or foreign.
@@ -101,7 +103,22 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
         .drop("response")
         for shard in read_rollout_steps(run, (*_SHOWN, "response"), set(visits["step"]))
     ]
-    return pl.concat(shards).sort("prompt_id", "visit", "view", "sample")
+    return pl.concat(shards).sort(ORDER)
+
+
+def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
+    """Visits whose responses probably fit into what others (of `read_responses`) leave of a budget of characters.
+
+    All, or every second, third, … visit; a visit is taken to have as much text as those that were read.
+    """
+    size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
+    a_visit = max(size, 1) / max(read.n_unique(["prompt_id", "visit"]), 1)
+    room = (budget - size) / a_visit
+    if room < 1:
+        return visits.clear()
+    return (
+        visits.filter(pl.col("visit") % math.ceil(len(visits) / room) == 0) if len(visits) > room else visits
+    )
 
 
 def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple[list[list[Any]], int]:

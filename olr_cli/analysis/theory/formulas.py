@@ -107,7 +107,8 @@ def kl_drift(beta: Values, log_ratio: Values, reference: Values) -> Numbers:
     """What KL regularisation adds to the drift, corrected: -beta (L - Delta_ref).
 
     The term of `kl_drift_printed` forgets the policy's own log-ratio in log(pi / pi_ref). With it the pull is toward
-    Delta_ref from both sides, and zero there.
+    Delta_ref from both sides, and zero there: under replicator dynamics (natural gradient). The vanilla gradient of
+    softmax logits weighs each answer's pull by its probability, and with three or more answers can have the other sign.
     """
     return np.asarray(-beta * (log_ratio - reference))
 
@@ -130,7 +131,8 @@ def kl_critical_ratio(
     """The KL-shifted boundary, corrected: (gamma G_c + beta Delta_ref) / (G_n + gamma G_c), not cut off at 1.
 
     With `kl_drift` the log-ratio does not run away but comes to rest at Delta_ref + Delta_s / beta, and what decides is
-    whether that is above 0. So a reference that prefers the true answer shifts the boundary up, by as much as
+    whether that is above 0. (Whether it rises from the reference, where training begins, KL does not change.) So a
+    reference that prefers the true answer shifts the boundary up, by as much as
     `kl_critical_ratio_printed` shifts it down.
     """
     pull = coupling * clean
@@ -206,7 +208,7 @@ def selection_error_printed(rollouts: Counts, gap: Values) -> Numbers:
 
     Printed with an O( ) and unknown constant. The exponent itself is too large where the two likeliest answers share
     most of the probability, see `selection_error`. The gap, Delta_p, is the true answer's probability less that of the
-    likeliest wrong answer.
+    likeliest wrong answer: L > 0, of the true answer and the noisy label alone, does not make it positive.
     """
     return np.asarray(np.exp(-rollouts * np.square(gap)))
 

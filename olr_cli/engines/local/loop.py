@@ -33,6 +33,7 @@ from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, joined, sample
+from olr_cli.engines.memory import require_local_memory
 from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.steps import (
@@ -78,6 +79,7 @@ class LocalEngine:
         require_peft(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
+        self._require_memory(recipe)
         self.views = compose(recipe.method).views
         encoded = [encode_prompts(self.policy, data.train.prompts, recipe, view) for view in self.views]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
@@ -96,6 +98,12 @@ class LocalEngine:
             "departures": [loss_average_departure(recipe), *(no_repeat or untested_versions())],
         }
         self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
+
+    def _require_memory(self, recipe: Recipe) -> None:
+        shape, device = ModelShape.of(self.policy.model), self.policy.device
+        if shape is not None:
+            card = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+            require_local_memory(recipe, shape, card=card)
 
     @property
     def plan(self) -> list[str]:

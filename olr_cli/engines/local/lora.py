@@ -50,9 +50,6 @@ class LoraPolicy(Policy):
         """
         import peft
 
-        if checkpoint is not None:
-            folder = str(checkpoint / ADAPTER)
-            return cls(policy, peft.PeftModel.from_pretrained(policy.model, folder, is_trainable=True).eval())
         rank, alpha, layers = recipe.train.lora_rank, recipe.train.lora_alpha, recipe.train.lora_layers
         assert rank is not None
         settings = peft.LoraConfig(
@@ -62,6 +59,12 @@ class LoraPolicy(Policy):
             lora_dropout=0.0,  # what is trained are the probabilities that were sampled
             target_modules=layers,
         )
+        if checkpoint is not None:
+            # The settings are the recipe's: those of the adapter's file could name modules that peft imports.
+            model = peft.PeftModel.from_pretrained(
+                policy.model, str(checkpoint / ADAPTER), is_trainable=True, config=settings
+            )
+            return cls(policy, model.eval())
         try:
             with torch.random.fork_rng(devices=[]):  # peft draws from torch's own generator
                 torch.manual_seed(seeding.key("lora", recipe.seed) >> 1)

@@ -30,7 +30,13 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
-from olr_cli.engines.model_files import loading, require_finite, require_safetensors, require_tokenizer
+from olr_cli.engines.model_files import (
+    loading,
+    require_finite,
+    require_known_code,
+    require_safetensors,
+    require_tokenizer,
+)
 from olr_cli.errors import UserError, no_path
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -131,6 +137,7 @@ class Policy:
         remote = {"trust_remote_code": trust_remote_code}
         require_safetensors(path)
         with loading(path):
+            require_known_code(path, **remote)
             tokenizer = AutoTokenizer.from_pretrained(path, **remote)
             require_tokenizer(path, AutoConfig.from_pretrained(path, **remote), tokenizer)
             model = AutoModelForCausalLM.from_pretrained(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
-from transformers.utils.hub import cached_file
 
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.model_files import (
+    comes_with_code,
     loading,
     require_finite_files,
+    require_known_code,
     require_safetensors,
     require_tokenizer,
 )
@@ -27,19 +27,6 @@ _HAS_CODE = (
     "{} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to true if you"
     " trust its author"
 )
-
-_NAMES_CODE = (
-    "config.json",
-    "tokenizer_config.json",
-    "processor_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "generation_config.json",
-)
-"""Files in which a model names classes of its own (`auto_map`)."""
-_GENERATION_CODE = "custom_generate/generate.py"
-_ADAPTER = "adapter_config.json"
-"""By which the package peft loads another model, named in it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +54,8 @@ class StartingModel:
             UserError: no such model, no safetensors weights or none that are finite, or code that is not trusted.
         """
         with loading(path, "a model's configuration and tokenizer"):
-            if not trust_remote_code and _has_code(path):
+            require_known_code(path, trust_remote_code=trust_remote_code)
+            if not trust_remote_code and comes_with_code(path):
                 raise UserError(_HAS_CODE.format(path))
             config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -85,7 +73,7 @@ class StartingModel:
         messages = [prompt.turns(view) for prompt in prompts]
         token_ids = prompt_text.encode(self.tokenizer, messages)
         prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
-        texts = [prompt_text.render(self.tokenizer, turns) for turns in messages]
+        texts = prompt_text.render_all(self.tokenizer, messages)
         return [
             self._text_of(text, tokens, prompt.prompt_id)
             for text, tokens, prompt in zip(texts, token_ids, prompts, strict=True)
@@ -99,49 +87,6 @@ class StartingModel:
             f"{self.path} puts special tokens into prompt {prompt_id} that cannot be written as text, and OpenRLHF"
             " reads text; give the model a chat template that writes them"
         )
-
-
-def _has_code(model: str) -> bool:
-    """Whether a model comes with code that OpenRLHF's way of loading would run."""
-    files = {name: _file_of(model, name) for name in (*_NAMES_CODE, _GENERATION_CODE, _ADAPTER)}
-    if files[_GENERATION_CODE] is not None:
-        return True
-    if files[_ADAPTER] is not None:
-        raise UserError(
-            f"{model} is an adapter ({_ADAPTER}), and not a model; merge it into the model that it is for"
-        )
-    return any(_names_code(Path(file)) for name in _NAMES_CODE if (file := files[name]) is not None)
-
-
-def _names_code(file: Path) -> bool:
-    """Whether a JSON file has a key `auto_map` anywhere."""
-    try:
-        values = [json.loads(file.read_text(encoding="utf-8"))]
-    except (ValueError, RecursionError):  # transformers cannot read it either
-        return False
-    for value in values:  # grows on the way
-        if isinstance(value, dict):
-            if "auto_map" in value:
-                return True
-            values += value.values()
-        elif isinstance(value, list):
-            values += value
-    return False
-
-
-def _file_of(model: str, name: str) -> str | None:
-    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none.
-
-    Without a network, and without a copy from before, the first file that every model has says so: to ask for each of
-    the others would take half a minute.
-    """
-    file: str | None = cached_file(
-        model,
-        name,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=name == _NAMES_CODE[0],
-    )
-    return file
 
 
 def _digest(folder: Path) -> str:

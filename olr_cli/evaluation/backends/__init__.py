@@ -152,9 +152,13 @@ class Backend(AbstractContextManager["Backend"]):
         """Whether the model reads prompts as chat turns; if not, as plain text."""
         return prompt_text.has_chat_template(self.tokenizer, self.chat)
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, exactly as the model will read it."""
-        return prompt_text.render(self.tokenizer, messages, self.chat)
+    def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
+        """Prompts as texts, exactly as the model will read them; many at once, since a call may fork this process.
+
+        Raises:
+            UserError: the chat template refuses a prompt.
+        """
+        return prompt_text.render_all(self.tokenizer, prompts, self.chat)
 
     def encode(
         self, prompts: Sequence[Sequence[Message]], sampling: Sampling
@@ -205,19 +209,14 @@ def open_backend(
         UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks a
             variable of `chat`.
     """
+    check_options(name, device, trust_remote_code, vllm, seed_each, url, concurrency)
     backend: Backend
-    if name == "openai" or url is not None:
+    if url is not None:
         from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
 
-        if url is None or name not in (None, "openai"):
-            raise UserError("--url names a server for --backend openai; give both, or --url alone")
         return OpenAIBackend(
             model, url=url, chat=chat, **({"concurrency": concurrency} if concurrency else {})
         )
-    if concurrency is not None:
-        raise UserError("--concurrency is for a server (--url); leave it out")
-    if vllm and name not in (None, "vllm"):
-        raise UserError(f"--vllm is for the vllm backend, not for {name}; leave it out")
     if _choose("vllm" if vllm else name, device) == "vllm":
         from olr_cli.evaluation.backends.replicas import ReplicatedVllm
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
@@ -232,6 +231,38 @@ def open_backend(
     chat.check(backend.tokenizer)
     backend.chat = chat
     return backend
+
+
+def check_options(
+    name: BackendName | None = None,
+    device: Device = "auto",
+    trust_remote_code: bool = False,
+    vllm: Mapping[str, Any] | None = None,
+    seed_each: bool | None = None,
+    url: str | None = None,
+    concurrency: int | None = None,
+) -> None:
+    """Make sure that options of `open_backend` go together, before anything is loaded.
+
+    Raises:
+        UserError: one of them would be ignored.
+    """
+    if (name == "openai" or url is not None) and (url is None or name not in (None, "openai")):
+        raise UserError("--url names a server for --backend openai; give both, or --url alone")
+    if url is None and concurrency is not None:
+        raise UserError("--concurrency is for a server (--url); leave it out")
+    for_a_model_here = {
+        "--vllm": bool(vllm),
+        "--device": device != "auto",
+        "--trust-remote-code": trust_remote_code,
+        "--seed-engine": seed_each is False,
+    }
+    for option, is_given in for_a_model_here.items():
+        if url is not None and is_given:
+            raise UserError(f"{option} is for a model that olr loads, not for a server (--url); leave it out")
+    for option in ("--vllm", "--seed-engine"):
+        if name == "transformers" and for_a_model_here[option]:
+            raise UserError(f"{option} is for the vllm backend, not for {name}; leave it out")
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:

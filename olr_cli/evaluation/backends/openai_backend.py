@@ -93,9 +93,9 @@ class OpenAIBackend(Backend):
         """Whether the model reads chat turns, which is the server's business."""
         return True
 
-    def render(self, messages: Sequence[Message]) -> str:
+    def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
         """The messages as plain text; only the server knows what the model reads."""
-        return prompt_text.render(None, messages, ChatFormat(template=""))
+        return prompt_text.render_all(None, prompts, ChatFormat(template=""))
 
     def __exit__(self, *error: object) -> None:
         """Nothing to free: `stream` closes its connections."""

@@ -24,6 +24,7 @@ from olr_cli.engines.local.policy import end_ids, means_a_folder
 from olr_cli.engines.model_files import (
     loading,
     require_finite_files,
+    require_known_code,
     require_safetensors,
     require_tokenizer,
 )
@@ -296,6 +297,7 @@ def read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[i
         raise no_path(model, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(model)
     with loading(model):
+        require_known_code(model, **remote)
         config = AutoConfig.from_pretrained(model, **remote)
         tokenizer = AutoTokenizer.from_pretrained(model, **remote)
         require_tokenizer(model, config, tokenizer)

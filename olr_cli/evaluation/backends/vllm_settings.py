@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from olr_cli.engines.model_files import require_finite_files, require_safetensors
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
-from olr_cli.recipe.files import NotPlain, parse_yaml
 
 LORA = "lora"
 """The one key that is no setting of vLLM's: the folder of an adapter (PEFT)."""
@@ -31,35 +30,11 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks of adapters for which vLLM can make room."""
 
 
-def read_settings(words: Iterable[str]) -> dict[str, Any]:
-    """The settings that a command line names.
-
-    Args:
-        words: ``key=value`` each; a value is YAML (``0.5``, ``true``, ``{a: 1}``), and ``-`` in a key is ``_``.
-
-    Raises:
-        UserError: a word is no ``key=value``, or a key is named twice.
-    """
-    settings: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        key = name.strip().replace("-", "_")
-        if not equals or not key.isidentifier():
-            raise UserError(f"--vllm is {shown(word)}; give a setting of vLLM's engine as key=value")
-        if key in settings:
-            raise UserError(f"--vllm names {key} twice; name it once")
-        try:
-            settings[key] = parse_yaml(text)
-        except NotPlain as error:
-            raise UserError(f"--vllm {key}: the value {error}") from None
-    return settings
-
-
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     """Make sure that vLLM has all settings, and that olr does not set them itself.
 
     Args:
-        settings: as `read_settings` returns them.
+        settings: by their names.
         engine_args: vLLM's `EngineArgs`, a dataclass.
 
     Raises:

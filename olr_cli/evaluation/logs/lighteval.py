@@ -22,8 +22,8 @@ from olr_cli.evaluation.logs.log import (
     damaged,
     gold_answer,
     latest,
+    read_tasks,
     require_one_model,
-    without_text,
 )
 
 TOOL = "lighteval"
@@ -44,16 +44,10 @@ def read(files: list[Path]) -> Log:
         file: str(setting.get("model_name") or _model_folder(file)) for file, setting in settings.items()
     }
     model = require_one_model(models)
-    chosen = latest(files, "details_")
-    tasks, left_out = [], []
-    for name, file in chosen.items():
-        task = _task(name, file, settings[file].get("generation_parameters"))
-        if task is None:
-            left_out.append(name)
-        else:
-            tasks.append(task)
-    if not tasks:
-        raise without_text(chosen[left_out[0]])
+    tasks, left_out = read_tasks(
+        latest(files, "details_"),
+        lambda name, file: _task(name, file, settings[file].get("generation_parameters")),
+    )
     dtype = settings[tasks[0].file].get("dtype")
     facts = {"dtype": str(dtype)} if dtype else {}
     return Log(TOOL, "", model, tasks, left_out, facts)

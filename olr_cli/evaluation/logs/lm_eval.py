@@ -23,9 +23,9 @@ from olr_cli.evaluation.logs.log import (
     damaged,
     gold_answer,
     latest,
+    read_tasks,
     readable,
     require_one_model,
-    without_text,
 )
 
 TOOL = "lm-eval"
@@ -47,16 +47,7 @@ def read(files: list[Path]) -> Log:
         for file, result in results.items()
     }
     model = require_one_model(models)
-    chosen = latest(files, "samples_")
-    tasks, left_out = [], []
-    for name, file in chosen.items():
-        task = _task(name, file)
-        if task is None:
-            left_out.append(name)
-        else:
-            tasks.append(task)
-    if not tasks:
-        raise without_text(chosen[left_out[0]])
+    tasks, left_out = read_tasks(latest(files, "samples_"), _task)
     result = results[tasks[0].file]
     config = result.get("config")
     facts = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,6 +121,21 @@ def require_one_model(models: Mapping[Path, str]) -> str:
 def damaged(file: Path, tool: str, detail: str) -> UserError:
     """The error for a file that does not have the form of the tool's logs."""
     return UserError(f"{file} is no sample log of {tool} ({detail}); name another, or write it again")
+
+
+def read_tasks(
+    files: Mapping[str, Path], read: Callable[[str, Path], LoggedTask | None]
+) -> tuple[list[LoggedTask], list[str]]:
+    """The tasks among some files, by name, that have generated text, and the names of the others.
+
+    Raises:
+        UserError: none has.
+    """
+    tasks = {name: read(name, file) for name, file in files.items()}
+    left_out = [name for name, task in tasks.items() if task is None]
+    if len(left_out) == len(tasks):
+        raise without_text(files[left_out[0]])
+    return [task for task in tasks.values() if task is not None], left_out
 
 
 def without_text(file: Path) -> UserError:

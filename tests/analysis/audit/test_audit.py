@@ -7,6 +7,7 @@ from audit_tables import many, rollouts, write
 from histories import write_history
 
 from olr_cli.analysis.audit.audit import audit
+from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.histories import read_history
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
@@ -234,6 +235,21 @@ def test_what_is_trusted_is_taken_as_it_is(tmp_path, judge):
     assert found.cross_validation is None
 
 
+def test_a_label_can_be_trusted_to_be_wrong_without_a_right_answer(tmp_path, judge):
+    log = write(tmp_path / "log.jsonl", many(20, wrong={1}))
+    verdicts = [("p0", "wrong"), ("p1", "wrong"), ("p2", "unsure")]
+    rows = [{"prompt_id": p, "verdict": verdict, "true_answer": None} for p, verdict in verdicts]
+    found = examined(log, judge, trusted=write(tmp_path / "t.jsonl", rows))
+    assert (found.trusted.labels, found.trusted.wrong) == (2, 2)
+    told = {p: row(found, p) for p, _ in verdicts}
+    assert [told[p]["is_trusted"] for p in told] == [True, True, False]
+    assert (told["p0"]["proposed_label"], told["p0"]["change"]) == (None, "undecided"), (
+        "nobody knows a better one"
+    )
+    assert (told["p1"]["proposed_label"], told["p1"]["change"]) == ("7", "changed"), "the policy's proposal"
+    assert evidence(told["p0"]) == evidence(told["p1"]) == "the label is trusted to be wrong"
+
+
 def test_a_verified_data_set_can_be_trusted(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(20))
     rows = [{"question": "?", "answer": "7", "extra_info": {"index": f"p{n}"}} for n in range(3)]
@@ -247,7 +263,7 @@ def test_a_verified_data_set_can_be_trusted(tmp_path, judge):
         ([{"prompt_id": "p0", "true_answer": a} for a in "12"], "several true answers"),
         ([{"prompt_id": "p0", "answer": "1"}], "no column of prompts"),
         ([{"prompt_id": "p0", "true_answer": a} for a in (None, SENTINEL)], "no true answer in any row"),
-        ([{"question": "?", "answer": "7"}], "of a data set its ids or questions"),
+        ([{"question": "?", "answer": "7"}], "or those of a data set by their questions"),
     ],
 )
 def test_trusted_labels_that_do_not_fit_are_refused(tmp_path, judge, rows, complaint):

@@ -10,7 +10,7 @@ from histories import write_history
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import replay, replay_answer, replay_file, write_json_lines
+from olr_cli.analysis.replay.replay import label_tables, replay, replay_answer, replay_file, write_json_lines
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -227,7 +227,7 @@ def test_settings_of_the_loss_decide_nothing_in_a_replay(tmp_path, judge):
 def test_json_lines_are_the_labels_tables_columns(tmp_path, judge):
     run = write_run(tmp_path / "run", judge)
     stream = StringIO()
-    write_json_lines(replay(read_history(run), judge), stream)
+    write_json_lines(label_tables(read_history(run), judge), stream)
     rows = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert rows == [asdict(label) for label in decide(judge, run)]
     assert list(rows[0]) == stored(run).columns

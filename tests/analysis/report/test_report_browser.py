@@ -1,8 +1,15 @@
 """The report in a real browser, from a file."""
 
+import json
+
+import polars as pl
 import pytest
 from histories import write_history
 from pages import label, report, rollout, write_run
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+from olr_cli.runs.store import scan_labels
 
 MANY = 4000
 
@@ -83,6 +90,119 @@ def test_filters_hold_together(one, open_page):
     assert all("visit" in text for text in tab.page.locator("#rows .cell.changed").all_text_contents())
 
 
+def audited(run, *words):
+    result = CliRunner().invoke(app, ["audit", str(run), "--json", *map(str, words)])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_audit_can_be_sorted_and_filtered(one, open_page):
+    tab = open_page(one)
+    told = audited(one.parents[1] / "run")
+    statuses = {name: told["labels"][name] for name in ("doubted", "undecided", "fine")}
+    for status, count in statuses.items():
+        tab.choose("audit", status)
+        assert int(tab.count.split()[0]) == count
+    assert min(statuses["doubted"], statuses["fine"]) > 0
+    tab.choose("audit", "doubted")
+    tab.choose("sort", "wrong")
+    ranked = [row["prompt_id"] for row in told["ranked"] if row["status"] == "doubted"]
+    assert sorted(tab.ids()) == sorted(ranked) and tab.ids()[0] in ranked[:3]
+    evidence = tab.page.locator("#rows .cell.evidence").first.text_content()
+    assert evidence.startswith("6 visits: the answer ") and "the given label has" in evidence
+    marks = {"right": 0, "wrong": 0}
+    for verdict in marks:
+        tab.choose("audit", f"proposal {verdict}")
+        marks[verdict] = int(tab.count.split()[0])
+        assert tab.page.locator(f"#rows .cell.proposal .mark.{verdict}").count() == marks[verdict]
+    assert marks["right"] > 0
+
+
+def test_prompts_that_were_ever_wrongly_replaced_can_be_listed(one, open_page):
+    tab = open_page(one)
+    tab.choose("changed", "wrongly")
+    wrongly = (pl.col("label_source") == "majority") & ~pl.col("effective_label_is_correct")
+    rows = scan_labels(one.parents[1] / "run").filter(wrongly).select("prompt_id").unique().collect()
+    assert sorted(tab.ids()) == sorted(rows["prompt_id"]) and len(rows) > 0
+
+
+def test_the_address_holds_what_is_shown(two_arms, open_page):
+    tab = open_page(two_arms)
+    tab.choose("run", "1")
+    tab.page.locator("#noise option", has_text="inactive").wait_for(state="attached")
+    tab.choose("sort", "rate")
+    tab.page.locator("#direction").click()
+    tab.choose("changed", "never")
+    tab.search("1")
+    tab.open(1)
+    shown = tab.ids(), tab.count, tab.page.url
+    again = open_page(two_arms)
+    again.page.goto(tab.page.url)
+    again.page.locator(".detail").wait_for()
+    assert (again.ids(), again.count, again.page.url) == shown
+    name = again.page.locator(".row.opened .open").text_content()
+    link = again.page.locator(".detail a", has_text="link to this prompt").get_attribute("href")
+    third = open_page(two_arms)
+    third.page.evaluate("hash => { location.hash = hash; }", link)
+    third.page.locator(".detail").wait_for()
+    assert (
+        third.count == "12 of 12 prompts" and third.page.locator(".row.opened .open").text_content() == name
+    )
+    third.page.evaluate("location.hash = '#prompts?run=9&audit=nonsense&sort=x&prompt=nobody'")
+    third.page.locator(".detail").wait_for(state="detached")
+    assert third.count == "12 of 12 prompts" and third.errors == []
+
+
+def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page, tmp_path):
+    run = one.parents[1] / "run"
+    tab = open_page(one, viewport={"width": 1400, "height": 900})
+    page, keys = tab.page, tab.page.keyboard
+    assert page.evaluate(
+        "(() => { const t = document.getElementById('table'); return t.scrollWidth <= t.clientWidth; })()"
+    )
+    for key in ("j", "1", "j", "2", "j", "2", "j", "3", "j", "1", "1", "k", "k"):
+        keys.press(key)
+    keys.press("Enter")  # the third: wrong, with the right answer
+    field = page.locator(".judgement input")
+    field.fill("12")
+    keys.press("j")  # typed, and no command
+    assert field.input_value() == "12j"
+    field.fill("12")
+    assert page.locator(".row .verdicts [aria-pressed=true]").count() == 4, (
+        "what is pressed twice is taken back"
+    )
+    page.reload()
+    tab.rows.first.wait_for()
+    tab.choose("verdict", "wrong")
+    assert tab.ids() == ["1", "2"], "they are remembered"
+    with page.expect_download() as started:
+        page.locator("#export").click()
+    file = tmp_path / started.value.suggested_filename
+    started.value.save_as(file)
+    rows = json.loads(file.read_text("utf-8"))
+    assert [(row["prompt_id"], row["verdict"]) for row in rows] == [
+        ("0", "kept"), ("1", "wrong"), ("2", "wrong"), ("3", "unsure"),
+    ]  # fmt: skip
+    assert [row["true_answer"] for row in rows] == [rows[0]["given_label"], None, "12", None]
+    told = audited(run, "--trusted", file)
+    ranked = {row["prompt_id"]: row for row in told["ranked"]}
+    is_labelled = [row["given_label"] is not None for row in rows[:3]]
+    assert told["calibration"]["trusted_labels"] == sum(is_labelled) > 1
+    for row, confidence in zip(rows, (0, 1, 1), strict=False):
+        assert ranked[row["prompt_id"]]["confidence"] == (None if row["given_label"] is None else confidence)
+    assert ranked["2"]["proposed_label"] == "12" and not ranked["3"]["is_trusted"]
+    assert tab.errors == [] and tab.violations() == []
+
+
+def test_a_random_order_is_the_same_each_time_and_no_other_order(one, open_page):
+    orders = []
+    for _ in range(2):
+        tab = open_page(one)
+        tab.choose("sort", "random")
+        orders.append(tab.ids())
+    assert orders[0] == orders[1] and orders[0] != sorted(orders[0], key=int)
+
+
 def test_an_opened_prompt_shows_its_history_and_a_few_responses(one, open_page):
     tab = open_page(one)
     tab.open(1)
@@ -92,6 +212,10 @@ def test_an_opened_prompt_shows_its_history_and_a_few_responses(one, open_page):
     heads = detail.locator("h4").all_text_contents()
     assert heads == ["visit 1: 4 of 8 responses", "visit 6: 4 of 8 responses"]
     assert "boxed" in detail.locator(".response pre").first.text_content()
+    assert detail.locator("summary").all_text_contents()[0] == "visit 2: 4 of 8 responses"
+    detail.locator("summary").first.click()
+    detail.locator("details .response").first.wait_for()
+    assert detail.locator("details .response").count() == 4
     tab.rows.nth(1).locator(".open").click()
     assert detail.count() == 0
 
@@ -180,7 +304,8 @@ def test_it_fits_a_phone_and_both_colour_schemes(one, open_page, scheme):
     ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
     sheet = tab.page.evaluate("getComputedStyle(document.querySelector('.sheet')).backgroundColor")
-    assert sheet == "rgb(255, 255, 255)", "figures are drawn for white"
+    drawn = tab.page.evaluate("getComputedStyle(document.querySelector('.sheet img')).filter")
+    assert (sheet == "rgb(255, 255, 255)", drawn == "none") == (scheme == "light",) * 2, "drawn for white"
 
 
 HOSTILE = {

@@ -6,7 +6,9 @@ from histories import write_history
 from pages import label, rollout, write_run
 
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.audit.audit import audit, audit_history
 from olr_cli.analysis.report import texts
+from olr_cli.analysis.report.labels import audited_labels
 from olr_cli.analysis.report.prompts import (
     GIVEN,
     NO_MAJORITY,
@@ -18,6 +20,7 @@ from olr_cli.analysis.report.prompts import (
     prompt_histories,
     prompt_list,
 )
+from olr_cli.answers import Judge
 from olr_cli.runs.store import scan_labels
 
 PLENTY = 10**6
@@ -143,6 +146,38 @@ def test_long_responses_lose_their_middle_and_say_how_much(tmp_path):
         assert short[-3:] == ["short", "", 0]
 
 
+@pytest.mark.parametrize(("budget", "kept"), [(1000, [2, 3, 4, 5]), (200, [2, 4]), (100, [])])
+def test_middle_visits_are_kept_as_far_as_the_budget_allows(tmp_path, budget, kept):
+    def one(visit):
+        return [label("a", visit, visit)], [rollout("a", visit, visit, 0, response="x" * 50)]
+
+    path = write_run(tmp_path / "run", [one(visit) for visit in range(1, 7)])
+    histories = prompt_histories(run_of(path), PLENTY)
+    ends = texts.read_responses(path, histories.ends)
+    assert texts.affordable(histories.middle, ends, budget)["visit"].to_list() == kept
+
+
+def test_labels_are_audited_as_olr_audit_does(tmp_path):
+    path = write_history(tmp_path / "run", prompts=30, prompts_per_step=10, epochs=5)
+    with Judge() as judge:
+        expected = audit(audit_history(path, []), judge).prompts
+    ids = [str(number) for number in range(30)]
+    told, _ = audited_labels(run_of(path), ids)
+    by_id = {row["prompt_id"]: row for row in expected.iter_rows(named=True)}
+    for name in ("status", "given_label", "proposed_label", "change"):
+        assert told[name] == [by_id[prompt_id][name] for prompt_id in ids]
+    truths = dict(scan_labels(path).select("prompt_id", "true_answer").collect().iter_rows())
+    pairs = zip(ids, told["proposed_label"], told["proposal_is_right"], strict=True)
+    assert all(right == (None if made is None else made == truths[name]) for name, made, right in pairs)
+    assert {True, None} <= set(told["proposal_is_right"])
+
+
+def test_a_run_without_rollouts_is_not_audited_and_it_is_said(tmp_path):
+    path = write_history(tmp_path / "run", prompts=6, prompts_per_step=3, epochs=2, store_rollouts=False)
+    told, (why,) = audited_labels(run_of(path), ["0"])
+    assert told is None and why.startswith("The labels are not audited: ")
+
+
 def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
     stored = [rollout("a", 1, 1, 0, reward=float("nan"), answer=None, is_correct=None)]
     path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
@@ -183,7 +218,7 @@ def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
     assert "some/dataset is not to be read from here" in texts.questions(run_of(path))[1]
 
 
-def test_with_many_visits_the_first_runs_are_browsed_and_the_others_named(tmp_path):
+def test_with_many_visits_the_first_seeds_are_browsed_and_other_runs_named(tmp_path):
     small = {"prompts": 6, "prompts_per_step": 3, "epochs": 2, "store_rollouts": False}
     for seed in (1, 2):
         write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **small)
@@ -191,8 +226,10 @@ def test_with_many_visits_the_first_runs_are_browsed_and_the_others_named(tmp_pa
     arms = group(find_runs([tmp_path]))
     options, _, notes = prompt_list(arms, most_visits=12)
     assert [option.text for option in options] == ["a, seed 1"]
-    assert notes == [
-        "The list of prompts shows the first seed of each arm; of another run: olr analyze RUN --report.",
-        "To keep the page small, the list of prompts leaves out b.",
-    ]
+    assert notes == ["To keep the page small, the list of prompts leaves out a (seed 2), b (seed 0)."]
+    options, _, notes = prompt_list(arms, most_visits=24)
+    assert [option.text for option in options] == ["a, seed 1", "b, seed 0"], (
+        "first the first seed of each arm"
+    )
+    assert notes == ["To keep the page small, the list of prompts leaves out a (seed 2)."]
     assert "leaves out the last 2 of" in prompt_list(arms, most_visits=8)[2][-1]

@@ -1,9 +1,8 @@
-"""Benchmarks of a user's own data: a file of questions and answers, or the held-out set of a run (`data.test`)."""
+"""Benchmarks made of data: a file of questions and answers, or the held-out set of a run (`data.test`)."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
 from olr_cli.data.readers import held_out_prompts, read_prompts
 from olr_cli.evaluation.benchmark import Benchmark, Source, find_benchmark, registry
+from olr_cli.recipe.files import folder_name
 from olr_cli.recipe.schema import Recipe
 
 
@@ -78,6 +78,6 @@ def _benchmark(
 def _free_name(name: str) -> str:
     """What a benchmark of a file is called: as the file, without its suffix where no other benchmark is called so."""
     stem, suffix = os.path.splitext(name)
-    stem = re.sub(r"[^A-Za-z0-9._+-]+", "-", stem if suffix in SUFFIXES else name).strip("-._+") or "data"
+    stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"
     taken = {known for benchmark in registry().values() for known in benchmark.names} | ARITHMETIC_SOURCES
     return (f"{stem}-data" if stem in taken else stem)[:100]

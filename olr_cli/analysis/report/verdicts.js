@@ -1,0 +1,72 @@
+// What the reader decides about labels, kept in the browser, and exported for `olr audit --trusted`.
+
+const VERDICTS = ["kept", "wrong", "unsure", ""];
+const MARKS = { kept: "\u2713", wrong: "\u2717", unsure: "?" };
+let verdicts = new Map();  // prompt id -> { verdict, answer, label }, of the run that is shown
+
+const verdictOf = (p) => verdicts.get(run.ids[p])?.verdict ?? "";
+const place = () => `olr report ${location.pathname} ${run.run}`;
+
+/** The verdicts that this browser remembers; not those of labels that are others now. */
+function recallVerdicts() {
+  verdicts = new Map();
+  let stored = {};
+  try { stored = JSON.parse(localStorage.getItem(place())) ?? {}; } catch { /* nothing is remembered */ }
+  run.ids.forEach((id, p) => {
+    const { verdict, answer, label } = Object.hasOwn(stored, id) ? stored[id] ?? {} : {};
+    if (Object.hasOwn(MARKS, verdict) && label === audit("given_label", p)) {
+      verdicts.set(id, { verdict, answer: String(answer ?? ""), label });
+    }
+  });
+}
+
+/** Decide about a label; what is decided already is taken back. An answer is the right one of a wrong label. */
+function decide(p, verdict, answer) {
+  const before = verdicts.get(run.ids[p]);
+  if (answer === undefined && before?.verdict === verdict) verdicts.delete(run.ids[p]);
+  else verdicts.set(run.ids[p], { verdict, answer: answer ?? before?.answer ?? "", label: audit("given_label", p) });
+  try { localStorage.setItem(place(), JSON.stringify(Object.fromEntries(verdicts))); } catch { /* until the page closes */ }
+  for (const group of document.querySelectorAll(`.verdicts[data-prompt="${p}"]`)) mark(group, p);
+  countVerdicts();
+}
+
+function mark(group, p) {
+  for (const button of group.children) button.setAttribute("aria-pressed", button.value === verdictOf(p));
+}
+
+function verdictButtons(p) {
+  const group = make("span", "verdicts");
+  group.dataset.prompt = p;
+  group.setAttribute("role", "group");
+  group.setAttribute("aria-label", "Your verdict on the label");
+  Object.entries(MARKS).forEach(([verdict, sign], i) => {
+    const button = make("button", verdict, sign);
+    button.type = "button";
+    button.value = verdict;
+    button.title = `${verdict} (key ${i + 1})`;
+    button.setAttribute("aria-label", verdict);
+    button.addEventListener("click", () => decide(p, verdict));
+    group.append(button);
+  });
+  mark(group, p);
+  return group;
+}
+
+function countVerdicts() {
+  $("export").disabled = verdicts.size === 0;
+  $("export").textContent = `Export selection (${verdicts.size.toLocaleString("en")})`;
+}
+
+/** A row a verdict, in the order of the prompts, as `olr audit --trusted` reads it. */
+function exportVerdicts() {
+  const rows = run.ids.filter((id) => verdicts.has(id)).map((id) => {
+    const { verdict, answer, label } = verdicts.get(id);
+    const right = { kept: label, wrong: answer.trim() || null }[verdict] ?? null;
+    return { prompt_id: id, verdict, given_label: label, true_answer: right };
+  });
+  const link = make("a");
+  link.href = URL.createObjectURL(new Blob([`${JSON.stringify(rows, null, 1)}\n`], { type: "application/json" }));
+  link.download = "selection.json";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}

@@ -1,0 +1,80 @@
+"""Which files a log of rollouts consists of, and the step that each is of."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from olr_cli.data.files import matching_files
+from olr_cli.errors import UserError
+
+_HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
+_OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
+"""What olr writes beside a log."""
+
+_NESTED_LOGS = ("completions/*.parquet", "**/traces.jsonl", "**/train_rollouts.jsonl", "**/results.jsonl")
+"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers' and prime-rl's."""
+
+
+def common_place(places: Sequence[Path]) -> Path:
+    """What stands for several files: the one that is named, else the folder that they have in common."""
+    if len(places) == 1 and not (set(str(places[0])) & set("*?[")):
+        return places[0]
+    if len(places) == 1:
+        return places[0].parent
+    return Path(os.path.commonpath(places))
+
+
+def log_files(places: Sequence[Path]) -> list[Path]:
+    """The files of rollouts at some places, in the order of the numbers in their names; held-out ones are left out.
+
+    Raises:
+        UserError: nothing is there, or a folder has no such file.
+    """
+    files = [file for place in places for file in _files_at(place)]
+    unique = {file.resolve(): file for file in files}
+    return sorted(unique.values(), key=lambda file: [_natural(part) for part in file.parts])
+
+
+def _files_at(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return matching_files(str(place))
+    for pattern in _NESTED_LOGS:
+        below = [file for file in place.glob(pattern) if not _is_held_out(file.relative_to(place))]
+        if any(file.parent.name == "all" for file in below):  # prime-rl's, which has the "effective" ones too
+            below = [file for file in below if file.parent.name != "effective"]
+        if below:
+            return below
+    files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
+    if not files:
+        raise UserError(f"the folder {place} has no file of rollouts; name another")
+    return files
+
+
+def _is_held_out(file: Path) -> bool:
+    return any(_HELD_OUT.match(part) for part in file.parts)
+
+
+def is_log(place: Path) -> bool:
+    """Whether there are files of rollouts at a place that is not a run directory or a folder of runs."""
+    try:
+        return bool(_files_at(place))
+    except UserError:
+        return False
+
+
+def _natural(name: str) -> list[Any]:
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name))]
+
+
+def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
+    """Each file with the step that its path names: the last number in which the paths differ, else its place."""
+    texts = [str(file) for file in files]
+    differ = (place for place, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)
+    start = len(texts[0][: next(differ, 0)].rstrip("0123456789"))
+    steps = [re.search("[0-9]+", text[start:]) for text in texts]
+    for place, (file, step) in enumerate(zip(files, steps, strict=True), start=1):
+        yield file, int(step[0]) if step is not None and len(files) > 1 else place

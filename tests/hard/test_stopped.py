@@ -1,0 +1,60 @@
+"""A command that is stopped (Ctrl-Z) and continued decides as one that ran on: limits count processor time (R8)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+
+HOSTILE = ["x^{{{n}}} + {n}", "\\sqrt{{{n}}} + \\frac{{x}}{{{n}}}", "\\sin({n} x)", "(x+{n})^{{6}}"]
+
+
+def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
+    tmp_path: Path, is_long: bool
+) -> None:
+    rows = [
+        {
+            "prompt_id": f"p{prompt}",
+            "visit": visit,
+            "answer": HOSTILE[(prompt + k) % 4].format(n=prompt + k // 2),
+        }
+        for visit in (1, 2)
+        for prompt in range(40)
+        for k in range(4)
+    ]
+    table = tmp_path / "rollouts.jsonl"
+    table.write_text("".join(json.dumps(row | {"given_label": "x+1"}) + "\n" for row in rows))
+    whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
+    command = [
+        sys.executable,
+        "-m",
+        "olr_cli",
+        "replay",
+        str(table),
+        "--set",
+        "method.warmup_epochs=1",
+        "--out",
+    ]
+    subprocess.run([*command, str(whole)], check=True, capture_output=True)
+    begun = subprocess.Popen([*command, str(out)], start_new_session=True, stdout=subprocess.DEVNULL)
+    stops = 0
+    try:
+        while begun.poll() is None:
+            # A task's limit is 2 seconds: on the wall clock, a longer stop would give up what a worker holds.
+            time.sleep(0.2 if is_long else 1.0)
+            if stops < (28 if is_long else 3) and begun.poll() is None:
+                os.killpg(begun.pid, signal.SIGSTOP)
+                time.sleep(2.5)
+                os.killpg(begun.pid, signal.SIGCONT)
+                stops += 1
+    finally:
+        if begun.poll() is None:
+            os.killpg(begun.pid, signal.SIGKILL)
+    assert begun.returncode == 0 and stops >= 1
+    assert pl.read_parquet(out, glob=False).equals(pl.read_parquet(whole, glob=False))
