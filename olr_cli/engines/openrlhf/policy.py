@@ -169,7 +169,7 @@ class FiniteSteps:
     In bfloat16 DeepSpeed leaves such a step out with ZeRO 1 and 2 (`check_grad_overflow`), without a word and with the
     norm of the step before; with ZeRO 3 it takes it: `get_grad_norm_direct` replaces a norm that is not finite by -1,
     and every weight becomes NaN. All ranks see the same norm, so all of them raise. In float16 such steps are how
-    DeepSpeed finds its loss scale, so there they are only counted.
+    DeepSpeed finds its loss scale, so there they are only counted, until the scale cannot be any smaller.
     """
 
     def __init__(self, strategy: Any) -> None:
@@ -191,7 +191,12 @@ class FiniteSteps:
         """
         zero = getattr(actor.model, "optimizer", None)
         if _is_float16(zero):
-            self._strategy.optimizer_step(optimizer, actor, *arguments, **options)
+            try:
+                self._strategy.optimizer_step(optimizer, actor, *arguments, **options)
+            except Exception as error:  # DeepSpeed has no class for it
+                if "loss scale already at minimum" not in str(error):
+                    raise
+                raise NonFinite(LOSS_OR_GRADIENT) from error
             return
         with _norms_checked(zero):
             self._strategy.optimizer_step(optimizer, actor, *arguments, **options)
