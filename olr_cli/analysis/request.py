@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each
+from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each, relabel
 from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
@@ -38,6 +38,7 @@ class Request:
         shape: one of `FORMATS`.
         newest: of several runs of one arm and seed, take the newest.
         columns: of ``--columns``, for the logs of other trainers.
+        labels: of ``--label``, what arms are called.
     """
 
     places: Sequence[Path]
@@ -50,6 +51,7 @@ class Request:
     shape: str = "terminal"
     newest: bool = False
     columns: Sequence[str] = ()
+    labels: Sequence[str] = ()
 
     @property
     def wanted_figures(self) -> Sequence[str]:
@@ -86,7 +88,10 @@ def carry_out(request: Request) -> Answer:
     if request.newest:
         runs, older = newest_of_each(runs)
         left_out = [*left_out, *older]
-    arms = group(runs)
+    unlabelled = group(runs)
+    arms = relabel(unlabelled, request.labels)
+    renamed = {old.name: arm.name for old, arm in zip(unlabelled, arms, strict=True)}
+    baseline = renamed.get(request.baseline or "", request.baseline)
     _require_runs(request, arms)
     wanted = request.wanted_figures
     if not request.figure and wanted and figures.FIGURES["learning"].lacking(arms) is not None:
@@ -101,9 +106,7 @@ def carry_out(request: Request) -> Answer:
     with_published = _wants_published(request.compare, names)
     writes = bool(drawn) or request.report
     folder = (request.out or _default_folder(places, runs)) if writes else Path()
-    tables = {
-        name: count(name, arms, request.baseline, models, with_published=with_published) for name in names
-    }
+    tables = {name: count(name, arms, baseline, models, with_published=with_published) for name in names}
     written, gaps = figures.draw(drawn, arms, folder)
     notes = [
         *_notes(runs, left_out, arms),
@@ -137,7 +140,7 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
 def _without_runs(request: Request, named: Sequence[str]) -> Answer:
     """Figures of the theory alone."""
     _wants_published(request.compare, [])
-    if request.report or not named or not set(named) <= set(figures.WITHOUT_RUNS):
+    if request.report or request.labels or not named or not set(named) <= set(figures.WITHOUT_RUNS):
         raise UserError(
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
             f" {', '.join(figures.WITHOUT_RUNS)})"
