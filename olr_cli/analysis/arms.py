@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -195,6 +195,16 @@ class Arm:
             for at in range(self.epochs)
             for seed, rows in by_run
         )
+
+
+def measured(arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]) -> pl.DataFrame:
+    """What is measured once of every run, by metric, as a frame."""
+    return frame(
+        (arm.name, run.seed, metric, None, value)
+        for arm in arms
+        for run in arm.runs
+        for metric, value in values(run).items()
+    )
 
 
 _LOG_FOLDERS = ("completions", "rollouts")

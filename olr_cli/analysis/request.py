@@ -15,9 +15,6 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.tables import Answer, File, Table
 
-FORMATS = ("terminal", "markdown", "latex", "csv", "json")
-"""How tables can be printed."""
-
 STANDING_ALONE = ("markdown", "latex", "csv")
 """Formats in which standard output has a table and nothing else."""
 
@@ -35,7 +32,7 @@ class Request:
         compare: ``paper``, for the published numbers beside ours.
         baseline: of ``--table arms``: the arm that others are compared to.
         out: the folder for figures and report.
-        shape: one of `FORMATS`.
+        shape: the format of tables: terminal, markdown, latex, csv or json.
         newest: of several runs of one arm and seed, take the newest.
         columns: of ``--columns``, for the logs of other trainers.
         labels: of ``--label``, what arms are called.
@@ -76,7 +73,6 @@ def carry_out(request: Request) -> Answer:
         UserError: something that is asked for does not exist or needs other runs, a run has no labels, a file is
             damaged, the folder can't be written.
     """
-    figures.known("format", [request.shape], FORMATS)
     named = figures.known_figures(request.wanted_figures)
     if not request.places:
         return _without_runs(request, named)

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm, Run, grpo_beside, tell_apart, vary
-from olr_cli.analysis.frame import SPREAD, Summary, frame, summarise
+from olr_cli.analysis.arms import Arm, Run, grpo_beside, measured, tell_apart, vary
+from olr_cli.analysis.frame import SPREAD, Summary, summarise
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.analysis.tables.sources import HELD_OUT, Source, source_of
 from olr_cli.recipe.schema import Criterion, OlrMethod
@@ -63,13 +63,7 @@ def _summaries(
 ) -> Mapping[tuple[str, str], Summary]:
     """Metric and arm -> the values of its runs."""
     arms = {arm.name: arm for family in families for arm in family.members.values()}
-    measured = frame(
-        (arm.name, run.seed, metric, None, value)
-        for arm in arms.values()
-        for run in arm.runs
-        for metric, value in values(run).items()
-    )
-    return {(one.metric, one.arm): one for one in summarise(measured)}
+    return {(one.metric, one.arm): one for one in summarise(measured(arms.values(), values))}
 
 
 # Sensitivity ------------------------------------------------------------------------------------------------------
