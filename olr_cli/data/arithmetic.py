@@ -45,19 +45,6 @@ MIXTURE_NOTE = (
 )
 """Belongs wherever results of the built-in policies are shown."""
 
-BUILTIN_PREFIX = "builtin:"
-"""How a model path names a built-in policy."""
-
-
-def mixture_note(model_path: str) -> str | None:
-    """A note for the results of a built-in policy; None for any other model."""
-    if not model_path.startswith(BUILTIN_PREFIX):
-        return None
-    return (
-        f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are "
-        "systematic by construction."
-    )
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -144,6 +131,33 @@ class Mixture:
         at = key("slip at", *parts) % len(response)
         digit = (int(response[at]) + SLIPS[key("slip by", *parts) % len(SLIPS)]) % 10
         return f"{response[:at]}{digit}{response[at + 1 :]}"
+
+
+MIXTURES = {
+    "addition-easier": Mixture("addition", 0.05, 0.85),
+    "addition-harder": Mixture("addition", 0.02, 0.58),
+    "subtraction": Mixture("subtraction", 0.03, 0.72),
+}
+"""The mixture that each toy policy imitates. Subtraction lies between the two difficulties of addition."""
+
+BUILTIN_PREFIX = "builtin:"
+"""How a model path names a built-in policy."""
+
+
+def warm_up_mixture(model_path: str) -> Mixture | None:
+    """The mixture that a toy policy was warmed up on; None for any other model."""
+    name = model_path.removeprefix(BUILTIN_PREFIX)
+    return None if name == model_path else MIXTURES.get(name)
+
+
+def mixture_note(model_path: str) -> str | None:
+    """A note for the results of a toy policy; None for any other model."""
+    if warm_up_mixture(model_path) is None:
+        return None
+    return (
+        f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are "
+        "systematic by construction."
+    )
 
 
 def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expression]:

@@ -207,6 +207,11 @@ class ModelSection(Section):
     path: Text = _key(
         "builtin:addition-easier", "A Hugging Face model folder or hub id, or a built-in policy."
     )
+    chat_template: Text | None = _key(
+        None,
+        "How messages become text: `none` for plain text without roles, as few-shot prompts need it, or a file with a"
+        " chat template (Jinja); null: as the model has it.",
+    )
     trust_remote_code: bool = _key(False, "Run code that comes with the model; only if you trust its author.")
 
 
@@ -675,6 +680,7 @@ ADDED_LATER = frozenset(
     {
         "data.columns",
         "data.system_prompt",
+        "model.chat_template",
         "train.stop",
         "train.dynamic_sampling",
         "train.lr_schedule",

@@ -20,6 +20,7 @@ from transformers.integrations import sdpa_attention
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.prompt_text import has_chat_template
 from olr_cli.errors import UserError
 
 
@@ -120,14 +121,14 @@ def test_prompts_are_rendered_by_the_chat_template_with_a_generation_prompt():
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
-    assert policy.has_chat_template
+    assert has_chat_template(policy.tokenizer)
     assert policy.render((Message("system", "s"), Message("user", "u"))) == "<system>s<user>u<assistant>"
 
 
 def test_without_chat_template_a_prompt_is_its_text():
     policy = tiny_policy()
     policy.tokenizer.chat_template = None
-    assert not policy.has_chat_template
+    assert not has_chat_template(policy.tokenizer)
     assert policy.render((Message("user", "1+2="),)) == "1+2="
     assert policy.encode([(Message("user", "1+2="),)]) == [policy.tokenizer("1+2=")["input_ids"]]
 
