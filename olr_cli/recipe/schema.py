@@ -143,8 +143,9 @@ class DataSection(Section):
 
     train: Text = _key(
         "arithmetic",
-        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set (`arithmetic`,"
-        " `arithmetic:subtraction`).",
+        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
+        " `arithmetic:subtraction`, or for pretrained models `arithmetic:products`, `arithmetic:sums`,"
+        " `arithmetic:maxima`.",
     )
     validation: Text | None = _key(None, "The only prompts that may choose a checkpoint (R22).")
     test: Text | None = _key(None, "Held-out prompts; they never train.")

@@ -94,6 +94,7 @@ class Policy:
 
     Attributes:
         end_ids: tokens that end a response.
+        shares_texts: whether a token costs enough that equal responses to a prompt are computed once.
         pad_id: fills unused places of a batch; what stands there has no influence.
     """
 
@@ -108,6 +109,7 @@ class Policy:
             share_keys_and_values(self.model)
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
+        self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     @classmethod
@@ -193,8 +195,10 @@ class Policy:
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
-        shared = shared_prefix(prompts)
         cache = DynamicCache(config=self.model.config)
+        # A sliding window counts places, and padding after the shared tokens would take some.
+        has_windows = any(type(layer) is not DynamicLayer for layer in cache.layers)
+        shared = 0 if has_windows else shared_prefix(prompts)
         if shared:
             self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
             cache.batch_repeat_interleave(len(prompts))
@@ -248,6 +252,9 @@ class Policy:
         ).logits
         return logits_BTV
 
+
+_COSTLY = 2_000_000
+"""Weights of a model from which on finding equal texts costs less than computing them twice."""
 
 _LEAST_SHARED = 16
 """A shorter beginning is not worth a pass of its own: its keys and values are copied for every prompt."""
