@@ -110,7 +110,7 @@ def _fetch(name: str, out: Path | None, source: Path | None, json: bool) -> Answ
         lines.append("         (other versions of transformers or gguf convert it otherwise)")
     if is_there:
         lines.append(f"already there: {place}")
-    command = "olr train laptop/smollm"
+    command = "olr train laptop/smollm/olr"
     if out is not None:
         command += f" --set {quote(f'model.path={place}')}"
     data = {"name": name, "made": asdict(record), "expected": asdict(pretrained)}

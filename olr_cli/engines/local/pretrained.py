@@ -123,5 +123,8 @@ def _load(weights: Path) -> Policy:
     with loading(weights.parent), redirect_stderr(StringIO()):
         tokenizer = AutoTokenizer.from_pretrained(weights.parent, **place)
         model = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **place)
+    # The tokenizer made of a GGUF file ends texts with the token that begins them; the configuration is right.
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
+    tokenizer.pad_token = tokenizer.eos_token
     model.config._name_or_path = ""
     return Policy(model, tokenizer, torch.device("cpu"))

