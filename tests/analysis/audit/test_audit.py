@@ -6,6 +6,7 @@ import pytest
 from audit_tables import many, rollouts, write
 from histories import write_history
 
+from olr_cli.analysis.audit.answer import warnings
 from olr_cli.analysis.audit.audit import audit
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.histories import read_history
@@ -205,6 +206,47 @@ def test_trusted_labels_mend_a_confidence_that_is_confidently_wrong(tmp_path, ju
     ratio, before = mended.forecast.ratio, alone.forecast.ratio
     assert ratio.low < 0.6 < ratio.high and abs(ratio.mean - 0.6) < 0.12
     assert ratio.high - ratio.low < before.high - before.low
+
+
+def trusting(tmp_path, numbers, truth=lambda n: "7"):
+    rows = [{"prompt_id": f"p{n}", "true_answer": truth(n)} for n in numbers]
+    return write(tmp_path / "trusted.jsonl", rows)
+
+
+def test_the_guard_stays_while_trusted_labels_do_not_show_that_confidences_are_right(tmp_path, judge):
+    rows, truths = misleading()
+    trusted = trusting(tmp_path, range(50), lambda n: truths[f"p{n}"])
+    found = examined(write(tmp_path / "log.jsonl", rows), judge, trusted=trusted)
+    assert not found.cross_validation.is_convincing
+    assert any("labels do not yet show that the confidences are right" in text for text in warnings(found))
+
+
+def test_trusted_labels_lift_the_guard_where_confidences_are_right(tmp_path, judge):
+    log = write(tmp_path / "log.jsonl", many(60, wrong=set(range(0, 60, 5)) | set(range(1, 60, 2))))
+    alone = examined(log, judge)
+    assert not alone.noise.can_be_told and any("Trust none without" in text for text in warnings(alone))
+    found = examined(log, judge, trusted=trusting(tmp_path, range(20)))
+    assert found.cross_validation.is_convincing and not list(warnings(found))
+
+
+def test_trusted_labels_that_are_all_in_doubt_are_noticed(tmp_path, judge):
+    wrong = set(range(15))
+    log = write(tmp_path / "log.jsonl", many(60, wrong=wrong))
+    [text] = warnings(examined(log, judge, trusted=trusting(tmp_path, wrong)))
+    assert "no random draw: the rollouts speak against 100% of them, and against 0% of the others" in text
+    assert not list(warnings(examined(log, judge, trusted=trusting(tmp_path, range(0, 60, 4)))))
+
+
+def test_changes_that_may_do_harm_are_warned_of(tmp_path, judge):
+    rows = [{**one, "true_answer": "7"} for one in many(40, wrong={1, 2, 3})]
+    sound = examined(write(tmp_path / "log.jsonl", rows), judge)
+    gain = sound.forecast.gain
+    assert 0 < gain.low <= sound.truth["right_after"] - sound.truth["right_before"] <= gain.high
+    assert not list(warnings(sound))
+    run = write_history(tmp_path / "run", prompts=60, epochs=2, prompts_per_step=60, kind="rollouts")
+    doubtful = examined(run, judge, threshold=0.1)
+    assert doubtful.changes["changed"] and doubtful.forecast.gain.low < 0
+    assert any("the changes may do harm" in text for text in warnings(doubtful))
 
 
 def test_what_is_trusted_is_taken_as_it_is(tmp_path, judge):
