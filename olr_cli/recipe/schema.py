@@ -103,7 +103,7 @@ ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 ColumnRole = Literal["question", "answer", "id", "system"]
 """What a column can hold."""
 Criterion = Literal["slope", "consistency"]
-PromptRule = Literal["all", "small_loss", "random"]
+PromptRule = Literal["all", "small_loss", "random", "trusted"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
 LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
@@ -150,6 +150,11 @@ class DataSection(Section):
     test: Text | None = _key(None, "Held-out prompts; they never train.")
     limit: Count | None = _key(
         None, "The most training prompts to take; a generated set has exactly this many."
+    )
+    trusted: Count | Text | None = _key(
+        None,
+        "Verified labels, which the method never replaces: a file of `prompt_id` and `true_answer`, a selection saved"
+        " by the report, or a data set; or, for studies, how many prompts to draw whose true answer is known.",
     )
     columns: dict[ColumnRole, Text] | None = _key(
         None,
@@ -225,7 +230,9 @@ class MethodSection(Section):
 
     name: str
     prompts: PromptRule = _key(
-        "all", "Which of a step's prompts train: all, those with the smallest loss, or a random choice."
+        "all",
+        "Which of a step's prompts train: all, those with the smallest loss, a random choice, or those with a verified"
+        " label (`data.trusted`).",
     )
     keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = _key(
         None,
@@ -240,10 +247,10 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _a_fraction_of_something(self) -> MethodSection:
-        if self.keep_fraction is not None and self.prompts == "all":
+        if self.keep_fraction is not None and self.prompts in ("all", "trusted"):
             raise ValueError(
-                "keep_fraction is set, but prompts is all, which keeps every prompt; set prompts to small_loss or"
-                " random, or remove keep_fraction"
+                f"keep_fraction is set, but prompts is {self.prompts}, which keeps every such prompt; set"
+                " prompts to small_loss or random, or remove keep_fraction"
             )
         return self
 
@@ -618,6 +625,10 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _one_rule_for_who_trains(self) -> Recipe:
+        if self.method.prompts == "trusted" and self.data.trusted is None:
+            raise ValueError(
+                "method.prompts is trusted, and no label is verified; name a file of verified labels in data.trusted"
+            )
         if self.train.dynamic_sampling and self.method.prompts != "all":
             raise ValueError(
                 f"train.dynamic_sampling fills a step with the groups that can teach, and method.prompts is"
@@ -675,6 +686,7 @@ ADDED_LATER = frozenset(
     {
         "data.columns",
         "data.system_prompt",
+        "data.trusted",
         "train.stop",
         "train.dynamic_sampling",
         "train.lr_schedule",

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
-from olr_cli.data.readers import read_prompts, training_prompts
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.recipe_sets import training_prompts
 from olr_cli.recipe.checks import validate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

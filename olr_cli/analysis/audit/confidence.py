@@ -19,13 +19,9 @@ import numpy as np
 from olr_cli import seeding
 from olr_cli.analysis.audit.estimator import Bools, Floats, Model, fit, logistic
 from olr_cli.answers import Judge
-from olr_cli.data.columns import texts
-from olr_cli.data.files import read_table
 from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.data.questions import same_prompts
-from olr_cli.data.readers import read_prompts
-from olr_cli.errors import UserError
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.trusted import verified_answers
 
 FOLDS = 10
 FEWEST = 10
@@ -250,13 +246,10 @@ def read_trusted(
     judge: Judge,
     reading: Reading = Reading(),  # noqa: B008 - it is immutable
 ) -> TrustedLabels:
-    """What a table with prompt_id and true_answer, or a verified data set, says of P prompts and their given labels.
-
-    They are matched by prompt_id; where none fits, those of a data set by the text of the question. A column verdict is
-    read too (of the report's selection): "wrong" without a true answer says no more than that.
+    """What a file of verified answers (`verified_answers`) says of P prompts and their given labels.
 
     Args:
-        file: of verified labels.
+        file: of verified answers.
         prompts: by prompt_id, with the messages of those whose text is known.
         prompt_ids: (P,) of the history.
         labels: (P,) given labels.
@@ -266,22 +259,9 @@ def read_trusted(
     Raises:
         UserError: the file can't be read or has no true answer, or none of its prompts is in the history.
     """
-    answers, verified = trusted_answers(file, reading)
-    if not answers:
-        raise UserError(f"{file} has no true answer in any row; leave --trusted out, or fill some in")
-    if answers.keys().isdisjoint(prompt_ids):
-        same = same_prompts(prompts, [prompt for prompt in verified if prompt.gold is not None])
-        strangers = answers.keys() - {prompt.prompt_id for prompt in same.values()}
-        by_text = {name: str(prompt.gold) for name, prompt in same.items()}
-        answers = {**{name: answers[name] for name in strangers}, **by_text}
+    answers = verified_answers(file, prompts, prompt_ids, reading)
     truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
     is_known = np.array([prompt_id in answers for prompt_id in prompt_ids])
-    if not is_known.any():
-        raise UserError(
-            f"{file}: none of its prompts is in the history (its first prompt_id: {next(iter(answers))}, in the"
-            f" history: {prompt_ids[0]}); trusted labels are matched by prompt_id, or those of a data set by their"
-            " questions"
-        )
     is_wrong = 1 - is_right(labels, truths, judge)
     is_wrong[
         is_known
@@ -302,35 +282,6 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
     for p, pair in pairs.items():
         right[p] = verdicts[pair] is True
     return right
-
-
-def trusted_answers(file: Path, reading: Reading) -> tuple[Mapping[str, str | None], Sequence[Prompt]]:
-    """prompt_id -> true answer, from a table or a verified data set; of a data set, its prompts.
-
-    The answer is None where all that is known is a wrong label.
-
-    Raises:
-        UserError: the file can't be read, or a prompt has several true answers.
-    """
-    if not file.is_file():
-        raise UserError(
-            f"{file} is no file; --trusted names a Parquet or JSON table with prompt_id and true_answer"
-        )
-    table = read_table([file], {"prompt_id", "true_answer", "verdict"})
-    if not {"prompt_id", "true_answer"} <= set(table.column_names):
-        prompts = read_prompts(str(file), reading=reading).prompts
-        return {prompt.prompt_id: prompt.gold for prompt in prompts if prompt.gold is not None}, prompts
-    answers: dict[str, str | None] = {}
-    names = [name for name in ("prompt_id", "true_answer", "verdict") if name in table.column_names]
-    for prompt_id, answer, *verdict in zip(
-        *(texts(table.column(name), name, str(file)) for name in names), strict=True
-    ):
-        known = None if answer == SENTINEL else answer
-        if prompt_id is None or (known is None and verdict != ["wrong"]):
-            continue
-        if answers.setdefault(prompt_id, known) != known:
-            raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
-    return answers, ()
 
 
 def calibrations(

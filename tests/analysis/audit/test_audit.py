@@ -290,7 +290,7 @@ def test_a_verified_data_set_can_be_trusted(tmp_path, judge):
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        ([{"prompt_id": "stranger", "true_answer": "1"}], "none of its prompts is in the history"),
+        ([{"prompt_id": "stranger", "true_answer": "1"}], "none of its prompts is among"),
         ([{"prompt_id": "p0", "true_answer": a} for a in "12"], "several true answers"),
         ([{"prompt_id": "p0", "answer": "1"}], "no column of prompts"),
         ([{"prompt_id": "p0", "true_answer": a} for a in (None, SENTINEL)], "no true answer in any row"),
