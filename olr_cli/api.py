@@ -27,7 +27,7 @@ from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.interchange import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt
 from olr_cli.data.questions import QuestionIds
-from olr_cli.data.readers import sentinel_type
+from olr_cli.data.recipe_sets import sentinel_type
 from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
 from olr_cli.errors import UserError, shortened

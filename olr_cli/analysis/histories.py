@@ -17,8 +17,9 @@ from olr_cli.data.files import matching_files
 from olr_cli.data.log_files import is_log
 from olr_cli.data.log_tables import STATISTICS
 from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, View
-from olr_cli.data.readers import sentinel_type, training_prompts
+from olr_cli.data.recipe_sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.rollout_logs import LABELS, Report, RolloutLog, answers_of, read_log, silent
+from olr_cli.data.trusted import with_trusted
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
@@ -159,11 +160,17 @@ def _run_history(
     run: Path, changes: Mapping[str, Any], also: Sequence[str], report: Report
 ) -> RolloutHistory:
     run_recipe = read_recipe(run)
-    recipe = _recipe(run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor", *also))
+    recipe = _recipe(
+        run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor", "data.trusted", *also)
+    )
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
-    labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS).collect()
+    labels = (
+        scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source").collect()
+    )
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
+    if recipe.data.trusted != run_recipe.data.trusted:
+        prompts = _with_trusted(prompts, recipe, run)
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
     columns: tuple[str, ...] = _COLUMNS
     if reads_anew or rewards_responses(recipe):
@@ -192,6 +199,15 @@ def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl
             waiting = []
     if waiting:
         yield pl.concat(waiting)
+
+
+def _with_trusted(prompts: Mapping[str, Prompt], recipe: Recipe, source: Path) -> dict[str, Prompt]:
+    """The prompts under the verified labels that a setting names."""
+    trusted = recipe.data.trusted
+    if trusted is None:
+        return {name: replace(prompt, is_trusted=False) for name, prompt in prompts.items()}
+    verified = with_trusted(prompts.values(), trusted, recipe.seed, source, recipe_reading(recipe))
+    return {prompt.prompt_id: prompt for prompt in verified}
 
 
 def run_prompts(run: Path, recipe: Recipe) -> tuple[Mapping[str, Prompt], str]:
@@ -259,7 +275,7 @@ def _log_history(
     also: Sequence[str],
     report: Report,
 ) -> RolloutHistory:
-    settable = ("seed", "noise.type", "noise.draw", "data.extractor", *also)
+    settable = ("seed", "noise.type", "noise.draw", "data.extractor", "data.trusted", *also)
     recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
     wants_responses = rewards_responses(recipe)
     log = read_log(
@@ -278,6 +294,7 @@ def _log_history(
     labels = _labels_of_prompts(table, source)
     marked = sentinel_type(recipe)
     prompts = {row["prompt_id"]: _prompt(row, marked, log.questions) for row in labels.iter_rows(named=True)}
+    prompts = _with_trusted(prompts, recipe, source)
     rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
     notes = [*log.notes]
     if rewarded:
@@ -365,4 +382,13 @@ def _prompt(
     if given == SENTINEL and noise_type is None:
         noise_type = type_of_sentinel
     name, source = row["prompt_id"], row.get("data_source") or ""
-    return Prompt(name, questions.get(name, ()), given, row.get("true_answer"), noise_type, source)
+    is_trusted = row.get("label_source") == "trusted"
+    return Prompt(
+        name,
+        questions.get(name, ()),
+        given,
+        row.get("true_answer"),
+        noise_type,
+        source,
+        is_trusted=is_trusted,
+    )

@@ -57,13 +57,24 @@ def train(
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, help="With --sweep: number of runs to train at the same time.")
     ] = 1,
+    trusted_sample: Annotated[
+        int | None,
+        typer.Option(
+            "--trusted-sample",
+            min=1,
+            metavar="N",
+            help="For studies: verify the labels of N prompts, drawn among those whose true answer is known"
+            " (data.trusted=N).",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonLines = False,
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
     from olr_cli.recipe.files import expand_sweep, load_recipe
 
-    settings = set_ or []
+    settings = [*(set_ or []), *([] if trusted_sample is None else [f"data.trusted={trusted_sample}"])]
     if recipe is None:
         recipe = _recipe_of_run(run_dir, resume=resume)
     if not sweep:

@@ -85,7 +85,10 @@ def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     if kind == "rollouts":
         return sentences
     sentences += [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
-    if recipe.method.prompts != "all" and keep_fraction(recipe.method, data.train.prompts) == 1:
+    if (
+        recipe.method.prompts not in ("all", "trusted")
+        and keep_fraction(recipe.method, data.train.prompts) == 1
+    ):
         sentences.append(
             f"method.prompts is {recipe.method.prompts}, but no label is marked as noise, so every prompt trains; set"
             " method.keep_fraction"
@@ -326,14 +329,15 @@ def _example_data(recipe: Recipe) -> DataSets:
 
 
 def _amount(recipe: Recipe, train: PromptSet, *, is_example: bool) -> dict[str, int | None]:
-    """How many prompts, prompts marked as noise, steps (at most) and rollouts; None where the data are missing."""
+    """How many prompts, marked and verified ones, steps (at most) and rollouts; None where the data are missing."""
     prompts = len(train.prompts)
     if is_example and recipe.data.limit is None:
-        return dict.fromkeys(("prompts", "marked", "steps", "rollouts"))
+        return dict.fromkeys(("prompts", "marked", "trusted", "steps", "rollouts"))
     views = len(compose(recipe.method).views)
     return {
         "prompts": prompts,
         "marked": None if is_example else sum(prompt.is_marked for prompt in train.prompts),
+        "trusted": None if is_example else sum(prompt.is_trusted for prompt in train.prompts),
         "steps": total_steps(recipe, prompts),
         "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
     }
@@ -348,7 +352,9 @@ def _amount_lines(
     if is_example:
         yield f"{amount['prompts']} prompts, if {recipe.data.train} holds as many as data.limit asks for"
     else:
-        yield f"{amount['prompts']} prompts from {train.source}, {amount['marked']} of them marked as noise"
+        verified = f", {amount['trusted']} with a verified label" if amount["trusted"] else ""
+        marked = f"{amount['marked']} of them marked as noise{verified}"
+        yield f"{amount['prompts']} prompts from {train.source}, {marked}"
     most = "at most " if recipe.train.dynamic_sampling else ""
     yield f"{most}{amount['steps']} steps, {amount['rollouts']:,} rollouts"
 

@@ -193,9 +193,10 @@ def _type_and_range(annotation: Any, metadata: Iterable[Any]) -> tuple[str, str]
     if origin is Annotated:
         return _type_and_range(parts[0], [*metadata, *parts[1:]])
     if origin in (Union, UnionType):
-        (inner,) = (part for part in parts if part is not NoneType)
-        type_, range_ = _type_and_range(inner, metadata)
-        return f"{type_} or null", range_
+        types, ranges = zip(
+            *(_type_and_range(part, metadata) for part in parts if part is not NoneType), strict=True
+        )
+        return " or ".join([*types, "null"]), ", ".join(filter(None, ranges))
     if origin is Literal:
         return "choice", ", ".join(map(str, parts))
     if origin is tuple:

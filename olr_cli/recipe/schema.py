@@ -103,7 +103,7 @@ ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 ColumnRole = Literal["question", "answer", "id", "system"]
 """What a column can hold."""
 Criterion = Literal["slope", "consistency"]
-PromptRule = Literal["all", "small_loss", "random"]
+PromptRule = Literal["all", "small_loss", "random", "trusted"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
 LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
@@ -143,13 +143,19 @@ class DataSection(Section):
 
     train: Text = _key(
         "arithmetic",
-        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set (`arithmetic`,"
-        " `arithmetic:subtraction`).",
+        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
+        " `arithmetic:subtraction`, or for pretrained models `arithmetic:products`, `arithmetic:sums`,"
+        " `arithmetic:maxima`.",
     )
     validation: Text | None = _key(None, "The only prompts that may choose a checkpoint (R22).")
     test: Text | None = _key(None, "Held-out prompts; they never train.")
     limit: Count | None = _key(
         None, "The most training prompts to take; a generated set has exactly this many."
+    )
+    trusted: Count | Text | None = _key(
+        None,
+        "Verified labels, which the method never replaces: a file of `prompt_id` and `true_answer`, a selection saved"
+        " by the report, or a data set; or, for studies, how many prompts to draw whose true answer is known.",
     )
     columns: dict[ColumnRole, Text] | None = _key(
         None,
@@ -207,6 +213,11 @@ class ModelSection(Section):
     path: Text = _key(
         "builtin:addition-easier", "A Hugging Face model folder or hub id, or a built-in policy."
     )
+    chat_template: Text | None = _key(
+        None,
+        "How messages become text: `none` for plain text without roles, as few-shot prompts need it, or a file with a"
+        " chat template (Jinja); null: as the model has it.",
+    )
     trust_remote_code: bool = _key(False, "Run code that comes with the model; only if you trust its author.")
 
 
@@ -225,7 +236,9 @@ class MethodSection(Section):
 
     name: str
     prompts: PromptRule = _key(
-        "all", "Which of a step's prompts train: all, those with the smallest loss, or a random choice."
+        "all",
+        "Which of a step's prompts train: all, those with the smallest loss, a random choice, or those with a verified"
+        " label (`data.trusted`).",
     )
     keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = _key(
         None,
@@ -240,10 +253,10 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _a_fraction_of_something(self) -> MethodSection:
-        if self.keep_fraction is not None and self.prompts == "all":
+        if self.keep_fraction is not None and self.prompts in ("all", "trusted"):
             raise ValueError(
-                "keep_fraction is set, but prompts is all, which keeps every prompt; set prompts to small_loss or"
-                " random, or remove keep_fraction"
+                f"keep_fraction is set, but prompts is {self.prompts}, which keeps every such prompt; set"
+                " prompts to small_loss or random, or remove keep_fraction"
             )
         return self
 
@@ -618,6 +631,10 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _one_rule_for_who_trains(self) -> Recipe:
+        if self.method.prompts == "trusted" and self.data.trusted is None:
+            raise ValueError(
+                "method.prompts is trusted, and no label is verified; name a file of verified labels in data.trusted"
+            )
         if self.train.dynamic_sampling and self.method.prompts != "all":
             raise ValueError(
                 f"train.dynamic_sampling fills a step with the groups that can teach, and method.prompts is"
@@ -675,6 +692,8 @@ ADDED_LATER = frozenset(
     {
         "data.columns",
         "data.system_prompt",
+        "model.chat_template",
+        "data.trusted",
         "train.stop",
         "train.dynamic_sampling",
         "train.lr_schedule",

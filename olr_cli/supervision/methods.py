@@ -4,7 +4,7 @@
 |---|---|---|
 | label | given, refined, majority, the other view's majority, none | here |
 | reward | the verifier's, self-certainty, entropy, log-likelihood | `olr_cli.supervision.rewards` |
-| prompts that train | all, small loss, random | `olr_cli.supervision.selection` |
+| prompts that train | all, small loss, random, those with a verified label | `olr_cli.supervision.selection` |
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
 The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
@@ -39,7 +39,7 @@ from olr_cli.supervision.rewards import (
     token_entropy_reward,
     verifier_reward,
 )
-from olr_cli.supervision.selection import RankRule, any_prompt, small_loss
+from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,12 @@ def _by_name(section: MethodSection) -> Method:
             return Method(given_label, verifier_reward)
 
 
-_RANKS: dict[PromptRule, RankRule | None] = {"all": None, "small_loss": small_loss, "random": any_prompt}
+_RANKS: dict[PromptRule, RankRule | None] = {
+    "all": None,
+    "small_loss": small_loss,
+    "random": any_prompt,
+    "trusted": trusted_only,
+}
 
 
 def compose(section: MethodSection) -> Method:
@@ -195,6 +200,7 @@ def _name(section: MethodSection, label: LabelRule) -> str:
     added = {
         "small_loss_selection": section.prompts == "small_loss",
         "random_selection": section.prompts == "random",
+        "trusted_only": section.prompts == "trusted",
         "confidence_penalty": section.penalty_weight > 0,
         "label_smoothing": section.smoothing > 0,
     }

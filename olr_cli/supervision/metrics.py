@@ -3,7 +3,8 @@
 The training loop applies them to a step's rows, the figures to an epoch's, so that a name means the same in
 metrics.jsonl, in figures and in tables. A mean over nobody is no value, never 0: neither an empty group nor an
 unknown true answer counts. *Noisy* prompts are those whose label is known to be noise; prompts of unknown
-quality are neither clean nor noisy.
+quality are neither clean nor noisy. *Trusted* prompts, whose label somebody has verified, are counted apart: what the
+method does, it does to the others.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import polars as pl
 
 from olr_cli.recipe.schema import Criterion
 
-_CLEAN = pl.col("noise_type") == "clean"
-_NOISY = pl.col("noise_type") != "clean"
+_TRUSTED = pl.col("label_source") == "trusted"
+_OTHERS = ~_TRUSTED
+_CLEAN = _OTHERS & (pl.col("noise_type") == "clean")
+_NOISY = _OTHERS & (pl.col("noise_type") != "clean")
 _SELECTED = pl.col("is_selected")
+_UNSELECTED = _OTHERS & ~_SELECTED
 _RIGHT = pl.col("majority_is_correct").cast(pl.Boolean)
 _KNOWN = pl.col("majority_is_correct").is_not_null()
 _EQUAL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
@@ -37,23 +41,24 @@ The majority is the one class with the most rollouts (R9): a label that as many 
 """
 
 LABEL_METRICS: Mapping[str, pl.Expr] = {
-    "majority/accuracy": _mean(_RIGHT),
-    "majority/differs_from_label": _mean(MAJORITY_DIFFERS),
+    "majority/accuracy": _mean(_RIGHT, _OTHERS),
+    "majority/accuracy_trusted": _mean(_RIGHT, _TRUSTED),
+    "majority/differs_from_label": _mean(MAJORITY_DIFFERS, _OTHERS),
     "majority/accuracy_clean": _mean(_RIGHT, _CLEAN),
     "majority/accuracy_noisy": _mean(_RIGHT, _NOISY),
     "majority/accuracy_selected": _mean(_RIGHT, _SELECTED),
-    "majority/accuracy_unselected": _mean(_RIGHT, ~_SELECTED),
-    "label/selection_ratio": _mean(_SELECTED),
+    "majority/accuracy_unselected": _mean(_RIGHT, _UNSELECTED),
+    "label/selection_ratio": _mean(_SELECTED, _OTHERS),
     "label/selection_ratio_clean": _mean(_SELECTED, _CLEAN),
     "label/selection_ratio_noisy": _mean(_SELECTED, _NOISY),
     "label/selected_accuracy": _mean("effective_label_is_correct", _SELECTED),
-    "label/effective_noise": _mean(pl.col("effective_label_is_correct").cast(pl.Boolean).not_()),
-    "label/initial_noise": _mean(_NOISY),
+    "label/effective_noise": _mean(pl.col("effective_label_is_correct").cast(pl.Boolean).not_(), _OTHERS),
+    "label/initial_noise": _mean(pl.col("noise_type") != "clean", _OTHERS),
     "label/noise_realised": _mean(pl.col("noisy_label_count") > 0, _NOISY),
     "slope/clean": _mean("slope", _CLEAN),
     "slope/noisy": _mean("slope", _NOISY),
     "slope/selected": _mean("slope", _SELECTED),
-    "slope/unselected": _mean("slope", ~_SELECTED),
+    "slope/unselected": _mean("slope", _UNSELECTED),
 }
 """Over the labels table (R9 to R15): shares and means over prompts."""
 
@@ -83,9 +88,9 @@ def selected_under(
     """Whether a stored visit's majority would replace the label under these settings (R14), from its columns.
 
     The stored slope is the correctly rounded double of an exact fraction, and so is the threshold's: the two
-    doubles are ordered as the exact numbers are (R12).
+    doubles are ordered as the exact numbers are (R12). A verified label is never replaced.
     """
-    selected = (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
+    selected = _OTHERS & (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
     if "slope" in criteria:
         selected &= pl.col("slope") > float(slope_threshold)
     if "consistency" in criteria:

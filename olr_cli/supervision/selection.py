@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import fsum
+from math import fsum, inf
 
 from olr_cli import seeding
 from olr_cli.data.prompts import Prompt
@@ -23,7 +23,7 @@ class Candidate:
 
 
 RankRule = Callable[[Candidate], float]
-"""Rank of a prompt; the smallest train."""
+"""Rank of a prompt; the smallest train, infinite ones never."""
 
 
 def small_loss(candidate: Candidate) -> float:
@@ -50,10 +50,16 @@ def any_prompt(candidate: Candidate) -> float:
     return 0.0
 
 
+def trusted_only(candidate: Candidate) -> float:
+    """Only prompts whose label somebody has verified train: what those labels are worth alone."""
+    return 0.0 if candidate.group.prompt.is_trusted else inf
+
+
 def prompts_that_train(
     step: Sequence[Candidate], rank: RankRule, keep_fraction: Fraction, seed: int
 ) -> list[bool]:
-    """Whether each prompt of a step trains: round(keep_fraction x prompts) of the smallest rank, at least one.
+    """Whether each prompt of a step trains: round(keep_fraction x prompts) of the smallest rank, at least one of those
+    whose rank is finite.
 
     Ties are decided by a draw keyed by seed, prompt and visit (R18), so a random choice is another one in each epoch.
 
@@ -66,7 +72,8 @@ def prompts_that_train(
         draw = seeding.uniform("training prompts", seed, group.prompt.prompt_id, group.visit)
         return rank(step[place]), draw
 
-    chosen = set(sorted(range(len(step)), key=order)[:kept])
+    ranked = [place for place in range(len(step)) if rank(step[place]) < inf]
+    chosen = set(sorted(ranked, key=order)[:kept])
     return [place in chosen for place in range(len(step))]
 
 
@@ -76,7 +83,7 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     Raises:
         UserError: the recipe names none and it isn't known which labels are noise, or all are.
     """
-    if method.prompts == "all":
+    if method.prompts in ("all", "trusted"):
         return Fraction(1)
     if method.keep_fraction is not None:
         return Fraction(method.keep_fraction)

@@ -34,9 +34,9 @@ from olr_cli.data.prompts import SENTINEL, Prompt, View
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Past, Visit
-from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method
+from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method, given_label
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
-from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.rewards import group_advantages, verifier_reward
 from olr_cli.supervision.selection import Candidate, prompts_that_train
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -220,7 +220,11 @@ class Supervisor:
         label, source = _standing_label(prompt, noisy_label)
         is_consistent = tally.majority is not None and tally.majority == historical
         evidence = Evidence(group.visit, majority, slope, is_consistent, label, source)
-        labels = self._labels(evidence, ballots)
+        labels = (
+            dict.fromkeys(ballots, given_label(evidence))
+            if prompt.is_trusted
+            else self._labels(evidence, ballots)
+        )
         effective = labels["original"]
         rewards = {view: self._rewards(ballot, labels[view], verified) for view, ballot in ballots.items()}
         rollouts = tuple(
@@ -272,13 +276,14 @@ class Supervisor:
         return labels
 
     def _rewards(self, ballot: _Ballot, label: EffectiveLabel, verified: _Verified) -> tuple[float, ...]:
-        """A majority rewards its class, another label whatever matches it (R16)."""
+        """A majority rewards its class, another label whatever matches it (R16); a trusted one in every method."""
         if label.source == "majority" and label.answer is not None:
             majority = verified.keys[label.answer]
             hits = [answer is not None and verified.keys[answer] == majority for answer in ballot.answers]
         else:
             hits = [verified.matches(label.answer, answer) for answer in ballot.answers]
-        return self.method.reward(hits, ballot.rollouts)
+        reward = verifier_reward if label.source == "trusted" else self.method.reward
+        return reward(hits, ballot.rollouts)
 
     def _noisy_label(self, group: RolloutGroup, tally: Vote, verified: _Verified) -> str | None:
         """This visit's wrong label on a marked prompt (R2 to R4); None on the others."""
@@ -383,7 +388,9 @@ def _spelling(historical: Key | None, past: Past, tally: Vote) -> str | None:
 
 
 def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None, LabelSource]:
-    """The label that counts unless the method replaces it (R15)."""
+    """The label that counts unless the method replaces it (R15), as it never does a trusted one."""
+    if prompt.is_trusted:
+        return prompt.true_answer, "trusted"
     label = noisy_label if prompt.is_marked else prompt.given_label
     if label is None:
         return None, "none"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from olr_cli.api import DATA_SOURCE
 from olr_cli.data.interchange import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
-from olr_cli.data.readers import sentinel_type
+from olr_cli.data.recipe_sets import sentinel_type
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.schema import Recipe
 from olr_cli.supervision import compose

@@ -11,7 +11,8 @@ import pytest
 
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SYSTEM_PROMPT, Message
-from olr_cli.data.readers import PromptSet, held_out_prompts, read_prompts, training_prompts
+from olr_cli.data.readers import PromptSet, read_prompts
+from olr_cli.data.recipe_sets import held_out_prompts, training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate

@@ -11,7 +11,8 @@ import pytest
 
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt, repeat_notes
-from olr_cli.data.readers import PromptSet, read_prompts, training_prompts
+from olr_cli.data.readers import PromptSet, read_prompts
+from olr_cli.data.recipe_sets import training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate

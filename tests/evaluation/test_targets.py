@@ -7,7 +7,8 @@ import pytest
 from histories import write_history
 from sums import Backend, run, sums
 
-from olr_cli.data.readers import held_out_prompts, read_prompts
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.recipe_sets import held_out_prompts
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.answer import answer, check_reference, paper_row

@@ -24,14 +24,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentences import cases, olr, options, write
 
-from olr_cli.analysis.audit.confidence import trusted_answers
 from olr_cli.analysis.histories import read_history
 from olr_cli.data.files import matching_files, read_table
-from olr_cli.data.interchange import Reading
 from olr_cli.data.noise import inject
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.rollout_tables import wrong_answers
+from olr_cli.data.trusted import verified_answers
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
@@ -214,7 +213,7 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
     assert known == {"14": ("7", "7"), "15": (None, None)}
     assert wrong_answers(path, prompts) == {"14": ["3"], "15": ["2.5"]}
-    assert trusted_answers(path, Reading())[0] == {"14": "7"}
+    assert verified_answers(path, history.prompts, list(history.prompts)) == {"14": "7"}
 
 
 @pytest.mark.parametrize(
@@ -577,7 +576,7 @@ def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path: Path) -> No
 
 _MEASURED = """
 import resource, sys, time
-from olr_cli.data.readers import training_prompts
+from olr_cli.data.recipe_sets import training_prompts
 from olr_cli.recipe.files import load_recipe
 begun = time.monotonic()
 recipe = load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}", "noise={type: active, ratio: 0.3}"])

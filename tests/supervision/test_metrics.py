@@ -135,6 +135,16 @@ def test_every_metric_of_a_mixed_step_is_what_one_counts_by_hand():
     )
 
 
+def test_verified_prompts_are_counted_apart():
+    verified = replace(NOISY, label_source="trusted", effective_label="1", effective_label_is_correct=True)
+    wrong = replace(verified, majority_answer="7", majority_is_correct=False, slope=1.0)
+    metrics = label_metrics(labels(*MIXED, verified, wrong, wrong))
+    assert metrics.pop("majority/accuracy_trusted") == pytest.approx(1 / 3)
+    assert metrics == label_metrics(labels(*MIXED))
+    everything = selected_under((), Decimal(0), 0)
+    assert labels(verified, NOISY).select(selected=everything)["selected"].to_list() == [False, True]
+
+
 def test_prompts_of_unknown_quality_are_neither_clean_nor_noisy_and_no_truth_is_no_value():
     metrics = label_metrics(labels(UNKNOWN, UNKNOWN))
     assert metrics == KNOWN

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 import pytest
 
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.schema import GrpoMethod, OlrMethod
+from olr_cli.recipe.schema import METHODS, GrpoMethod, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 
 
-def prompt(noise_type="clean", given="12", true="12", prompt_id="p"):
-    return Prompt(prompt_id, (), given, true, noise_type)
+def prompt(noise_type="clean", given="12", true="12", prompt_id="p", **fields):
+    return Prompt(prompt_id, (), given, true, noise_type, **fields)
 
 
 def group(prompt, visit, answers, step=None):
@@ -283,3 +283,31 @@ def test_many_inequalities_take_time_in_proportion_to_their_number(judge):
     assert sum(decided.rewards) == 1 and decided.label.majority_answer is None
     assert time.process_time() - began < 5
     assert len(judge.keys(answers)) == len(set(judge.keys(answers).values())) == 160
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.model_fields["name"].default)
+def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, method):
+    section = method()
+    views = compose(section).views
+    trusted = prompt("active", SENTINEL, "12", is_trusted=True)
+    rollouts = tuple(
+        Rollout(f"\\boxed{{{answer}}}", 5, view=view, mean_logprob=-1.0, entropy=1.0, self_certainty=float(k))
+        for view in views
+        for k, answer in enumerate(["7", "7", "7", "12"])
+    )
+    supervisor = Supervisor(compose(section), judge, seed=0)
+    for visit in range(1, 7):
+        (decided,) = supervisor.supervise([RolloutGroup(trusted, visit, visit, rollouts)])
+        label = decided.label
+        assert (label.effective_label, label.label_source, label.is_selected) == ("12", "trusted", False)
+        assert label.effective_label_is_correct
+        assert decided.rewards == (0.0, 0.0, 0.0, 1.0) * len(views)
+        assert label.noisy_label == "7"  # what it would have been
+
+
+def test_verified_prompts_alone_train_if_the_method_says_so(judge):
+    method = compose(GrpoMethod(prompts="trusted"))
+    prompts = [prompt(prompt_id=name, is_trusted=name == "b") for name in "abc"]
+    decided = Supervisor(method, judge, seed=0).supervise([group(p, 1, ["12", "7"]) for p in prompts])
+    assert [one.trains for one in decided] == [False, True, False]
+    assert method.name == "trusted_only"

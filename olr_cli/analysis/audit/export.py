@@ -24,7 +24,7 @@ from olr_cli.data.files import matching_files
 from olr_cli.data.interchange import read_rows, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, NoiseType, Prompt, PromptSet
 from olr_cli.data.questions import question_of
-from olr_cli.data.readers import training_prompts
+from olr_cli.data.recipe_sets import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import data_digests, read_recipe

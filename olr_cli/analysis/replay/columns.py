@@ -78,12 +78,19 @@ def decide(
 
 
 def _label_columns(prompts: Mapping[str, Prompt]) -> pl.DataFrame:
-    columns = ("prompt_id", "given_label", "true_answer", "noise_type")
-    rows = {name: [getattr(prompt, name) for prompt in prompts.values()] for name in columns}
-    return pl.DataFrame(rows, dict.fromkeys(columns, pl.String)).with_columns(
+    columns = dict.fromkeys(("prompt_id", "given_label", "true_answer", "noise_type"), pl.String)
+    kinds = {**columns, "is_trusted": pl.Boolean}
+    rows = {name: [getattr(prompt, name) for prompt in prompts.values()] for name in kinds}
+    return pl.DataFrame(rows, kinds).with_columns(
         prompt=pl.int_range(pl.len(), dtype=pl.UInt32),
         is_marked=pl.col("noise_type").fill_null("clean") != "clean",
     )
+
+
+def _standing() -> pl.Expr:
+    """The label that counts unless the method replaces it (R15)."""
+    marked = pl.when("is_marked").then("noisy_label").otherwise("given_label")
+    return pl.when("is_trusted").then("true_answer").otherwise(marked)
 
 
 class _Counts:
@@ -151,7 +158,7 @@ class _Counts:
         )
         visits = visits.join(counts, on="visit_id", how="left", maintain_order="left")
         visits = visits.join(top, on="visit_id", how="left", maintain_order="left")
-        standing = pl.when("is_marked").then("noisy_label").otherwise("given_label")
+        standing = _standing()
         visits = self._matching(visits.with_columns(answer=standing), "true_answer", "is_standing_true")
         self.classes = classes.select("visit_id", "key", spelling="answer")
         self.visits = visits.select(
@@ -310,35 +317,39 @@ def _most_frequent(texts: list[str]) -> str:
 def _decided(visits: pl.DataFrame, labels: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     """Rows of the labels table, from what was counted of these visits and the criteria (R14 to R16)."""
     method = recipe.method
+    standing = _standing()
+    source = (
+        pl.when("is_trusted")
+        .then(pl.lit("trusted"))
+        .when(standing.is_null())
+        .then(pl.lit("none"))
+        .when(standing == SENTINEL)
+        .then(pl.lit("sentinel"))
+        .when("is_marked")
+        .then(pl.lit("noisy"))
+        .otherwise(pl.lit("given"))
+    )
     rows = visits.join(labels, on="prompt", how="left", maintain_order="left").with_columns(
+        standing=standing,
+        label_source=source,
         is_consistent=pl.col("key").eq(pl.col("historical")).fill_null(False),
         pass_rate=pl.col("majority_count") / pl.col("rollouts"),
     )
     selected = pl.lit(False)
     if isinstance(method, OlrMethod):
         selected = selected_under(method.criteria, method.slope_threshold, method.warmup_epochs)
-    standing = pl.when("is_marked").then("noisy_label").otherwise("given_label")
     knows = pl.col("true_answer").is_not_null()
-    rows = rows.with_columns(is_selected=selected, standing=standing).with_columns(
+    rows = rows.with_columns(is_selected=selected).with_columns(
         majority_is_correct=pl.when(knows).then(pl.col("is_true").fill_null(False)),
         majority_is_noisy_label=pl.when("is_marked").then(pl.col("is_noisy").fill_null(False)),
         effective_label=pl.when("is_selected").then("majority_answer").otherwise("standing"),
-    )
-    source = (
-        pl.when("is_selected")
-        .then(pl.lit("majority"))
-        .when(pl.col("standing").is_null())
-        .then(pl.lit("none"))
-        .when(pl.col("standing") == SENTINEL)
-        .then(pl.lit("sentinel"))
-        .when("is_marked")
-        .then(pl.lit("noisy"))
-        .otherwise(pl.lit("given"))
     )
     counts = {name: pl.col(f"is_{name}_count").fill_null(0) for name in ("true", "given", "noisy")}
     rewarded = (
         pl.when("is_selected")
         .then("majority_count")
+        .when("is_trusted")
+        .then(counts["true"])
         .when("is_marked")
         .then(counts["noisy"])
         .otherwise(counts["given"])
@@ -354,7 +365,7 @@ def _decided(visits: pl.DataFrame, labels: pl.DataFrame, recipe: Recipe) -> pl.D
         )
     )
     rows = rows.with_columns(
-        label_source=source,
+        label_source=pl.when("is_selected").then(pl.lit("majority")).otherwise("label_source"),
         rewarded=rewarded,
         effective_label_is_correct=is_right,
         noisy_label_count=pl.when(pl.col("noisy_label").is_not_null()).then(counts["noisy"]),

@@ -47,6 +47,7 @@ _EVIDENCE = (
     "majority_is_correct",
     "given_label_count",
     "noise_type",
+    "label_source",
 )
 """Columns of the labels table that a cell is counted from."""
 
@@ -223,19 +224,22 @@ def trained_setting(history: RolloutHistory) -> OlrMethod | None:
 
 
 def evidence(history: RolloutHistory, judge: Judge) -> pl.DataFrame:
-    """What every cell is counted from: a row a prompt visit, `_EVIDENCE`.
+    """What every cell is counted from: a row a visit of a prompt whose label is not verified, `_EVIDENCE`.
 
     A run's stored labels serve as they are, unless its answers are to be read anew; other rollouts are replayed.
 
     Raises:
         UserError: a shard is torn or foreign, or the history can't be replayed.
     """
-    if history.is_run and read_recipe(history.source).data.extractor == history.recipe.data.extractor:
-        return scan_labels(history.source).select(_EVIDENCE).collect()
+    others = pl.col("label_source") != "trusted"
+    data = history.recipe.data
+    stored = read_recipe(history.source).data if history.is_run else None
+    if stored and (stored.extractor, stored.trusted) == (data.extractor, data.trusted):
+        return scan_labels(history.source).select(_EVIDENCE).filter(others).collect()
     # The settings decide nothing that is counted from, and another choice of prompts could need statistics.
     plain = history.recipe.model_copy(update={"method": OlrMethod()})
     tables = label_tables(replace(history, recipe=plain), judge)
-    return pl.concat([labels.select(_EVIDENCE) for labels in tables])
+    return pl.concat([labels.select(_EVIDENCE).filter(others) for labels in tables])
 
 
 def count(

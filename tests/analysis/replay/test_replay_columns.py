@@ -1,6 +1,7 @@
 """A replay decides all visits at once, in columns: row for row what the supervisor decides visit by visit."""
 
 import random
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -38,6 +39,10 @@ def made_up(seed, sizes):
     prompts = [
         Prompt(f"p{number}", (), rng.choice(LABELS), rng.choice([None, "7", "0.5", "12"]), rng.choice(kinds))
         for number in range(40)
+    ]
+    prompts = [
+        replace(prompt, is_trusted=prompt.true_answer is not None and rng.random() < 0.2)
+        for prompt in prompts
     ]
     steps = []
     for visit in range(1, 5):

@@ -1,0 +1,128 @@
+"""The data sets that a recipe names: training prompts with noise and verified labels, and held-out prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+
+from olr_cli.data.interchange import Reading
+from olr_cli.data.noise import NoiseKind, describe_counts, inject
+from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
+from olr_cli.data.readers import read_prompts
+from olr_cli.data.trusted import with_trusted
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
+
+
+def recipe_reading(recipe: Recipe) -> Reading:
+    """How the recipe's files are read; held-out ones may have columns of standard names instead of `data.columns`."""
+    return Reading(recipe.data.columns, system_prompt=recipe.data.system_prompt)
+
+
+def training_prompts(recipe: Recipe, digest: str | None = None) -> PromptSet:
+    """The training prompts with the noise (R1) and the verified labels that the recipe asks for.
+
+    Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
+
+    Args:
+        recipe: its data and noise.
+        digest: of the prompts of a run that was made, so that they keep the ids that the run has stored.
+
+    Raises:
+        UserError: the data cannot be read, cannot be given this noise, or carry marks of another type.
+    """
+    return _as_recorded(lambda reading: _training_prompts(recipe, reading), recipe_reading(recipe), digest)
+
+
+def _as_recorded(read: Callable[[Reading], PromptSet], reading: Reading, digest: str | None) -> PromptSet:
+    """The prompts under the ids that give `digest`: earlier versions numbered the rows of files without ids."""
+    prompts = read(reading)
+    if digest not in (None, prompts.digest):
+        numbered = read(replace(reading, are_numbered=True))
+        if numbered.digest == digest:
+            return numbered
+    return prompts
+
+
+def _training_prompts(recipe: Recipe, reading: Reading) -> PromptSet:
+    prompts, trusted = _with_noise(recipe, reading), recipe.data.trusted
+    if trusted is None:
+        return prompts
+    verified = with_trusted(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
+    return prompts.with_prompts(verified, {"trusted": str(trusted)})
+
+
+def _with_noise(recipe: Recipe, reading: Reading) -> PromptSet:
+    noise = recipe.noise
+    prompts = read_prompts(
+        recipe.data.train,
+        split="train",
+        limit=recipe.data.limit,
+        seed=recipe.seed,
+        noise_type_of_sentinel=sentinel_type(recipe),
+        reading=reading,
+    )
+    if noise is None:
+        return prompts
+    if noise.ratio is not None:
+        share = noise.active_share if isinstance(noise, MixedNoiseSection) else Decimal(1)
+        return inject(prompts, type=noise.type, ratio=noise.ratio, seed=recipe.noise_seed, active_share=share)
+    if not prompts.is_marked:
+        raise UserError(
+            f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks;"
+            " set noise.ratio or remove the noise section"
+        )
+    marks = _type_of_marks(prompts)
+    if marks != noise.type:
+        untyped = " (sentinels without a noise type count as inactive)" if noise.type == "mixed" else ""
+        raise UserError(
+            f"noise.type is {noise.type}, but the marks of {prompts.source} are {marks}:"
+            f" {describe_counts(prompts)}{untyped}; set noise.type to {marks}, or noise to null"
+        )
+    return prompts
+
+
+def sentinel_type(recipe: Recipe) -> NoiseType:
+    """What a sentinel row that does not name its noise type is (R1): the recipe's type, inactive if it names none."""
+    return "active" if recipe.noise is not None and recipe.noise.type == "active" else "inactive"
+
+
+def _type_of_marks(prompts: PromptSet) -> NoiseKind:
+    """The kind of noise that a file's marks are; frozen noise (R4) is active noise."""
+    kinds = {prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked}
+    if len(kinds) == 2:
+        return "mixed"
+    return "inactive" if kinds == {True} else "active"
+
+
+def held_out_prompts(recipe: Recipe, source: str, split: str, digest: str | None = None) -> PromptSet:
+    """Prompts that are only measured; their gold is the true answer, or a label that is not known to be noise.
+
+    Args:
+        recipe: says how files are read.
+        source: of the prompts.
+        split: ``validation`` or ``test``.
+        digest: as for `training_prompts`.
+
+    Raises:
+        UserError: the data cannot be read, or has prompts without such an answer.
+    """
+    prompts = _as_recorded(
+        lambda reading: read_prompts(source, split=split, seed=recipe.seed, reading=reading),
+        replace(recipe_reading(recipe), are_optional=True),
+        digest,
+    )
+    without = [prompt.prompt_id for prompt in prompts.prompts if prompt.gold in (None, SENTINEL)]
+    if without:
+        raise UserError(
+            f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"
+            f" {without[0]}); remove them"
+        )
+    return prompts
+
+
+def noise_draw(recipe: Recipe) -> NoiseDraw:
+    """How an active noisy label is drawn from a visit's wrong answers (R3)."""
+    noise = recipe.noise
+    return noise.draw if isinstance(noise, ActiveNoiseSection | MixedNoiseSection) else "uniform"

@@ -1,0 +1,87 @@
+"""Verified labels, from a file or drawn for a study (`data.trusted`)."""
+
+import json
+
+import pytest
+
+from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.errors import UserError
+from olr_cli.recipe.checks import validate
+
+
+def recipe(trusted, train="arithmetic", **noise):
+    data = {"train": str(train), "trusted": trusted}
+    return validate(
+        {"data": data | ({"limit": 40} if train == "arithmetic" else {}), "noise": noise or None}, "test"
+    )
+
+
+def trusted_ids(prompts):
+    return {prompt.prompt_id for prompt in prompts.prompts if prompt.is_trusted}
+
+
+@pytest.fixture
+def unknown(tmp_path):
+    """Three questions with labels of unknown quality."""
+    file = tmp_path / "mine.jsonl"
+    rows = [{"id": name, "question": f"What is {name}?", "answer": "1"} for name in "abc"]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+def test_a_larger_draw_contains_a_smaller_one_and_noise_stays_where_it_was():
+    noise = {"type": "active", "ratio": 0.5}
+    few, many = (training_prompts(recipe(size, **noise)) for size in (5, 20))
+    assert len(trusted_ids(few)) == 5
+    assert trusted_ids(few) < trusted_ids(many)
+    assert sum(p.is_marked for p in few.prompts) == 20
+    assert few.digest != many.digest
+
+
+def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
+    selection = tmp_path / "selection.json"
+    rows = [
+        {"prompt_id": "a", "verdict": "kept", "given_label": "1", "true_answer": "1"},
+        {"prompt_id": "b", "verdict": "wrong", "given_label": "1", "true_answer": "2"},
+        {"prompt_id": "c", "verdict": "wrong", "given_label": "1", "true_answer": None},
+    ]
+    selection.write_text(json.dumps(rows))
+    prompts = training_prompts(recipe(str(selection), unknown)).prompts
+    assert [(p.given_label, p.true_answer, p.is_trusted) for p in prompts] == [
+        ("1", "1", True),
+        ("1", "2", True),
+        ("1", None, False),
+    ]
+
+
+def test_a_data_set_is_matched_by_its_questions(unknown, tmp_path):
+    verified = tmp_path / "verified.jsonl"
+    verified.write_text(json.dumps({"question": "what is b", "answer": "5"}))
+    prompts = training_prompts(recipe(str(verified), unknown)).prompts
+    assert [p.true_answer for p in prompts if p.is_trusted] == ["5"]
+    assert [p.prompt_id for p in prompts if p.is_trusted] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prompt_id": "z", "true_answer": "1"}], "none of its prompts is among"),
+        ([{"prompt_id": "a", "true_answer": None, "verdict": "wrong"}], "gives no true answer"),
+        (
+            [{"prompt_id": "a", "true_answer": "1"}, {"prompt_id": "a", "true_answer": "2"}],
+            "several true answers",
+        ),
+    ],
+)
+def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
+    file = tmp_path / "verified.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match=message):
+        training_prompts(recipe(str(file), unknown))
+
+
+def test_no_more_can_be_drawn_than_are_known(unknown, tmp_path):
+    with pytest.raises(UserError, match=r"the true answer is known of 0 prompts of mine\.jsonl"):
+        training_prompts(recipe(2, unknown))
+    with pytest.raises(UserError, match=r"data\.trusted names"):
+        training_prompts(recipe(str(tmp_path / "nowhere.json"), unknown))
