@@ -25,11 +25,16 @@ SETTINGS = {
 """Of `laptop/quickstart`, with which it diverges after some steps."""
 
 
-def save_diverging_model(folder: Path, scaling: float = 3e-37) -> Path:
+def save_diverging_model(folder: Path, scaling: float = 3e-37, *, heads: int = 4) -> Path:
     """Write the model: Granite divides logits by `scaling`, and the weights before that are as small as its root.
 
     The logits are therefore ordinary at first. Once Adam has moved these weights to about 1 they are 1 / scaling, and
     beyond what float32 and bfloat16 hold a few steps later.
+
+    Args:
+        folder: is made.
+        scaling: the smaller, the earlier it diverges.
+        heads: of attention, which share 32 dimensions; vLLM on a CPU takes heads of 32 or more.
     """
     tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
     config = GraniteConfig(
@@ -37,8 +42,8 @@ def save_diverging_model(folder: Path, scaling: float = 3e-37) -> Path:
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
         max_position_embeddings=64,
         logits_scaling=scaling,
         tie_word_embeddings=False,

@@ -12,7 +12,15 @@ from olr_cli.answers.choices import option_letter
 from olr_cli.answers.user_extractors import RegexExtractor, own_extractor
 from olr_cli.errors import UserError, did_you_mean, shortened
 
-ARITHMETIC_SOURCES = frozenset({"arithmetic", "arithmetic-addition", "arithmetic-subtraction"})
+_BUILT_IN = {
+    "arithmetic": "reversed_digits",
+    "arithmetic-addition": "reversed_digits",
+    "arithmetic-subtraction": "reversed_digits",
+    "arithmetic-products": "first_integer",
+    "arithmetic-sums": "first_integer",
+    "arithmetic-maxima": "first_integer",
+}
+ARITHMETIC_SOURCES = frozenset(_BUILT_IN)
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
 
 THINK, THINK_END = "<think>", "</think>"
@@ -200,5 +208,5 @@ def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
 
 
 def default_extractor(data_source: str) -> str:
-    """Name of the extractor for a data source: the built-in arithmetic task has its own (R6)."""
-    return "reversed_digits" if data_source in ARITHMETIC_SOURCES else "boxed"
+    """Name of the extractor for a data source: the built-in sets have their own (R6)."""
+    return _BUILT_IN.get(data_source, "boxed")

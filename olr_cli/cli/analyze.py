@@ -54,6 +54,15 @@ def analyze(
             help="For --table arms: the arm to compare the others with; by default the first.",
         ),
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="ARM=LABEL",
+            help="What to call an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be"
+            " repeated.",
+        ),
+    ] = None,
     columns: LogColumns = None,
     out: Annotated[
         Path | None,
@@ -107,6 +116,7 @@ def analyze(
         shape=shape_of(format_, as_json=json),
         newest=newest,
         columns=columns or [],
+        labels=label or [],
     )
     answer = carry_out(request)
     if csv_file is not None:

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch.distributed
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from stack import SMALL, Train, metrics, processes_of
 
 from olr_cli.engines.openrlhf.job import _outcome_of
-from olr_cli.runs.store import scan_labels, stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 RAISES_AT_THE_THIRD_STEP = """
 from olr_cli.engines.openrlhf.importing import around_import
@@ -71,6 +72,7 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
         "data.limit=null",
         "data.extractor=text",
         "noise=null",
+        'train.stop=["7"]',
         f"engine.ray_address={cluster}",
     )
     train = Train(run, settings, folder=tmp_path)
@@ -79,6 +81,11 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     assert "Traceback" not in train.output
     assert stored_steps(run) == [1, 2]
     assert len(scan_labels(run).collect()) == 80
+    rollouts = scan_rollouts(run).filter(~pl.col("truncated")).collect()
+    # Ended by a digit or by the end token, neither of which is in the text.
+    assert (rollouts["tokens"] == rollouts["response"].str.len_chars() + 1).all()
+    assert not rollouts["response"].str.contains("7").any()
+    assert rollouts["response"].str.len_chars().n_unique() > 3
     lines = metrics(run)
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert sum(line["rollout/verification_timeouts"] for line in lines[1:]) >= 1

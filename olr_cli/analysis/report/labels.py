@@ -12,11 +12,9 @@ from olr_cli.analysis.audit.answer import warnings
 from olr_cli.analysis.audit.audit import audit, audit_history
 from olr_cli.analysis.audit.confidence import is_right
 from olr_cli.analysis.audit.export import evidence
+from olr_cli.analysis.report.texts import shortened
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
-
-_LONGEST = 300
-"""Characters of a proposal or of a sentence of evidence. A label is never cut: it may be exported as verified."""
 
 _SHOWN = ("status", "confidence", "given_label", "proposed_label", "proposal_confidence", "change")
 
@@ -44,13 +42,8 @@ def audited_labels(run: Run, ids: Sequence[str]) -> tuple[dict[str, list[Any]] |
     values: dict[str, list[Any]] = {name: [row.get(name) for row in shown] for name in _SHOWN}
     for name in ("confidence", "proposal_confidence"):
         values[name] = [None if value is None else round(value, 3) for value in values[name]]
-    values["proposed_label"] = [_cut(text) for text in values["proposed_label"]]
+    # A label is never cut: it may be exported as verified.
+    values["proposed_label"] = [text and shortened(text) for text in values["proposed_label"]]
     values["proposal_is_right"] = [None if np.isnan(verdict) else bool(verdict) for verdict in right]
-    values["evidence"] = [_cut(evidence(row)) if row else None for row in shown]
+    values["evidence"] = [shortened(evidence(row)) if row else None for row in shown]
     return values, [f"Audit: {warning}." for warning in warnings(result)]
-
-
-def _cut(text: str | None) -> str | None:
-    if text is None or len(text) <= _LONGEST:
-        return text
-    return f"{text[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -104,9 +104,9 @@ def drawings(arms: Sequence[Arm]) -> Iterator[Element]:
         figure = figures.FIGURES[name]
         for chart in figure.drawn(arms):
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
-            image = element("img", src=_svg_address(chart), alt=figure.caption, width=width)
-            words = f": {figure.caption} {style.spread_note(chart.data)}".rstrip()
-            caption = element("figcaption", element("b", isolated(chart.name)), words)
+            words = f"{figure.caption} {chart.caption}".rstrip()
+            image = element("img", src=_svg_address(chart), alt=words, width=width)
+            caption = element("figcaption", element("b", isolated(chart.name)), f": {figure.caption}")
             yield element("figure", element("div", image, class_="sheet"), caption)
 
 

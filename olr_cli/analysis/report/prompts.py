@@ -42,7 +42,6 @@ given label, which may be right; OTHER: another answer."""
 SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
 """Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
 
-_LONGEST_ANSWER = 300
 _ANSWERS = ("true_answer", "given_label", "majority_answer", "effective_label")
 _COLUMNS = (
     *("prompt_id", "visit", "step", "noise_type", "given_label_count", "majority_count", "rollouts"),
@@ -200,12 +199,7 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
             "ids": kept,
             "visits": visits,
             "rollouts": rows["rollouts"].max(),
-            "strings": [
-                text
-                if len(text) <= _LONGEST_ANSWER
-                else f"{text[: _LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
-                for text in strings
-            ],
+            "strings": [*map(texts.shortened, strings)],
             "sentinel": strings.index(SENTINEL) if SENTINEL in strings else -1,
             "noiseTypes": noise_types,
             "sources": ["", *SOURCES],

@@ -23,10 +23,12 @@ from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from olr_cli.engines.divergence import LOSS_OR_GRADIENT, NonFinite
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.sampler import self_certainty_of
 from olr_cli.engines.openrlhf.files import OPENRLHF_PART
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
@@ -158,13 +160,85 @@ class SmoothedLoss:
         self._log_probs_BA = smoothed(log_probs_BA, certainties_BA, self._smoothing)
 
 
+SKIPPED = "skipped_steps"
+"""In the status of an update: its optimiser steps that DeepSpeed has left out to find float16's loss scale."""
+
+
+class FiniteSteps:
+    """OpenRLHF's strategy, whose optimiser steps end the run where a loss or gradient is not finite.
+
+    In bfloat16 DeepSpeed leaves such a step out with ZeRO 1 and 2 (`check_grad_overflow`), without a word and with the
+    norm of the step before; with ZeRO 3 it takes it: `get_grad_norm_direct` replaces a norm that is not finite by -1,
+    and every weight becomes NaN. All ranks see the same norm, so all of them raise. In float16 such steps are how
+    DeepSpeed finds its loss scale, so there they are only counted, until the scale cannot be any smaller.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._strategy, name)
+
+    def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
+        """OpenRLHF's; the gradient of a loss that is not finite is NaN, so that every rank notices."""
+        value = loss.detach()
+        self._strategy.backward(loss * (1 + (value - value)), *arguments, **options)
+
+    def optimizer_step(self, optimizer: Any, actor: Any, *arguments: Any, **options: Any) -> None:
+        """OpenRLHF's.
+
+        Raises:
+            NonFinite: the gradient is not; the weights are as before.
+        """
+        zero = getattr(actor.model, "optimizer", None)
+        if _is_float16(zero):
+            try:
+                self._strategy.optimizer_step(optimizer, actor, *arguments, **options)
+            except Exception as error:  # DeepSpeed has no class for it
+                if "loss scale already at minimum" not in str(error):
+                    raise
+                raise NonFinite(LOSS_OR_GRADIENT) from error
+            return
+        with _norms_checked(zero):
+            self._strategy.optimizer_step(optimizer, actor, *arguments, **options)
+        if getattr(zero, "overflow", False):
+            raise NonFinite(LOSS_OR_GRADIENT)
+
+
+def _is_float16(zero: Any) -> bool:
+    return getattr(zero, "dtype", None) == torch.float16
+
+
+@contextmanager
+def _norms_checked(zero: Any) -> Iterator[None]:
+    """Have ZeRO 3's optimizer raise between the norms of its gradients and the step; others have checked before."""
+    norms = getattr(zero, "_get_norm_groups", None)
+    if norms is None:
+        yield
+        return
+
+    def checked() -> Any:
+        groups = norms()
+        if min(float(norm) for norm in groups) < 0:
+            raise NonFinite(LOSS_OR_GRADIENT)
+        return groups
+
+    zero._get_norm_groups = checked
+    try:
+        yield
+    finally:
+        del zero._get_norm_groups
+
+
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     """OpenRLHF's update, with label smoothing, whose means are means over the tokens, or responses, that train."""
 
     actor_loss_fn: Any
+    strategy: Any
 
     def __init__(self, *args: Any, smoothing: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.strategy = FiniteSteps(self.strategy)
         self.actor_loss_fn = AveragedLoss(self.actor_loss_fn)
         if smoothing > 0:
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
@@ -174,8 +248,9 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
             *arguments, **options | {"shuffle": False}
         )
+        before = getattr(self.actor.model, "skipped_steps", 0)
         status: dict[str, Any] = super().ppo_train(kl_ctl)
-        return status
+        return status | {SKIPPED: getattr(self.actor.model, "skipped_steps", 0) - before}
 
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
@@ -243,8 +318,9 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.get_device_name(), peak
 
-    def save_checkpoint_to(self, folder: str, step: int) -> None:
+    def save_checkpoint_to(self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
+        chat.put_into(self.tokenizer)
         self.strategy.save_model(self.actor, self.tokenizer, folder)
         with _without_offload_buffers(self.actor.model):
             self.strategy.save_ckpt(

@@ -24,6 +24,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
+from olr_cli.engines.divergence import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, diverged
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
@@ -40,8 +41,8 @@ from olr_cli.engines.openrlhf.experience import (
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
-from olr_cli.engines.openrlhf.policy import PolicyForward
-from olr_cli.engines.prompt_text import before_stop
+from olr_cli.engines.openrlhf.policy import SKIPPED, PolicyForward
+from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.run import load_data, make_supervisor
 from olr_cli.engines.steps import (
@@ -228,9 +229,24 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         super().fit(global_step)
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
-        """OpenRLHF's, which calls `supervise` on the way."""
-        self._step, self._clock = global_step + 1, Stopwatch()
-        result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
+        """OpenRLHF's, which calls `supervise` on the way.
+
+        Raises:
+            Diverged: logits, a loss or the gradient are not finite, and the step is not taken.
+        """
+        self._step, self._clock, self._decided = global_step + 1, Stopwatch(), []
+        try:
+            result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
+        except NonFinite as error:  # from a rank too: Ray's error is also of the kind of its cause
+            quantity = LOGITS if not self._decided else LOSS_OR_GRADIENT
+            raise diverged(
+                self.run_path,
+                self.recipe,
+                NonFinite(quantity),
+                step=self._step,
+                epoch=self._epoch,
+                failed=self._step - 1,
+            ) from error
         return result
 
     def deal(self, lengths: Sequence[int]) -> list[int]:
@@ -274,6 +290,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             members, groups, timeouts_before = read.result()
             samples = sum(map(len, members.values()))
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
+            if any(values.isnan().any() for values in log_probs):
+                raise NonFinite(LOGITS)
             means = {
                 "mean_logprob": token_means(log_probs, batches, samples),
                 "entropy": token_means(entropies, batches, samples),
@@ -353,6 +371,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             known.pop("policy/kl", None)
         if self._sampler_gap is not None:
             known["rollout/sampler_gap"] = self._sampler_gap
+        known[NONFINITE] = float(status[SKIPPED])
         return known | policy_entropy(self._decided)
 
     def _times(self, status: dict[str, Any]) -> Metrics:
@@ -374,7 +393,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _save_checkpoint(self, step: int) -> None:
         def fill(folder: Path) -> None:
             ray.get(
-                self.actor_model_group.async_run_method("save_checkpoint_to", folder=str(folder), step=step)
+                self.actor_model_group.async_run_method(
+                    "save_checkpoint_to", folder=str(folder), step=step, chat=ChatFormat.of(self.recipe)
+                )
             )
             state = {"step": step, "recipe_digest": self.recipe.digest()}
             (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
