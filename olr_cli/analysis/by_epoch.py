@@ -60,14 +60,14 @@ STACKS = {
     ),
     "noisy": (
         Line("composition/noisy_right", "right", GREEN),
-        Line("composition/noisy_equal", "the noisy\nlabel", VERMILION),
+        Line("composition/noisy_equal", "the noisy\nlabel", VERMILION, hatch="////"),
         Line("composition/noisy_neither", "neither", SKY),
     ),
 }
 """Prompts -> the areas of their panel, from the bottom up."""
 
-_LEGEND = {"right": GREEN, "the noisy label": VERMILION, "wrong (clean prompts), neither (noisy)": SKY}
-"""The areas of all panels, where there are too many panels to name the areas of each."""
+_LEGEND = ("right", "the noisy label", "wrong (clean prompts), neither (noisy)")
+"""The areas on noisy prompts, where there are too many panels to name the areas of each."""
 
 
 def composition(arms: Sequence[Arm]) -> list[Chart]:
@@ -96,9 +96,9 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
         style.mark_warmup(axes, arm.olr, arm.epochs, named=number == first_of_olr, colour=BLACK)
         style.label_first(axes, number % columns, "share of prompts")
     if are_many:
-        handles = [Patch(color=colour, label=label) for label, colour in _LEGEND.items()]
-        sheet.figure.legend(
-            handles=handles, loc="outside upper left", ncols=3, frameon=False, handlelength=0.8
+        named = zip(STACKS["noisy"], _LEGEND, strict=True)
+        sheet.legend(
+            [Patch(fc=area.colour, hatch=area.hatch, ec="white", label=label) for area, label in named]
         )
     return [sheet.chart("composition", rows)]
 
@@ -125,6 +125,7 @@ def _stack(sheet: style.Sheet, axes: Axes, areas: Sequence[Line], rows: pl.DataF
         shares[0]["epoch"].to_numpy(),
         *(share["mean"].to_numpy() for share in shares),
         colors=[area.colour for area in areas],
+        hatch=[area.hatch for area in areas],
         linewidth=0.4,
         edgecolor="white",
     )
@@ -247,9 +248,8 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
             style.epoch_axis(axes, arm.epochs)
             sheet.lines(axes, history.lines(panel), rows)
             _finish_axes(axes, history, panel, rows, is_first=axes is sheet.panels[0])
-        charts.append(
-            sheet.chart(f"dynamics{suffix}", pl.concat(data), _left_out(f"dynamics{suffix}", history))
-        )
+        name, caption = f"dynamics{suffix}", f"Arm: {arm.title}." if len(arms) > 1 else ""
+        charts.append(sheet.chart(name, pl.concat(data), note=_left_out(name, history), caption=caption))
     return charts
 
 

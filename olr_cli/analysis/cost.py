@@ -15,7 +15,6 @@ from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, Run
@@ -33,22 +32,23 @@ TOGETHER = "verification and labels"
 
 @dataclass(frozen=True)
 class Part:
-    """How a part of a step is called and drawn; `head` may be broken in a terminal."""
+    """How a part of a step is called and drawn; `head` may be broken in a terminal, `hatch` tells it without colour."""
 
     label: str
     colour: str
     head: str = ""
+    hatch: str = ""
 
 
 PARTS: Mapping[str, Part] = {
     "rollouts": Part("rollouts", SKY),
-    "verification": Part("verification", ORANGE, "verifi-\ncation"),
-    "labels": Part("label update", VERMILION, "label\nupdate"),
-    TOGETHER: Part("verification and label update", PURPLE, "verif. +\nlabels"),
+    "verification": Part("verification", ORANGE, "verifi-\ncation", "////"),
+    "labels": Part("label update", VERMILION, "label\nupdate", "xxxx"),
+    TOGETHER: Part("verification and label update", PURPLE, "verif. +\nlabels", "xxxx"),
     "update": Part("policy update", BLUE, "policy\nupdate"),
-    "weights": Part("weights to vLLM", GREEN),
-    "store": Part("storing", GREY),
-    "other": Part("other", "#BDBDBD"),
+    "weights": Part("weights to vLLM", GREEN, hatch="...."),
+    "store": Part("storing", GREY, hatch="||||"),
+    "other": Part("other", "#E0E0E0"),
 }
 """Part of a step, as after ``time/`` -> how it is shown; what is left of the step is `other`."""
 
@@ -223,10 +223,19 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
     """Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it."""
     timed = costs(arms)
     rows = pl.DataFrame([row for cost in timed for row in spreads(cost)])
-    return [Chart("cost", _draw(timed), rows)]
+    return [_draw(timed).chart("cost", rows, caption=_caption(timed))]
 
 
-def _draw(costs: Sequence[Cost]) -> Figure:
+def _caption(costs: Sequence[Cost]) -> str:
+    sizes = dict.fromkeys(f"{len(cost.all_steps):,} steps of {len(cost.steps)}" for cost in costs)
+    runs = "run" if all(size.endswith(" 1") for size in sizes) else "runs"
+    return (
+        f"Medians over {' or '.join(sizes)} {runs}; dot and whisker: median and quartiles of the whole step, to which"
+        " medians of parts need not add up."
+    )
+
+
+def _draw(costs: Sequence[Cost]) -> style.Sheet:
     names = [_name(cost, several=len({other.machine for other in costs}) > 1) for cost in costs]
     lines = [
         1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, costs, strict=True)
@@ -239,23 +248,13 @@ def _draw(costs: Sequence[Cost]) -> Figure:
     axes.set_ylim(len(costs) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
-    handles, parts = axes.get_legend_handles_labels()
-    sheet.figure.legend(
-        handles,
-        parts,
-        loc="outside upper left",
-        ncols=len(parts) if sum(map(len, parts)) < 75 else -(-len(parts) // 2),
-        frameon=False,
-        handlelength=0.8,
-        handletextpad=0.4,
-        columnspacing=1.0,
-    )
-    return sheet.finish()
+    sheet.legend(axes.get_legend_handles_labels()[0])
+    return sheet
 
 
 def _name(cost: Cost, *, several: bool) -> str:
     """The arm, and on which machine, where it is not the same for all."""
-    words = [cost.arm.name.replace("_", " "), *([cost.machine] if several else [])]
+    words = [cost.arm.title, *([cost.machine] if several else [])]
     return "\n".join(textwrap.fill(word, 30) for word in words)
 
 
@@ -280,13 +279,19 @@ def _bars(axes: Axes, costs: Sequence[Cost], unit: Unit) -> None:
         if not any(name in cost.parts for cost in costs):
             continue
         widths = [cost.spread(name).median / unit.seconds for cost in costs]
-        axes.barh(range(len(costs)), widths, left=left, height=0.65, color=part.colour, label=part.label)
+        look: dict[str, Any] = {
+            "color": part.colour,
+            "hatch": part.hatch,
+            "edgecolor": "white",
+            "linewidth": 0,
+        }
+        axes.barh(range(len(costs)), widths, left=left, height=0.65, label=part.label, **look)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for place, cost in enumerate(costs):
         step = cost.spread(STEP)
         middle, low, high = (value / unit.seconds for value in (step.median, step.low, step.high))
         reach = [[middle - low], [high - middle]]
-        axes.errorbar(middle, place, xerr=reach, color=style.BLACK, linewidth=0.8, capsize=1.5)
+        axes.errorbar(middle, place, xerr=reach, fmt="o", color=style.BLACK, linewidth=0.8, capsize=1.5)
         share = f", label update {percent(cost.share('labels'))}%" if "labels" in cost.parts else ""
         axes.text(
             1.02,
@@ -296,4 +301,4 @@ def _bars(axes: Axes, costs: Sequence[Cost], unit: Unit) -> None:
             va="center_baseline",
         )
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"time of a step, {unit.name} (medians; whiskers: quartiles of the whole step)")
+    axes.set_xlabel(f"time of a step, {unit.name}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
 from typing import Any
 
 import polars as pl
@@ -22,6 +21,8 @@ from olr_cli.runs.throughput import GENERATED
 _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 _WINDOWS = 15
 """Steps are averaged over this share of the run: enough to see the course, too few to hide a collapse."""
+_MARKERS = 5
+"""Along a line of many steps."""
 
 
 @dataclass(frozen=True)
@@ -62,28 +63,32 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     fifteenth of the steps. A single run's steps are shown pale behind. Panels that no run has values for are left out.
     """
     values = pl.concat([_measured(arm) for arm in arms])
-    smooth = values.with_columns(_smoothed(values).alias("value"))
-    rows = spreads(smooth, "step")
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
+    window = max(1, last // _WINDOWS) | 1
+    rows = spreads(_smoothed(values, window), "step")
     shown = [metric for metric in PANELS if metric in set(rows["metric"])]
     columns = len(shown) if len(shown) < 4 else 2 if len(shown) == 4 else 3
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
-    looks = dict(zip([arm.name for arm in arms], _looks(len(arms)), strict=True))
+    looks = [_look(number) for number in range(len(arms))]
+    is_single = len(arms) == len(arms[0].runs) == 1
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
-        panel, of_metric = PANELS[metric], rows.filter(metric=metric)
+        panel, of_metric, raw = PANELS[metric], rows.filter(metric=metric), values.filter(metric=metric)
         axes.set_title(panel.title, pad=5)
-        for arm in arms:
-            raw = values.filter(metric=metric) if len(arms) == len(arm.runs) == 1 else None
-            _draw(axes, panel, of_metric.filter(arm=arm.name), raw, *looks[arm.name])
-        is_single = len(arms) == len(arms[0].runs) == 1
-        drawn = values.filter(metric=metric).rename({"value": "mean"}) if is_single else of_metric
-        _finish(axes, panel, drawn.select("mean", sd=None if is_single else "sd"), last)
+        for place, (arm, look) in enumerate(zip(arms, looks, strict=True)):
+            shift = place / len(arms) if len(arms) > 1 else None
+            _draw(sheet, axes, panel, of_metric.filter(arm=arm.name), look, shift)
+        if is_single and not panel.is_sparse:
+            axes.plot(raw["at"].to_numpy(), raw["value"].to_numpy(), color=BLUE, alpha=0.25, linewidth=0.6)
+        drawn = raw.select(mean="value", sd=None) if is_single else of_metric
+        _finish(axes, panel, drawn, last)
         if number >= len(shown) - columns:
             axes.set_xlabel("step")
     if len(arms) > 1:
-        handles = [Line2D([], [], color=c, linestyle=s, label=name) for name, (c, s) in looks.items()]
-        sheet.figure.legend(handles=handles, loc="outside upper left", ncols=min(len(arms), 4), frameon=False)
-    return [sheet.chart("learning", rows)]
+        sheet.legend([Line2D([], [], label=arm.title, **look) for arm, look in zip(arms, looks, strict=True)])
+    caption = (
+        f"Averaged over {window} steps{', which are shown pale' if is_single else ''}." if window > 1 else ""
+    )
+    return [sheet.chart("learning", rows, caption=caption)]
 
 
 def lacking(arms: Sequence[Arm]) -> str | None:
@@ -129,31 +134,43 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
     return steps.join(equal.rename({"equal": "rollout/zero_variance_groups"}), on="step", how="left")
 
 
-def _smoothed(values: pl.DataFrame) -> pl.Series:
-    """The values averaged over neighbouring steps of their run, but those of sparse panels."""
+def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
+    """The values averaged over so many neighbouring steps of their run, but those of sparse panels."""
     sparse = [metric for metric, panel in PANELS.items() if panel.is_sparse]
-    window = max(1, int(values["at"].max() or 1) // _WINDOWS) | 1  # type: ignore[arg-type]  # of whole numbers
-    run = ["arm", "seed", "metric"]
-    mean = pl.col("value").rolling_mean(window, min_samples=1, center=True).over(run)
-    return values.select(pl.when(pl.col("metric").is_in(sparse)).then("value").otherwise(mean)).to_series()
+    mean = pl.col("value").rolling_mean(window, min_samples=1, center=True).over("arm", "seed", "metric")
+    return values.with_columns(pl.when(pl.col("metric").is_in(sparse)).then("value").otherwise(mean))
 
 
-def _looks(arms: int) -> list[tuple[str, Any]]:
-    """Colour and line style of each arm; styles change when the colours are used up."""
-    styles = [line for line in ("-", "--", ":") for _ in _COLOURS]
-    return list(islice(zip(cycle(_COLOURS), cycle(styles), strict=False), arms))
+def _look(number: int) -> dict[str, Any]:
+    """Colour, marker and line style of an arm; dashes come when colours and markers are used up."""
+    again, place = divmod(number, len(_COLOURS))
+    lines = ("-", "--", ":", "-.")
+    return {
+        "color": _COLOURS[place],
+        "linestyle": lines[again % len(lines)],
+        **style.mark(style.MARKERS[place]),
+    }
 
 
 def _draw(
-    axes: Axes, panel: Panel, rows: pl.DataFrame, raw: pl.DataFrame | None, colour: str, line: Any
+    sheet: style.Sheet,
+    axes: Axes,
+    panel: Panel,
+    rows: pl.DataFrame,
+    look: Mapping[str, Any],
+    shift: float | None,
 ) -> None:
+    """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms, if there are any."""
     step, mean, sd = (rows[name].to_numpy() for name in ("step", "mean", "sd"))
-    is_marked = (panel.is_sparse and len(rows) <= 25) or len(rows) == 1
-    axes.plot(step, mean, color=colour, linestyle=line, marker="o" if is_marked else "", zorder=3)
-    if raw is not None and not panel.is_sparse:
-        axes.plot(raw["at"].to_numpy(), raw["value"].to_numpy(), color=colour, alpha=0.25, linewidth=0.6)
-    if rows["sd"].is_not_null().any():
-        axes.fill_between(step, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+    if (panel.is_sparse and len(rows) <= 25) or len(rows) == 1:
+        marks: dict[str, Any] = {}
+    elif shift is None:
+        marks = {"marker": ""}
+    else:
+        every = max(1, len(rows) // _MARKERS)
+        marks = {"markevery": (int(shift * every), every)}
+    axes.plot(step, mean, zorder=3, **{**look, **marks})
+    sheet.band(axes, step, mean, sd, look["color"])
 
 
 def _finish(axes: Axes, panel: Panel, rows: pl.DataFrame, last: int) -> None:

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each
+from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each, relabel
 from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.tables import Answer, File, Table
-
-FORMATS = ("terminal", "markdown", "latex", "csv", "json")
-"""How tables can be printed."""
 
 STANDING_ALONE = ("markdown", "latex", "csv")
 """Formats in which standard output has a table and nothing else."""
@@ -35,9 +32,11 @@ class Request:
         compare: ``paper``, for the published numbers beside ours.
         baseline: of ``--table arms``: the arm that others are compared to.
         out: the folder for figures and report.
-        shape: one of `FORMATS`.
+        shape: the format of tables: terminal, markdown, latex, csv or json.
         newest: of several runs of one arm and seed, take the newest.
         columns: of ``--columns``, for the logs of other trainers.
+        labels: of ``--label``, what arms are called.
+        trusted: verified labels for the report's audit.
     """
 
     places: Sequence[Path]
@@ -50,6 +49,8 @@ class Request:
     shape: str = "terminal"
     newest: bool = False
     columns: Sequence[str] = ()
+    labels: Sequence[str] = ()
+    trusted: Path | None = None
 
     @property
     def wanted_figures(self) -> Sequence[str]:
@@ -74,8 +75,11 @@ def carry_out(request: Request) -> Answer:
         UserError: something that is asked for does not exist or needs other runs, a run has no labels, a file is
             damaged, the folder can't be written.
     """
-    figures.known("format", [request.shape], FORMATS)
     named = figures.known_figures(request.wanted_figures)
+    if request.trusted is not None and not request.report:
+        raise UserError(
+            "--trusted is for --report; for the audit of one run alone: olr audit RUN --trusted FILE"
+        )
     if not request.places:
         return _without_runs(request, named)
     models = [place for place in request.places if is_evaluation(place)]
@@ -86,7 +90,10 @@ def carry_out(request: Request) -> Answer:
     if request.newest:
         runs, older = newest_of_each(runs)
         left_out = [*left_out, *older]
-    arms = group(runs)
+    unlabelled = group(runs)
+    arms = relabel(unlabelled, request.labels)
+    renamed = {old.name: arm.name for old, arm in zip(unlabelled, arms, strict=True)}
+    baseline = renamed.get(request.baseline or "", request.baseline)
     _require_runs(request, arms)
     wanted = request.wanted_figures
     if not request.figure and wanted and figures.FIGURES["learning"].lacking(arms) is not None:
@@ -101,9 +108,7 @@ def carry_out(request: Request) -> Answer:
     with_published = _wants_published(request.compare, names)
     writes = bool(drawn) or request.report
     folder = (request.out or _default_folder(places, runs)) if writes else Path()
-    tables = {
-        name: count(name, arms, request.baseline, models, with_published=with_published) for name in names
-    }
+    tables = {name: count(name, arms, baseline, models, with_published=with_published) for name in names}
     written, gaps = figures.draw(drawn, arms, folder)
     notes = [
         *_notes(runs, left_out, arms),
@@ -113,7 +118,7 @@ def carry_out(request: Request) -> Answer:
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
-        written.append(write_report(arms, folder, notes, tables))
+        written.append(write_report(arms, folder, notes, tables, request.trusted))
     return _answer(tables, written, notes, dict(_next(request, arms, names)))
 
 
@@ -137,7 +142,7 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
 def _without_runs(request: Request, named: Sequence[str]) -> Answer:
     """Figures of the theory alone."""
     _wants_published(request.compare, [])
-    if request.report or not named or not set(named) <= set(figures.WITHOUT_RUNS):
+    if request.report or request.labels or not named or not set(named) <= set(figures.WITHOUT_RUNS):
         raise UserError(
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
             f" {', '.join(figures.WITHOUT_RUNS)})"

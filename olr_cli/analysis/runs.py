@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -198,13 +198,14 @@ def _entry(path: Path, folder: Path) -> RunEntry:
         facts["engine"] = run.recipe.engine.name
         facts["arm"] = arm_name(run)
         facts |= _progress(read_metrics(path))
-        facts["status"] = _status(path, manifest)
+        facts["status"] = status_of(path, manifest)
     except UserError as error:
         facts["problem"] = str(error)
     return RunEntry(**facts)
 
 
-def _status(path: Path, manifest: dict[str, Any]) -> str:
+def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
+    """One of `STATUSES`, of a run whose manifest can be read."""
     status = str(manifest["status"])
     if status != "running":
         return {"interrupted": "stopped"}.get(status, status)

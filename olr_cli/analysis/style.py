@@ -6,8 +6,9 @@ a one-column paper and fit into that of a two-column one.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 import polars as pl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -25,11 +27,14 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.frame import SPREAD
 from olr_cli.files import write_text, write_whole, writing
 from olr_cli.recipe.schema import OlrMethod
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
+
+Values = NDArray[np.float64]
 
 TEXT_WIDTH = 5.5
 COLUMN_WIDTH = 3.25
@@ -38,11 +43,17 @@ TITLE_SIZE = 7.5
 LINE_HEIGHT = 1.2 * FONT_SIZE
 LABEL_GAP = 4.0
 """Between a panel and the names of its lines, in points."""
+DASHES = (0, (3, 1.5))
 
 BLACK, GREY = "#000000", "#6E6E6E"
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
-"""The palette of Okabe and Ito, told apart under every common colour blindness; lines also differ by marker."""
+"""The palette of Okabe and Ito, told apart under every common colour blindness."""
+
+MARKERS = "os^DvPX"
+"""Markers of the first, second, … line of a panel: lines differ in print without colour too."""
+
+_HOLLOW = frozenset("sDP")
 
 NEEDS_TRUTH = "needs true answers"
 NEEDS_MARKS = "needs to know which\nlabels are noise"
@@ -62,6 +73,7 @@ _SETTINGS: dict[RcKeyType, Any] = {
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
+    "hatch.linewidth": 0.4,
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.2,
@@ -86,23 +98,26 @@ class Chart:
         figure: the drawing.
         data: the rows it is drawn from.
         note: a sentence on what it does not show; empty if it shows all.
+        caption: what is written below it: of how many runs its means are, and what bands and bars show.
     """
 
     name: str
     figure: Figure
     data: pl.DataFrame
     note: str = ""
+    caption: str = ""
 
 
 @dataclass(frozen=True)
 class Line:
-    """How a metric is drawn, as a line or an area, and its name in the figure."""
+    """How a metric is drawn, as a line (`marker`, `is_dashed`) or an area (`hatch`), and its name in the figure."""
 
     metric: str
     label: str
     colour: str
     marker: str = "o"
     is_dashed: bool = False
+    hatch: str = ""
 
 
 @contextmanager
@@ -133,6 +148,7 @@ class Sheet:
         for unused in list(grid.flat)[panels:]:
             unused.remove()
         self._labels: dict[Axes, list[Annotation]] = {}
+        self._spreads: dict[str, list[tuple[Callable[[], tuple[float, float]], float, float]]] = {}
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
         """Name what ends at `y` at the right of the panel."""
@@ -148,12 +164,24 @@ class Sheet:
         )
         self._labels.setdefault(axes, []).append(label)
 
-    def curve(
-        self, axes: Axes, x: ArrayLike, y: NDArray[np.float64], label: str, colour: str, **look: Any
-    ) -> None:
+    def curve(self, axes: Axes, x: ArrayLike, y: Values, label: str, colour: str, **look: Any) -> None:
         """Draw a line, named at its end; `look` as for `Axes.plot`."""
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
+
+    def band(self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str) -> None:
+        """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it."""
+        if not np.isnan(sd).all():
+            axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+            ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
+            self._spreads.setdefault("bands", []).append((axes.get_ylim, *ends))
+
+    def bar(self, axes: Axes, place: float, mean: float, sd: float | None, **look: Any) -> None:
+        """Draw a horizontal bar with plus and minus one sd; `look` as for `Axes.barh`."""
+        axes.barh(place, mean, height=0.7, **look)
+        if sd is not None:
+            axes.errorbar(mean, place, xerr=sd, color=BLACK, linewidth=0.8, capsize=1.5)
+            self._spreads.setdefault("whiskers", []).append((axes.get_xlim, mean - sd, mean + sd))
 
     def lines(self, axes: Axes, lines: Sequence[Line], rows: pl.DataFrame, x: str = "epoch") -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each metric, named at its end.
@@ -169,25 +197,76 @@ class Sheet:
             if points.is_empty():
                 continue
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
-            dashes = (0, (3, 1.5)) if line.is_dashed else "-"
             marker = (line.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            look = {"linestyle": dashes, "marker": marker, "clip_on": False}
+            look = {"linestyle": DASHES if line.is_dashed else "-", **mark(marker), "clip_on": False}
             self.curve(axes, across, mean, line.label, line.colour, **look)
-            if points["sd"].is_not_null().any():
-                axes.fill_between(across, mean - sd, mean + sd, color=line.colour, alpha=0.2, linewidth=0)
+            self.band(axes, across, mean, sd, line.colour)
 
-    def finish(self) -> Figure:
-        """The figure with its labels moved apart; the panels' limits must be final."""
+    def legend(self, handles: Sequence[Artist]) -> None:
+        """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
+        # Matplotlib leaves out names that begin with an underscore.
+        names = [re.sub("^_", " _", str(handle.get_label())) for handle in handles]
+        columns = len(names)
+        while columns > 1 and sum(
+            max(map(len, names[column::columns])) + 7 for column in range(columns)
+        ) > _signs(self.figure.get_figwidth()):
+            columns -= 1
+        rows = -(-len(handles) // columns)
+        # A legend is filled column by column; it is read row by row.
+        by_column = [place for column in range(columns) for place in range(len(handles))[column::columns]]
+        self.figure.legend(
+            [handles[place] for place in by_column],
+            [names[place] for place in by_column],
+            loc="outside upper left",
+            ncols=columns,
+            frameon=False,
+            columnspacing=1.2,
+        )
+        self._grow(1.5 * rows - 1)
+
+    def chart(self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = "") -> Chart:
+        """The finished figure with the numbers behind it; the panels' limits must be final.
+
+        Args:
+            name: as in `Chart`.
+            data: the rows; with the columns of `SPREAD`, how many runs there are is written below the figure.
+            note: as in `Chart`.
+            caption: more to write below the figure.
+        """
+        caption = " ".join(filter(None, (self._spread_sentence(data), caption)))
+        if caption:
+            text = textwrap.fill(caption, _signs(self.figure.get_figwidth()))
+            self.figure.supxlabel(text, x=0.01, ha="left", fontsize=FONT_SIZE, color=GREY)
+            self._grow(1 + text.count("\n"))
         # Only a layout that is settled says where the data are on the page.
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
         for axes, labels in self._labels.items():
             _spread(axes, labels, 72 / self.figure.dpi)
-        return self.figure
+        return Chart(name, self.figure, data, note, caption)
 
-    def chart(self, name: str, data: pl.DataFrame, note: str = "") -> Chart:
-        """The finished figure with the numbers behind it."""
-        return Chart(name, self.finish(), data, note)
+    def _grow(self, lines: float) -> None:
+        """Make room for lines of text beside the panels."""
+        width, height = self.figure.get_size_inches()
+        self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
+
+    def _spread_sentence(self, data: pl.DataFrame) -> str:
+        """Of how many runs the means are, and what bands or whiskers show; empty where the data have no means."""
+        if not set(SPREAD) <= set(data.columns):
+            return ""
+        runs = data.filter(pl.col("mean").is_not_null())["runs"].unique().sort().to_list()
+        if not runs or runs == [1]:
+            is_alone = "arm" in data.columns and data["arm"].n_unique() == 1
+            return ("One run." if is_alone else "One run each.") if runs else ""
+        spreads = "".join(f"; {kind}: \N{PLUS-MINUS SIGN}1 sd{self._cut(kind)}" for kind in self._spreads)
+        return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{spreads}."
+
+    def _cut(self, kind: str) -> str:
+        """At which limits of their panels spreads end; only shares have limits that are narrower than these."""
+        ends = [(limits(), low, high) for limits, low, high in self._spreads[kind]]
+        cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
+        cuts |= {top for (_, top), _, high in ends if high > top + 1e-9}
+        return f", cut at {' and '.join(f'{100 * cut:g}%' for cut in sorted(cuts))}" if cuts else ""
 
 
 def _spread(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
@@ -211,7 +290,8 @@ def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, hig
     """
     if not wanted:
         return []
-    order = np.argsort(wanted, kind="stable")
+    # Of several at one place the first is uppermost, as in a legend.
+    order = np.lexsort((-np.arange(len(wanted)), np.array(wanted)))
     tall = np.array(heights)[order]
     # Less the room that the labels below need, "no overlap" says "ascending", and the nearest ascending numbers are
     # found by pooling neighbours that are in the wrong order (isotonic regression; scipy's takes a second to import).
@@ -237,25 +317,25 @@ def lettered(number: int, title: str) -> str:
     return f"({letters}) {title}"
 
 
-def spread_note(data: pl.DataFrame) -> str:
-    """A sentence on how many runs a figure's means are of and what its bands and bars are; empty without any."""
-    if not {"sd", "runs"} <= set(data.columns):
-        return ""
-    runs = data.filter(pl.col("sd").is_not_null())["runs"]
-    if runs.is_empty():
-        return ""
-    fewest, most = runs.to_numpy().min(), runs.to_numpy().max()
-    size = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    return f"Means of {size} runs; bands and bars are \N{PLUS-MINUS SIGN}1 sd."
-
-
 def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:
-    """``(a) name`` of one of several arms, in lines that fit `width` inches; of a single arm, the name."""
-    name = arms[number].name.replace("_", " ")
-    title = lettered(number, name) if len(arms) > 1 else name
-    # A line may also end after a plus sign.
-    lines = textwrap.fill(title.replace("+", "+ "), int(width * 72 / (0.56 * TITLE_SIZE)))
-    return lines.replace("+ ", "+")
+    """``(a) title`` of one of several arms, in lines that fit `width` inches; of a single arm, the title."""
+    title = arms[number].title
+    return fitted(lettered(number, title) if len(arms) > 1 else title, width, TITLE_SIZE)
+
+
+def fitted(text: str, width: float, size: float = FONT_SIZE) -> str:
+    """The text in lines that fit `width` inches; words are broken only where they are longer."""
+    return textwrap.fill(text, _signs(width, size))
+
+
+def _signs(width: float, size: float = FONT_SIZE) -> int:
+    """How many signs of a text fit into `width` inches."""
+    return int(width * 72 / (0.56 * size))
+
+
+def mark(marker: str) -> dict[str, Any]:
+    """How a line is marked, as `Axes.plot` takes it: every second one of `MARKERS` is hollow."""
+    return {"marker": marker, **({"markerfacecolor": "white"} if marker in _HOLLOW else {})}
 
 
 def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm, Run, grpo_beside, tell_apart, vary
-from olr_cli.analysis.frame import SPREAD, Summary, frame, summarise
+from olr_cli.analysis.arms import Arm, Run, grpo_beside, measured, tell_apart, vary
+from olr_cli.analysis.frame import SPREAD, Summary, summarise
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.analysis.tables.sources import HELD_OUT, Source, source_of
 from olr_cli.recipe.schema import Criterion, OlrMethod
@@ -63,13 +63,7 @@ def _summaries(
 ) -> Mapping[tuple[str, str], Summary]:
     """Metric and arm -> the values of its runs."""
     arms = {arm.name: arm for family in families for arm in family.members.values()}
-    measured = frame(
-        (arm.name, run.seed, metric, None, value)
-        for arm in arms.values()
-        for run in arm.runs
-        for metric, value in values(run).items()
-    )
-    return {(one.metric, one.arm): one for one in summarise(measured)}
+    return {(one.metric, one.arm): one for one in summarise(measured(arms.values(), values))}
 
 
 # Sensitivity ------------------------------------------------------------------------------------------------------
@@ -81,7 +75,6 @@ class OlrSetting:
 
     label: str
     plural: str
-    is_whole: bool = False
     applies: Callable[[OlrMethod], bool] = lambda _: True
 
 
@@ -91,12 +84,11 @@ SETTINGS: Mapping[str, OlrSetting] = {
         "slope thresholds",
         applies=lambda method: "slope" in method.criteria,
     ),
-    "warmup_epochs": OlrSetting("warm-up epochs T", "warm-up lengths", is_whole=True),
+    "warmup_epochs": OlrSetting("warm-up epochs T", "warm-up lengths"),
 }
 
 _COLOURS = {"active": VERMILION, "inactive": BLUE}
 _MORE_COLOURS = (GREEN, ORANGE, PURPLE, SKY)
-_MARKERS = "osD^v"
 
 _LONGEST_LINE = 18
 """Signs in a line of a label at the right of a panel."""
@@ -149,7 +141,7 @@ def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
             continue
         _lines_by_noise(sheet, axes, [family.name for family in families[name]], of_panel)
         axes.set_xlabel(SETTINGS[name].label)
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=SETTINGS[name].is_whole))
+        _tick_values(axes, of_panel["value"].drop_nulls().unique().sort().to_list())
         style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
     return [sheet.chart("sensitivity", rows)]
 
@@ -157,7 +149,7 @@ def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
 def _lines_by_noise(sheet: style.Sheet, axes: Axes, noises: Sequence[str], rows: pl.DataFrame) -> None:
     more = iter(_MORE_COLOURS * len(noises))
     taken: set[str] = set()
-    for noise, marker in zip(noises, _MARKERS * len(noises), strict=False):
+    for noise, marker in zip(noises, cycle(style.MARKERS), strict=False):
         preferred = _COLOURS.get(noise.partition(" ")[0])
         colour = preferred if preferred and preferred not in taken else next(more)
         taken.add(colour)
@@ -165,8 +157,20 @@ def _lines_by_noise(sheet: style.Sheet, axes: Axes, noises: Sequence[str], rows:
         line = Line(rows["metric"][0], label, colour, marker)
         sheet.lines(axes, [line], of_noise.filter(method="olr"), x="value")
         for grpo in of_noise.filter(method="grpo")["mean"]:
-            axes.axhline(grpo, color=colour, linestyle=(0, (3, 1.5)), linewidth=0.8)
+            axes.axhline(grpo, color=colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, grpo, f"{label},\nwithout OLR", colour)
+
+
+def _tick_values(axes: Axes, values: Sequence[float]) -> None:
+    """A tick at each value that was tested; numbers where there is room for them, at both ends in any case."""
+    room = 0.16 * (values[-1] - values[0])
+    named = [values[0]]
+    for value in values[1:-1]:
+        if value - named[-1] >= room and values[-1] - value >= room:
+            named.append(value)
+    axes.set_xticks([*named, *values[-1:]], [f"{value:g}" for value in (*named, *values[-1:])])
+    axes.set_xticks(values, minor=True)
+    axes.tick_params(which="minor", length=2.0, width=0.6)
 
 
 # Ablation ---------------------------------------------------------------------------------------------------------
@@ -175,7 +179,7 @@ _SELECTED = {"selection_accuracy": "Right if selected", "coverage": "Coverage"}
 """What is counted from the labels -> the title of its panels."""
 
 NO_VALUE = {
-    "selection_accuracy": "nothing selected,\nor truth unknown",
+    "selection_accuracy": "nothing\nselected, or\ntruth unknown",
     "coverage": "no epoch\nafter warm-up",
 }
 """Remarks of empty panels; by default that the runs have no scores."""
@@ -232,7 +236,7 @@ def ablation(arms: Sequence[Arm]) -> list[Chart]:
         place, column = divmod(number, len(titles))
         metric, noise = list(titles)[column], families[place].name
         of_panel = rows.filter(noise=noise, metric=metric)
-        _draw_bars(axes, bars, of_panel)
+        _draw_bars(sheet, axes, bars, of_panel)
         if of_panel.is_empty():
             style.remark(axes, NO_VALUE.get(metric, "no scores"), keeps_axes=True)
         # The last line of a title is room for the noise, which may be wider than the panel.
@@ -259,15 +263,13 @@ def _selected(run: Run) -> dict[str, float | None]:
     return shares.collect().row(0, named=True)
 
 
-def _draw_bars(axes: Axes, bars: Mapping[str, str], rows: pl.DataFrame) -> None:
+def _draw_bars(sheet: style.Sheet, axes: Axes, bars: Mapping[str, str], rows: pl.DataFrame) -> None:
     """One panel: a bar a choice with its sd, and the mean as a number at the right."""
     by_choice = {row["criteria"]: row for row in rows.iter_rows(named=True)}
     for place, (label, colour) in enumerate(bars.items()):
         if (row := by_choice.get(label)) is None:
             continue
-        axes.barh(place, row["mean"], height=0.7, color=colour)
-        if row["sd"] is not None:
-            axes.errorbar(row["mean"], place, xerr=row["sd"], color=style.BLACK, linewidth=0.8, capsize=1.5)
+        sheet.bar(axes, place, row["mean"], row["sd"], color=colour)
         number = f"{100 * row['mean']:.1f}"
         axes.text(1.05, place, number, transform=axes.get_yaxis_transform(), va="center_baseline")
     axes.set_yticks(range(len(bars)), list(bars))

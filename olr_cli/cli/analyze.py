@@ -54,6 +54,15 @@ def analyze(
             help="For --table arms: the arm to compare the others with; by default the first.",
         ),
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="ARM=LABEL",
+            help="What to call an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be"
+            " repeated.",
+        ),
+    ] = None,
     columns: LogColumns = None,
     out: Annotated[
         Path | None,
@@ -76,6 +85,15 @@ def analyze(
             " with their history.",
         ),
     ] = False,
+    trusted: Annotated[
+        Path | None,
+        typer.Option(
+            "--trusted",
+            metavar="FILE",
+            help="For --report: a file of verified labels for its audit, as of `olr audit`; what the report exports is"
+            " one.",
+        ),
+    ] = None,
     format_: Annotated[
         str,
         typer.Option(
@@ -107,6 +125,8 @@ def analyze(
         shape=shape_of(format_, as_json=json),
         newest=newest,
         columns=columns or [],
+        labels=label or [],
+        trusted=trusted,
     )
     answer = carry_out(request)
     if csv_file is not None:

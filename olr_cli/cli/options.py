@@ -82,6 +82,15 @@ SystemPrompt = Annotated[
         show_default=False,
     ),
 ]
+ChatTemplate = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template",
+        metavar="FILE|none",
+        help="Jinja file in place of the model's chat template; none: prompts are plain text.",
+        show_default=False,
+    ),
+]
 
 
 def read_columns(text: str | None) -> dict[ColumnRole, str] | None:

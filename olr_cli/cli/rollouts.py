@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import Columns, SystemPrompt, read_columns, require_known
+from olr_cli.cli.options import ChatTemplate, Columns, SystemPrompt, read_columns, require_known
 from olr_cli.cli.printing import show, show_dry_run
 
 
@@ -26,7 +26,7 @@ def rollouts(
         str,
         typer.Argument(
             metavar="DATA",
-            help="Prompts with labels: a Parquet or JSONL file, a hub id, arithmetic or arithmetic:subtraction.",
+            help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set (arithmetic:products).",
             show_default=False,
         ),
     ],
@@ -54,6 +54,7 @@ def rollouts(
     ] = None,
     columns: Columns = None,
     system: SystemPrompt = None,
+    chat_template: ChatTemplate = None,
     backend: Annotated[
         str | None,
         typer.Option("--backend", help="vllm or transformers; by default vLLM if it can run here."),
@@ -119,6 +120,7 @@ def rollouts(
             "stop": stop or [],
         },
         seed=seed,
+        chat_template=chat_template,
         device=device,
         trust_remote_code=trust_remote_code,
     )

@@ -1,6 +1,6 @@
-"""The built-in arithmetic task, and the behaviour the built-in policies imitate before RL.
+"""The built-in data sets: the toys' arithmetic with the behaviour that they imitate before RL, and `few_shot`'s tasks.
 
-An expression such as ``123+456=`` has two 3-digit operands; the policy answers at once, least-significant digit
+A toy's expression such as ``123+456=`` has two 3-digit operands; the policy answers at once, least-significant digit
 first (``975``), as that is the order in which carries arise. True answers are stored in normal order (``579``).
 Every expression needs a carry (in subtraction, a borrow), so the procedure that drops them is always wrong.
 
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from olr_cli.data.few_shot import FEW_SHOT, FewShotName, few_shot_prompts, split_questions
 from olr_cli.data.prompts import Message, Prompt
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.seeding import key, uniform, uniform_streams
@@ -45,19 +46,6 @@ MIXTURE_NOTE = (
 )
 """Belongs wherever results of the built-in policies are shown."""
 
-BUILTIN_PREFIX = "builtin:"
-"""How a model path names a built-in policy."""
-
-
-def mixture_note(model_path: str) -> str | None:
-    """A note for the results of a built-in policy; None for any other model."""
-    if not model_path.startswith(BUILTIN_PREFIX):
-        return None
-    return (
-        f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are "
-        "systematic by construction."
-    )
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -75,6 +63,14 @@ KINDS: dict[KindName, Kind] = {
     "addition": Kind("+", operator.add, lambda x, y: (x + y) % 10, lambda x, y: x + y >= 10),
     "subtraction": Kind("-", operator.sub, lambda x, y: abs(x - y), lambda x, y: x < y),
 }
+
+
+SetName = KindName | FewShotName
+SETS: tuple[SetName, ...] = (*KINDS, *FEW_SHOT)
+"""Every built-in data set."""
+
+_USUAL = 400
+"""Prompts of a set where no number is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +142,33 @@ class Mixture:
         return f"{response[:at]}{digit}{response[at + 1 :]}"
 
 
+MIXTURES = {
+    "addition-easier": Mixture("addition", 0.05, 0.85),
+    "addition-harder": Mixture("addition", 0.02, 0.58),
+    "subtraction": Mixture("subtraction", 0.03, 0.72),
+}
+"""The mixture that each toy policy imitates. Subtraction lies between the two difficulties of addition."""
+
+BUILTIN_PREFIX = "builtin:"
+"""How a model path names a built-in policy."""
+
+
+def warm_up_mixture(model_path: str) -> Mixture | None:
+    """The mixture that a toy policy was warmed up on; None for any other model."""
+    name = model_path.removeprefix(BUILTIN_PREFIX)
+    return None if name == model_path else MIXTURES.get(name)
+
+
+def mixture_note(model_path: str) -> str | None:
+    """A note for the results of a toy policy; None for any other model."""
+    if warm_up_mixture(model_path) is None:
+        return None
+    return (
+        f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are "
+        "systematic by construction."
+    )
+
+
 def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expression]:
     """The first `size` expressions of a split, in an order drawn by `seed`; a larger size only adds some.
 
@@ -154,10 +177,7 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
     """
     members = split_members(kind, split)
     if size > len(members):
-        raise UserError(
-            f"the {split} split of {SOURCE}:{kind} has {len(members)} prompts, not {size}; ask for "
-            f"at most {len(members)}"
-        )
+        raise _too_few(kind, size, len(members), split)
     order = _draws(members, "arithmetic order", kind, seed, split).argsort(kind="stable")
     return [Expression(kind, *divmod(int(index), 1000)) for index in members[order[:size]]]
 
@@ -189,13 +209,26 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
     return Expression(expression.kind, *divmod(int(choices[place]), 1000))
 
 
-def arithmetic_prompts(kind: KindName, size: int, seed: int, split: Split) -> list[Prompt]:
+def arithmetic_prompts(kind: SetName, size: int | None, seed: int, split: Split) -> list[Prompt]:
     """`size` different prompts of a split with clean labels; deterministic in all four arguments.
+
+    None: 400 of the toys' expressions, all questions of a few-shot task up to that number.
 
     Raises:
         UserError: the split has fewer.
     """
-    return [_prompt(expression, split) for expression in expressions(kind, size, seed, split)]
+    if kind == "addition" or kind == "subtraction":
+        return [_prompt(expression, split) for expression in expressions(kind, size or _USUAL, seed, split)]
+    members = len(split_questions(kind, split))
+    if size is not None and size > members:
+        raise _too_few(kind, size, members, split)
+    return few_shot_prompts(kind, size or min(_USUAL, members), seed, split)
+
+
+def _too_few(kind: SetName, size: int, members: int, split: Split) -> UserError:
+    return UserError(
+        f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}; ask for at most {members}"
+    )
 
 
 def _prompt(expression: Expression, split: Split) -> Prompt:
@@ -211,20 +244,22 @@ def _prompt(expression: Expression, split: Split) -> Prompt:
     )
 
 
-def parse_source(source: str) -> KindName | None:
-    """The kind that ``arithmetic`` (addition) or ``arithmetic:KIND`` names; None for any other data source.
+def parse_source(source: str) -> SetName | None:
+    """The set that ``arithmetic`` (addition) or ``arithmetic:NAME`` names; None for any other data source.
 
     Raises:
-        UserError: there is no such kind.
+        UserError: there is no such set.
     """
     name, colon, wanted = source.partition(":")
     if name != SOURCE:
         return None
-    for kind in KINDS:
-        if wanted == kind or (not colon and kind == "addition"):
-            return kind
-    names = " or ".join(f"{SOURCE}:{kind}" for kind in KINDS)
-    raise UserError(f"there is no built-in data set '{source}'{did_you_mean(wanted, KINDS)}; use {names}")
+    for known in SETS:
+        if wanted == known or (not colon and known == "addition"):
+            return known
+    names = ", ".join(f"{SOURCE}:{known}" for known in SETS)
+    raise UserError(
+        f"there is no built-in data set '{source}'{did_you_mean(wanted, SETS)}; there are {names}"
+    )
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli.data.arithmetic import KINDS, SOURCE, SPLIT_ENDS, KindName, arithmetic_prompts, parse_source
+from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, SetName, arithmetic_prompts, parse_source
 from olr_cli.data.files import SUFFIXES, matching_files, read_table
 from olr_cli.data.hub import load_hub_table, parse_hub_id
 from olr_cli.data.interchange import Reading, interchange_table, read_rows
@@ -15,8 +15,6 @@ from olr_cli.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_BUILT_IN_SIZE = 400
 
 
 def read_prompts(
@@ -36,7 +34,8 @@ def read_prompts(
             interchange format or with columns for question and answer; or
             ``org/name[/configuration][:split][@revision]``.
         split: which prompts of a built-in set; the split of a hub id that names none.
-        limit: at most so many, the first ones; of a built-in set, exactly so many (400 by default).
+        limit: at most so many, the first ones; of a built-in set, exactly so many (400 by default, or as
+            many as there are).
         sample: exactly so many, drawn at random and kept in file order.
         seed: of a built-in set, and of the sample.
         noise_type_of_sentinel: what sentinel rows without a noise type are (R1); inactive by default.
@@ -48,7 +47,7 @@ def read_prompts(
     text = str(source)
     kind = parse_source(text)
     if kind is not None:
-        return _built_in(text, kind, split=split, size=sample or limit or _BUILT_IN_SIZE, seed=seed)
+        return _built_in(text, kind, split=split, size=sample or limit, seed=seed)
     table, name, data_source, revision = _load(text, split)
     rows = read_rows(
         table,
@@ -64,7 +63,7 @@ def read_prompts(
     return prompts if sample is None else prompts.sample(sample, seed)
 
 
-def _built_in(name: str, kind: KindName, *, split: str, size: int, seed: int) -> PromptSet:
+def _built_in(name: str, kind: SetName, *, split: str, size: int | None, seed: int) -> PromptSet:
     import pyarrow as pa
 
     part = next((known for known in SPLIT_ENDS if known == split), None)
@@ -85,7 +84,7 @@ def _load(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
     if hub_id is not None:
         table, revision = load_hub_table(hub_id, split)
         return table, text, hub_id.name, revision
-    built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in KINDS))
+    built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in SETS))
     guess = did_you_mean(text, built_in) or "; name a file, a folder or a hub id org/name"
     raise UserError(f"no data set '{text}'{guess}")
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.limits import LimitExceeded, limited
-from olr_cli.errors import UserError, did_you_mean, first_line
+from olr_cli.errors import UserError, did_you_mean, first_line, no_path
+from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
 
-NO_TEMPLATE = "{} has no chat template: prompts are given to it as plain text, roles left out"
+NONE = "none"
+"""The word for no chat template, and for no system message."""
+
+_MOST_TEMPLATE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,39 @@ class ChatFormat:
 
     template: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, setting: str | None, called: str, variables: Mapping[str, Any] | None = None) -> ChatFormat:
+        """The format that a command or a recipe asks for.
+
+        Args:
+            setting: a file with a template, ``none`` for plain text, or None for the model's own.
+            called: what the user calls the setting, for errors.
+            variables: of the template.
+
+        Raises:
+            UserError: the file cannot be read, or is empty.
+        """
+        text = setting
+        if setting == NONE:
+            text = ""
+        elif setting is not None:
+            if not os.path.isfile(setting):
+                raise no_path(setting, f"give {called} a file with a chat template, or none")
+            text = read_text(Path(setting), at_most=_MOST_TEMPLATE_BYTES)
+            if not text.strip():
+                raise UserError(f"{setting} is empty; give a chat template, or {called} none for plain text")
+        return cls(text, variables or {})
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> ChatFormat:
+        """The format that a recipe's `model.chat_template` asks for; errors as of `read`."""
+        return cls.read(recipe.model.chat_template, "model.chat_template")
+
+    def put_into(self, tokenizer: Any) -> None:
+        """Make the template a tokenizer's own, so that its checkpoints are asked as it was trained."""
+        if self.template is not None:
+            tokenizer.chat_template = self.template or None
 
     def template_of(self, tokenizer: Any) -> Any:
         """The template that prompts are rendered with; None: they are plain text."""
@@ -57,6 +96,18 @@ AS_THE_MODEL_HAS_IT = ChatFormat()
 def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> bool:
     """Whether prompts are rendered as chat turns; if not, as plain text."""
     return chat.template_of(tokenizer) is not None
+
+
+def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
+    """A sentence if the model has no chat template and the recipe does not say that it needs none."""
+    if recipe.model.chat_template is not None or has_chat_template(tokenizer):
+        return []
+    return [no_template(recipe.model.path)]
+
+
+def no_template(model: str) -> str:
+    """The sentence for a model without a chat template, where nobody asked for plain text."""
+    return f"{model} has no chat template: prompts are given to it as plain text, roles left out"
 
 
 def render(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from olr_cli.answers import RULES, Judge
-from olr_cli.engines.prompt_text import NO_TEMPLATE
+from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import UserError, printable
 from olr_cli.evaluation.backends import Backend, Sampling, model_digest
 from olr_cli.evaluation.benchmark import Benchmark
@@ -172,7 +172,7 @@ def _sample(
     ):
         _heed(stop)
         if not backend.has_chat_template and settings.prompting.chat.template is None:
-            progress.say(f"Warning: {NO_TEMPLATE.format(target.model)}")
+            progress.say(f"Warning: {no_template(target.model)}")
         record = record.with_backend(target.folder, backend.facts)
         progress.generating(
             [task.benchmark.title for task, problems in zip(tasks, missing, strict=True) if problems]

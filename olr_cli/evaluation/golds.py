@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from olr_cli.data.prompts import Prompt
+from olr_cli.engines.prompt_text import NONE
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Source
 from olr_cli.evaluation.folder import EvaluationRecord
 from olr_cli.evaluation.generations import Generation
 from olr_cli.evaluation.problems import benchmarks_in, digest, load_problems
-from olr_cli.evaluation.prompting import NONE, Prompting
+from olr_cli.evaluation.prompting import Prompting
 
 
 def in_data(data: Path, benchmarks: Sequence[Benchmark]) -> list[str]:

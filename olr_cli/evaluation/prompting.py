@@ -10,21 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.prompts import Message, Prompt
-from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, NONE, ChatFormat
 from olr_cli.errors import UserError, no_path
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import Example, load_examples
-from olr_cli.files import read_text
 from olr_cli.recipe.files import read_pairs
-
-_MOST_BYTES = 256 * 1024
-"""Of a chat template's file."""
 
 SETTINGS = ("system", "shots", "examples", "chat_template", "template")
 """The keys of `Prompting.settings`."""
-
-NONE = "none"
-"""The word for no system message and no chat template."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +106,8 @@ def read_prompting(
         raise UserError("--shots is the number of examples of --examples FILE; give both, or neither")
     if examples is not None and not os.path.isfile(examples):
         raise no_path(examples, "give a file with questions and answers")
-    text = template
-    if template == NONE:
-        text = ""
-    elif template is not None:
-        if not os.path.isfile(template):
-            raise no_path(template, "give a file with a chat template, or none")
-        text = read_text(Path(template), at_most=_MOST_BYTES)
-        if not text.strip():
-            raise UserError(
-                f"{template} is empty; give a chat template, or --chat-template none for plain text"
-            )
     if system is not None and not system.strip():
         raise UserError("--system is empty; give a text, or --system none for no system message")
-    chat = ChatFormat(text, read_pairs("--template", variables, "a variable of the chat template"))
+    pairs = read_pairs("--template", variables, "a variable of the chat template")
+    chat = ChatFormat.read(template, "--chat-template", pairs)
     return Prompting("" if system == NONE else system, chat, shots or 0, examples)

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.arithmetic import mixture_note
-from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_name
+from olr_cli.data.arithmetic import mixture_note, warm_up_mixture
 from olr_cli.errors import UserError
 from olr_cli.evaluation import backends
 from olr_cli.evaluation.answer import answer, check_reference
@@ -184,10 +183,10 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 
 def _default_of(start: str) -> str:
-    if not is_builtin(start):
+    mixture = warm_up_mixture(start)
+    if mixture is None:
         return "all"
-    task = MIXTURES[policy_name(start)].kind
-    return "arithmetic" if task == "addition" else f"arithmetic:{task}"
+    return "arithmetic" if mixture.kind == "addition" else f"arithmetic:{mixture.kind}"
 
 
 def scores_answer(request: Request, evaluated: Sequence[tuple[Target, Sequence[Score]]]) -> Answer:

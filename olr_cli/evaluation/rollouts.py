@@ -21,10 +21,11 @@ from typing import Any, cast
 import polars as pl
 
 from olr_cli.answers import EXTRACTORS
+from olr_cli.data.arithmetic import warm_up_mixture
 from olr_cli.data.files import SUFFIXES
 from olr_cli.data.prompts import Message, Prompt
-from olr_cli.engines.local.builtin import is_builtin, policy_path
-from olr_cli.engines.prompt_text import NO_TEMPLATE
+from olr_cli.engines.local.builtin import is_builtin, model_location
+from olr_cli.engines.prompt_text import ChatFormat, template_warnings
 from olr_cli.engines.run import DataSets, Run
 from olr_cli.engines.steps import (
     Stopwatch,
@@ -60,6 +61,7 @@ _OPTIONS = {
     "data.columns": "--columns",
     "data.system_prompt": "--system",
     "model.path": "MODEL",
+    "model.chat_template": "--chat-template",
     "seed": "--seed",
     "train.epochs": "--visits",
     "train.max_new_tokens": "--max-new-tokens",
@@ -77,18 +79,20 @@ def rollouts_recipe(
     train: Mapping[str, Any],
     *,
     seed: int,
+    chat_template: str | None = None,
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> Recipe:
     """What is sampled, as a recipe: GRPO's, which keeps every label as it is given.
 
-    Built-in policies get one thread: more of them take longer on a busy machine, many times so.
+    Toy policies get one thread: more of them take longer on a busy machine, many times so.
 
     Args:
         model: as `olr_cli.evaluation.targets.targets` takes it.
         data: keys of `data`: ``train``, and where they are set ``limit`` and ``extractor``.
         train: keys of `train`: ``epochs`` (visits), ``rollouts_per_prompt`` and so on.
         seed: of all draws.
+        chat_template: as the recipe's key.
         device: ``auto``, ``cpu`` or ``cuda``.
         trust_remote_code: run code that comes with the weights.
 
@@ -103,11 +107,16 @@ def rollouts_recipe(
         "data": data,
         "model": {
             "path": model if is_builtin(model) else targets(model, [], None)[0].model,
+            "chat_template": chat_template,
             "trust_remote_code": trust_remote_code,
         },
         "method": {"name": "grpo"},
         "train": train,
-        "engine": {"name": "local", "device": device, "threads": 1 if is_builtin(origin(model)) else None},
+        "engine": {
+            "name": "local",
+            "device": device,
+            "threads": 1 if warm_up_mixture(origin(model)) else None,
+        },
     }
     return validate(tree, "olr rollouts", called=_OPTIONS)
 
@@ -145,9 +154,10 @@ class RolloutSampler:
         )
         self._backend = open_backend(
             backend,
-            str(policy_path(path)) if is_builtin(path) else path,
+            model_location(path),
             device=section.device,
             trust_remote_code=recipe.model.trust_remote_code,
+            chat=ChatFormat.of(recipe),
             seed_each=True,  # a run that is resumed draws what it would have drawn
         )
         prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
@@ -165,7 +175,7 @@ class RolloutSampler:
             "policy_digest": facts["model_digest"],
             "departures": [],
         }
-        self.warnings = [] if self._backend.has_chat_template else [NO_TEMPLATE.format(path)]
+        self.warnings = template_warnings(self._backend.tokenizer, recipe)
 
     @property
     def plan(self) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.hub import hub_answers
-from olr_cli.engines.local.builtin import MIXTURES, is_builtin, policy_path
+from olr_cli.engines.local.builtin import NAMES, is_builtin, policy_path
 from olr_cli.engines.model_files import loading, require_known_code
 from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.folder import Target, read_evaluation
@@ -146,7 +146,7 @@ def require_models(targets: Sequence[Target]) -> None:
         except GatedRepoError:
             continue  # there is one
         except (LocalEntryNotFoundError, RepositoryNotFoundError) as error:
-            hint = did_you_mean(model, [f"builtin:{name}" for name in MIXTURES])
+            hint = did_you_mean(model, [f"builtin:{name}" for name in NAMES])
             raise UserError(
                 f"there is no model folder, run or built-in policy '{model}', and no such model on the Hugging Face"
                 f" hub{unreached}{hint}; check the name"

@@ -143,8 +143,9 @@ class DataSection(Section):
 
     train: Text = _key(
         "arithmetic",
-        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set (`arithmetic`,"
-        " `arithmetic:subtraction`).",
+        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
+        " `arithmetic:subtraction`, or for pretrained models `arithmetic:products`, `arithmetic:sums`,"
+        " `arithmetic:maxima`.",
     )
     validation: Text | None = _key(None, "The only prompts that may choose a checkpoint (R22).")
     test: Text | None = _key(None, "Held-out prompts; they never train.")
@@ -211,6 +212,11 @@ class ModelSection(Section):
 
     path: Text = _key(
         "builtin:addition-easier", "A Hugging Face model folder or hub id, or a built-in policy."
+    )
+    chat_template: Text | None = _key(
+        None,
+        "How messages become text: `none` for plain text without roles, as few-shot prompts need it, or a file with a"
+        " chat template (Jinja); null: as the model has it.",
     )
     trust_remote_code: bool = _key(False, "Run code that comes with the model; only if you trust its author.")
 
@@ -686,6 +692,7 @@ ADDED_LATER = frozenset(
     {
         "data.columns",
         "data.system_prompt",
+        "model.chat_template",
         "data.trusted",
         "train.stop",
         "train.dynamic_sampling",

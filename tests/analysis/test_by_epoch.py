@@ -118,7 +118,7 @@ def test_each_arm_is_a_pair_of_panels_and_the_end_of_warmup_is_named_once(tmp_pa
     named = ["warm-up ends" in panel for panel in texts(chart)]
     assert named == [False, False, True, False, False, False]
     titles = [axes.get_title("left") for axes in chart.figure.axes]
-    assert titles[:3] == ["(a) grpo\nclean prompts", "\nnoisy prompts", "(b) olr\nclean prompts"]
+    assert titles[:3] == ["(a) GRPO\nclean prompts", "\nnoisy prompts", "(b) OLR\nclean prompts"]
     (legend,) = chart.figure.legends
     areas = {area.get_facecolor()[0].tobytes() for axes in chart.figure.axes for area in axes.collections}
     named = {patch.get_facecolor() for patch in legend.get_patches()}

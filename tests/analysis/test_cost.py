@@ -128,7 +128,7 @@ def test_grpo_on_another_machine_is_no_reference_and_a_note_says_who_ran_where(t
     assert "olr on local, cpu, 1 thread, host vm" in note
     (chart,) = cost.charts(group(find_runs([tmp_path])))
     names = [label.get_text().replace("\n", " ") for label in chart.figure.axes[0].get_yticklabels()]
-    assert names == ["grpo openrlhf, 8 x NVIDIA A100, host node1", "olr local, cpu, 1 thread, host vm"]
+    assert names == ["GRPO openrlhf, 8 x NVIDIA A100, host node1", "OLR local, cpu, 1 thread, host vm"]
 
 
 def test_a_note_says_where_all_arms_ran(arms):

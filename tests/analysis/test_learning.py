@@ -55,7 +55,7 @@ def test_seeds_are_a_mean_with_a_band_and_arms_are_lines(tmp_path):
     rows = chart.data.filter(metric="rollout/reward", step=2)
     assert dict(rows.select("arm", "mean").iter_rows()) == pytest.approx({"olr": 0.3, "grpo": 0.1})
     assert dict(rows.select("arm", "runs").iter_rows()) == {"olr": 2, "grpo": 1}
-    assert [text.get_text() for text in chart.figure.legends[0].get_texts()] == ["grpo", "olr"]
+    assert [text.get_text() for text in chart.figure.legends[0].get_texts()] == ["GRPO", "OLR"]
 
 
 def test_a_log_of_trl_shows_rewards_lengths_and_groups_of_equal_rewards():

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
 from olr_cli.analysis import style
@@ -42,6 +43,53 @@ def test_a_line_without_rows_is_neither_drawn_nor_named():
     axes = chart().figure.axes[0]
     assert [text.get_text() for text in axes.texts] == ["line"]
     assert len(axes.lines) == 1
+
+
+def spread(rows, limits=(0, 1)):
+    """The caption of a chart that draws these runs' mean and sd, within limits."""
+    rows = pl.DataFrame(rows, ["epoch", "mean", "sd", "runs"], orient="row").with_columns(metric=pl.lit("m"))
+    with style.applied():
+        sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
+        sheet.panels[0].set_ylim(limits)
+        sheet.lines(sheet.panels[0], [Line("m", "line", style.BLUE)], rows)
+        return sheet.chart("chart", rows, caption="More.").caption
+
+
+@pytest.mark.parametrize(
+    ("rows", "caption"),
+    [
+        ([(1, 0.5, None, 1), (2, 0.7, None, 1)], "One run each. More."),
+        ([(1, 0.5, 0.1, 3), (2, 0.7, 0.1, 3)], "Means of 3 runs; bands: ±1 sd. More."),
+        ([(1, 0.5, 0.1, 3), (2, 0.7, None, 1)], "Means of 1 to 3 runs; bands: ±1 sd. More."),
+        ([(1, 0.95, 0.1, 3), (2, 0.7, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 100%. More."),
+        ([(1, 0.95, 0.1, 3), (2, 0.02, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More."),
+    ],
+)
+def test_the_caption_says_how_many_runs_what_bands_are_and_where_they_are_cut(rows, caption):
+    assert spread(rows) == caption
+
+
+def test_a_caption_and_a_legend_make_the_figure_higher_and_hide_nothing():
+    names = [f"_{'long ' * number}name ${number}$" for number in range(1, 9)]
+    with style.applied():
+        sheet = style.Sheet(1, 1, width=3.25, panel_height=1.0)
+        sheet.legend([Line2D([], [], label=name) for name in names])
+        figure = sheet.chart("chart", ROWS, caption="Many words. " * 30).figure
+        figure.draw_without_rendering()
+    (legend,) = figure.legends
+    page = figure.get_window_extent()
+    texts = [*legend.get_texts(), figure.texts[-1]]
+    assert sorted(text.get_text().strip() for text in legend.get_texts()) == sorted(names)
+    for text in texts:
+        box = text.get_window_extent()
+        assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+    assert figure.axes[0].get_window_extent().height > 0.4 * figure.dpi
+
+
+def test_lines_of_a_panel_differ_without_colour():
+    marks = [tuple(style.mark(marker).items()) for marker in style.MARKERS]
+    assert len(set(marks)) == len(style.MARKERS)
+    assert {len(mark) for mark in marks} == {1, 2}, "filled and hollow ones"
 
 
 def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeypatch):
@@ -123,8 +171,8 @@ def test_labels_stay_between_the_limits_where_there_is_room(labels):
     ("wanted", "heights", "placed"),
     [
         ([50, 10, 30], [8, 8, 8], [50, 10, 30]),
-        ([30, 30], [10, 10], [25, 35]),
-        ([30, 30, 60], [10, 20, 10], [22.5, 37.5, 60]),
+        ([30, 30], [10, 10], [35, 25]),
+        ([30, 30, 60], [20, 10, 10], [37.5, 22.5, 60]),
         ([], [], []),
     ],
 )
@@ -139,7 +187,7 @@ def test_the_written_labels_do_not_overlap_on_the_page():
             axes.set_ylim(0, 1)
             for y, text in ((0.5, "one"), (0.51, "two\nlines"), (0.49, "three"), (1.0, "top"), (0.0, "low")):
                 sheet.label(axes, y, text, style.BLUE)
-        figure = sheet.finish()
+        figure = sheet.chart("labels", ROWS).figure
         figure.draw_without_rendering()
         for axes in sheet.panels:
             texts = [text for text in axes.texts if isinstance(text, Annotation)]

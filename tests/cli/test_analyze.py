@@ -313,3 +313,26 @@ def test_a_table_and_an_audit_are_written_as_csv_where_the_name_says_so(tmp_path
         again = CliRunner().invoke(app, [*words, "--out", target.name])
         assert (again.exit_code, "exists already" in again.stderr) == (2, True)
     assert not (run / "figures").exists()
+
+
+def test_arms_are_called_what_label_says_in_figures_and_tables(arms):
+    words = "--label", "olr=Active, OLR", "--label", "grpo=$x^2$ _GRPO_", "--baseline", "olr"
+    result = olr(arms, *words, "--format", "markdown", "--figure", "coherence")
+    assert result.exit_code == 0, result.output
+    assert "| Active, OLR | 2 | " in result.output
+    drawn = pl.read_csv(arms / "figures" / "coherence.csv")
+    assert drawn["arm"].unique().sort().to_list() == ["$x^2$ _GRPO_", "Active, OLR"]
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("olt=x", "--label is 'olt' (did you mean 'olr'?); known: grpo, olr"),
+        ("olr", "--label olr has no text; write it as --label 'olr=TEXT'"),
+        ("olr= ", "--label olr= has no text"),
+        ("olr=grpo", "--label: two arms would have one name (grpo, grpo)"),
+    ],
+)
+def test_a_label_that_cannot_be_is_refused(arms, label, words):
+    result = olr(arms, "--label", label)
+    assert (result.exit_code, words in " ".join(result.output.split())) == (2, True), result.output

@@ -14,6 +14,7 @@ from olr_cli.answers import ARITHMETIC_SOURCES
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import (
     KINDS,
+    SETS,
     SOURCE,
     SPLIT_ENDS,
     Expression,
@@ -80,7 +81,7 @@ def test_prompts_are_valid_distinct_and_answered(kind, size, seed, split):
 
 
 def test_the_data_sources_of_the_task_are_the_ones_its_answers_are_known_by():
-    of_prompts = {arithmetic_prompts(kind, 1, 0, "train")[0].data_source for kind in KINDS}
+    of_prompts = {arithmetic_prompts(kind, 1, 0, "train")[0].data_source for kind in SETS}
     assert {SOURCE, *of_prompts} == ARITHMETIC_SOURCES
 
 
@@ -237,7 +238,7 @@ def test_a_source_names_a_built_in_kind_or_something_else(source, kind):
 
 @pytest.mark.parametrize("source", ["arithmetic:subtracton", "arithmetic:"])
 def test_an_unknown_kind_is_refused_with_the_known_ones(source):
-    with pytest.raises(UserError, match="arithmetic:addition or arithmetic:subtraction"):
+    with pytest.raises(UserError, match="arithmetic:addition, arithmetic:subtraction, arithmetic:products"):
         parse_source(source)
 
 

@@ -13,7 +13,9 @@ import polars as pl
 from rich.cells import cell_len, set_cell_size
 
 from olr_cli.analysis.audit.audit import Audit
+from olr_cli.analysis.audit.forecast import Estimate
 from olr_cli.answers import EXTRACTORS
+from olr_cli.data.arithmetic import warm_up_mixture
 from olr_cli.data.log_files import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.errors import UserError
@@ -24,6 +26,8 @@ from olr_cli.tables import NOTHING, Answer, Block, Cell, Column, Line, Row, Tabl
 
 _INDENT, _WIDTH = 12, 80
 _FEW_ROLLOUTS = 4
+_CHANCE = 0.005
+"""So unlikely a random draw is none."""
 _WIDEST = 24
 _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
@@ -67,8 +71,8 @@ def _summary(audit: Audit) -> Iterator[Line]:
         yield _line(
             "",
             f"cross-validated on {validation.labels} trusted labels ({validation.wrong} of them wrong){area}; mean"
-            f" squared error {validation.brier:.3f}, with the built-in calibration alone"
-            f" {validation.brier_built_in:.3f}",
+            f" squared error {validation.brier:.3f}, knowing their share of wrong ones alone"
+            f" {validation.brier_of_ratio:.3f}",
         )
     for warning in warnings(audit):
         yield Line("Warning", warning, "yellow", is_wrapped=True)
@@ -79,6 +83,12 @@ def _summary(audit: Audit) -> Iterator[Line]:
             f"{changed:,} label{'s' * (changed != 1)} to replace by the proposal"
             f"{f', {added:,} to fill in' if added else ''}: from confidence {audit.threshold:g} on (--threshold), if"
             " it is likelier right",
+        )
+    if (expected := audit.forecast) is not None:
+        yield _line(
+            "Expected",
+            f"{_share(expected.before)} of the labels are right; after the changes {_share(expected.after)},"
+            f" {_share(expected.gain, sign='+')} points",
         )
 
 
@@ -93,18 +103,20 @@ def _counted(values: pl.Series, name: str) -> str:
 
 
 def _ratio(audit: Audit) -> str:
-    assert audit.noise is not None and audit.interval is not None
-    is_recalibrated = audit.trusted is not None and audit.trusted.labels > 0
-    cause = (
-        "of the trusted labels alone"
-        if is_recalibrated
-        else "other prompts, and votes that count for more or less"
-    )
-    low, high = audit.interval
-    text = f"{audit.ratio:.2f} of the labels are wrong (95 % interval {low:.2f} to {high:.2f}: {cause})"
-    if audit.noise.ratio * len(audit.prompts) < 1:
+    assert audit.noise is not None and audit.forecast is not None
+    ratio = audit.forecast.ratio
+    text = f"{ratio.mean:.2f} of the labels are wrong (95 % interval {ratio.low:.2f} to {ratio.high:.2f})"
+    if ratio.mean * len(audit.prompts) < 1:
         return text  # of less than one label there are no shares
     return f"{text}; {audit.noise.seen_share:.0%} of the wrong ones are answers that the policy gives"
+
+
+def _share(estimate: Estimate, *, sign: str = "") -> str:
+    """``50 % (43 to 58)``."""
+    mean, low, high = (
+        f"{round(100 * value) + 0:{sign}}" for value in (estimate.mean, estimate.low, estimate.high)
+    )
+    return f"{mean}{'' if sign else ' %'} ({low} to {high})"
 
 
 def _origin(audit: Audit) -> str:
@@ -112,14 +124,14 @@ def _origin(audit: Audit) -> str:
     trusted = audit.trusted
     if trusted is None:
         return (
-            "from the built-in calibration, which was fitted on an arithmetic task and need not fit other data; some"
-            " verified labels make it yours: --trusted FILE"
+            "from votes alone, and how far such confidences were off on an arithmetic task, which need not fit other"
+            " data; some verified labels make them yours: --trusted FILE"
         )
     labels, wrong, answers = trusted.labels, trusted.wrong, trusted.unlabelled
     moved = [f"{labels} trusted label{'s' * (labels != 1)} ({wrong} of them wrong)"] if labels else []
     moved += [f"{answers} true answer{'s' * (answers != 1)} of prompts without a label"] if answers else []
     strangers = f"; {trusted.strangers:,} more are of other prompts" if trusted.strangers else ""
-    return f"from the built-in calibration, moved by {' and '.join(moved)}{strangers}"
+    return f"from votes, moved by {' and '.join(moved)}{strangers}"
 
 
 def warnings(audit: Audit) -> Iterator[str]:
@@ -137,19 +149,35 @@ def warnings(audit: Audit) -> Iterator[str]:
         yield "after a single visit the noise ratio is unusable, and the confidences are poor; make more visits"
     if rollouts < _FEW_ROLLOUTS:
         yield f"fewer than {_FEW_ROLLOUTS} rollouts a visit hardly show a majority; the noise ratio comes out too low"
-    if audit.cross_validation is not None:
+    if audit.selection is not None and audit.selection < _CHANCE:
+        assert audit.trusted is not None
+        is_doubted = pl.col("log_odds") > 0
+        drawn, others = (
+            audit.prompts.filter(which).select(is_doubted.mean()).item()
+            for which in (pl.col("is_trusted"), ~pl.col("is_trusted"))
+        )
+        yield (
+            f"the trusted labels are no random draw: the rollouts speak against {drawn:.0%} of them, and against"
+            f" {others:.0%} of the others. What they say of themselves holds; the estimates for the others may not"
+        )
+    elif audit.cross_validation is not None and audit.cross_validation.is_convincing:
         return
+    still = (
+        "" if audit.trusted is None else ". The trusted labels do not yet show that the confidences are right"
+    )
     if not audit.noise.can_be_told:
+        remedy = still or ". Trust none without --trusted FILE"
         yield (
             "labels seem to be wrong with answers of the policy as often as right; then agreement with the rollouts"
-            " does not show which are, and all numbers here can be confidently wrong. Trust none without --trusted FILE"
+            f" does not show which are, and all numbers here can be confidently wrong{remedy}"
         )
     if audit.was_training is False:
         yield (
             "a policy that is not trained keeps its systematic errors, which look like wrong labels, the more so the"
-            " weaker it is: the noise ratio may be far too high, beyond its interval; the order of the prompts suffers"
-            " less"
+            f" weaker it is{still or '; the order of the prompts suffers less than the numbers'}"
         )
+    if audit.forecast is not None and audit.changes["changed"] and audit.forecast.gain.low <= 0:
+        yield "the changes may do harm: the interval of what they gain does not lie above 0"
 
 
 def _remarks(audit: Audit) -> Iterator[str]:
@@ -321,9 +349,9 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
         policy = recipe.model.path
         if recipe.data.extractor is not None and not settings:
             data.append(f"data.extractor={recipe.data.extractor}")
-    is_built_in = policy.startswith("builtin:")
-    words = _sets([f"model.path={policy}", *(["noise=null"] if is_built_in else []), *data])
-    return " ".join(["olr train", "laptop/quickstart" if is_built_in else "own-data", *map(quote, words)])
+    is_toy = warm_up_mixture(policy) is not None
+    words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
+    return " ".join(["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)])
 
 
 def _sets(settings: Sequence[str]) -> list[str]:
@@ -332,13 +360,14 @@ def _sets(settings: Sequence[str]) -> list[str]:
 
 def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
     """For JSON."""
-    noise, trusted, prompts = audit.noise, audit.trusted, stored(audit)
+    noise, trusted, prompts, expected = audit.noise, audit.trusted, stored(audit), audit.forecast
     return {
         "history": str(audit.source),
         "prompts": len(prompts),
         "policy_was_training": audit.was_training,
-        "noise_ratio": audit.ratio,
-        "noise_ratio_interval": audit.interval,
+        "noise_ratio": None if expected is None else expected.ratio.mean,
+        "noise_ratio_interval": None if expected is None else [expected.ratio.low, expected.ratio.high],
+        "expected": None if expected is None else asdict(expected),
         "seen_share": None if noise is None else noise.seen_share,
         "can_be_told": None if noise is None else noise.can_be_told,
         "labels": audit.statuses,
@@ -347,7 +376,7 @@ def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
         "calibration": {
             "source": "built-in" if trusted is None else "trusted",
             "trusted_labels": 0 if trusted is None else trusted.labels,
-            **asdict(audit.calibrations),
+            "chance_of_selection": audit.selection,
         },
         "cross_validation": None if audit.cross_validation is None else vars(audit.cross_validation),
         "warnings": list(warnings(audit)),

@@ -11,28 +11,28 @@ import polars as pl
 
 from olr_cli.analysis.audit import confidence, estimator
 from olr_cli.analysis.audit.confidence import Calibrations, CrossValidation, TrustedLabels
-from olr_cli.analysis.audit.estimator import Floats, Model, Noise
-from olr_cli.analysis.audit.tally import tally
+from olr_cli.analysis.audit.estimator import Floats, Noise
+from olr_cli.analysis.audit.forecast import Forecast, forecast
+from olr_cli.analysis.audit.tally import Tally, tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
 from olr_cli.analysis.histories import RolloutHistory, read_history, run_prompts
 from olr_cli.answers import Judge
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import question_of, same_prompts
+from olr_cli.data.rollout_logs import Report, silent
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest, read_recipe
 
-EASY, WARY = 0.5, 0.9
-"""From which confidence labels are changed, and from which where it may be far too high: of a policy that was not
-trained, after a single visit, or beyond the guard (`Noise.can_be_told`), all without enough trusted labels to tell
-(`confidence.FEWEST`). Chosen by the share of right labels after the changes (docs/audit.md)."""
+THRESHOLD = 0.5
+"""From which confidence labels are changed."""
 
 SETTABLE = ("data.extractor", "data.columns")
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdicts on the labels of a history; noise, ratio and interval are None where no label can be judged.
+    """The verdicts on the labels of a history; noise and forecast are None where no label can be judged.
 
     Attributes:
         prompts: a row a prompt (`olr_cli.analysis.audit.verdicts`), the surest to be wrong first.
@@ -40,8 +40,8 @@ class Audit:
         was_training: whether the rollouts are those of a policy in training, so that slopes mean something; None where
             nobody knows.
         draws_labels: whether noisy labels were drawn at every visit (R3), so that those of the last visit are judged.
-        ratio: share of wrong labels: rho, or with trusted labels what the recalibrated confidences add up to.
-        interval: of the ratio, 95 %: of rho (`ratio_interval`), or of the share of wrong ones among trusted labels.
+        forecast: share of wrong labels, and of right ones before and after the changes, with intervals.
+        selection: chance that verified labels drawn at random lie as far from the rest; None without.
         cross_validation: None with too few trusted labels.
         answered: share of the rollouts that have an answer.
         truth: None where no truth is stored, else `quality` and the shares of right labels as given (``right_before``)
@@ -56,10 +56,10 @@ class Audit:
     was_training: bool | None
     draws_labels: bool
     noise: Noise | None
-    ratio: float | None
-    interval: tuple[float, float] | None
+    forecast: Forecast | None
     calibrations: Calibrations
     trusted: TrustedLabels | None
+    selection: float | None
     cross_validation: CrossValidation | None
     threshold: float
     answered: float
@@ -79,7 +79,10 @@ class Audit:
 
 
 def audit_history(
-    source: Path | Sequence[Path], settings: Sequence[str], columns: Sequence[str] = ()
+    source: Path | Sequence[Path],
+    settings: Sequence[str],
+    columns: Sequence[str] = (),
+    report: Report = silent,
 ) -> RolloutHistory:
     """The history to audit, with arguments as `read_history` takes them.
 
@@ -95,7 +98,7 @@ def audit_history(
             )
         if not equals:
             raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
-    return read_history(source, settings, columns, also=SETTABLE[1:])
+    return read_history(source, settings, columns, also=SETTABLE[1:], report=report)
 
 
 def data_reading(history: RolloutHistory) -> Reading:
@@ -119,7 +122,7 @@ def audit(
         data: the data set of the history's prompts, which says what the history does not of their labels.
         trusted: a file of verified labels (`read_trusted`).
         threshold: confidence that its label is wrong, from which a label is changed if the proposal is likelier right;
-            by default `EASY`, or `WARY` where the confidence itself is doubtful.
+            by default `THRESHOLD`.
 
     Raises:
         UserError: there is nothing to audit, or the files don't fit.
@@ -128,29 +131,31 @@ def audit(
         history = with_labels_of(history, data)
     manifest = read_manifest(history.source) if history.is_run else None
     was_training = None if manifest is None else kind_of(manifest) == "training"
-    assumed = estimator.UNTRAINED if was_training is False else estimator.IN_TRAINING
     counted = tally(history, judge)
-    votes, labels = estimator.pooled_votes(counted, assumed.decay), counted.label_answers
-    start = maps = confidence.built_in()
+    is_training = was_training is not False
+    votes, labels = estimator.pooled_votes(counted, is_training=is_training), counted.label_answers
     known: TrustedLabels | None = None
-    validation: CrossValidation | None = None
-    if trusted is None:
-        model = estimator.fit(votes, labels, assumed.sharpness)
-    else:
+    if trusted is not None:
         known = confidence.read_trusted(
             trusted, _with_texts(history), counted.prompt_ids, counted.labels, judge, data_reading(history)
         )
-        model = estimator.fit(votes, labels, assumed.sharpness, known.is_wrong)
-        table = judged(counted, model, start)
-        maps, is_decided = _moved(table, known, judge, start), table["confidence"].is_not_null().to_numpy()
-        validation = confidence.cross_validated(known, model, assumed.sharpness, is_decided, start.wrong)
+    model = estimator.fit(votes, labels, None if known is None else known.is_wrong)
+    is_doubtful = _visits(counted) < 2 or not model.noise.can_be_told
+    prior = confidence.priors(is_training=is_training, is_doubtful=is_doubtful)
+    nothing = np.full(len(counted), np.nan)
+    maps = confidence.calibrations(prior, None, nothing, nothing, nothing)
+    validation: CrossValidation | None = None
     table = judged(counted, model, maps)
-    if threshold is None:
-        is_doubtful = validation is None and (
-            was_training is False or table["visits"].median() == 1 or not model.noise.can_be_told
+    if known is not None:
+        is_decided = table["confidence"].is_not_null().to_numpy()
+        odds = np.where(is_decided, _floats(table["log_odds"]), np.nan)
+        proposal_right = confidence.is_right(table["proposed_label"].to_list(), known.answers, judge)
+        maps = confidence.calibrations(
+            prior, known, odds, _floats(table["proposal_log_odds"]), proposal_right
         )
-        threshold = WARY if is_doubtful else EASY
-    ratio, interval = _ratio(model, table, known, assumed.sharpnesses)
+        validation = confidence.cross_validated(known, model, is_decided, prior.wrong)
+        table = judged(counted, model, maps)
+    threshold = THRESHOLD if threshold is None else threshold
     verdicts = with_changes(with_trusted(table, known), threshold)
     answered, rollouts = counted.visits.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(
@@ -160,10 +165,10 @@ def audit(
         was_training=was_training,
         draws_labels=history.is_run and any(p.noise_type == "active" for p in history.prompts.values()),
         noise=model.noise if model.is_known.any() else None,
-        ratio=ratio,
-        interval=interval,
+        forecast=forecast(verdicts, maps),
         calibrations=maps,
         trusted=known,
+        selection=None if known is None else confidence.selection(known, _floats(table["log_odds"])),
         cross_validation=validation,
         threshold=threshold,
         answered=float(answered / rollouts),
@@ -171,25 +176,6 @@ def audit(
         questions=_questions(history),
         notes=history.notes,
     )
-
-
-def _moved(table: pl.DataFrame, trusted: TrustedLabels, judge: Judge, start: Calibrations) -> Calibrations:
-    """The maps after what is trusted, from the verdicts under the built-in ones."""
-    odds = _floats(table.select(pl.when(pl.col("confidence").is_not_null()).then("log_odds")).to_series())
-    proposal_right = confidence.is_right(table["proposed_label"].to_list(), trusted.answers, judge)
-    return confidence.recalibrated(trusted, start, odds, _floats(table["proposal_log_odds"]), proposal_right)
-
-
-def _ratio(
-    model: Model, table: pl.DataFrame, trusted: TrustedLabels | None, sharpnesses: Sequence[float]
-) -> tuple[float | None, tuple[float, float] | None]:
-    if not model.is_known.any():
-        return None, None
-    if trusted is not None and trusted.labels:
-        return confidence.calibrated_ratio(
-            _floats(table["confidence"]), trusted.is_wrong
-        ), trusted.wrong_interval
-    return model.noise.ratio, estimator.ratio_interval(model.votes, model.labels, sharpnesses)
 
 
 def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
@@ -248,6 +234,11 @@ def _with_texts(history: RolloutHistory) -> Mapping[str, Prompt]:
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
         return run_prompts(history.source, read_recipe(history.source))[0]
     return history.prompts
+
+
+def _visits(counted: Tally) -> float:
+    """Of the middle prompt."""
+    return float(np.median(np.bincount(counted.visits["prompt"].to_numpy())))
 
 
 def _questions(history: RolloutHistory) -> dict[str, str]:

@@ -2,51 +2,102 @@
 
     P = 1 / (1 + exp(-(intercept + slope * log odds))),  slope > 0
 
-A logistic map of two parameters rather than isotonic regression: the order of the prompts stays as it is without ties,
-no confidence is 0 or 1, and a few trusted labels can move the map without tearing it. The built-in maps were fitted on
-the arithmetic task (`benchmarks/audit_quality.py --fit` makes calibration.json anew).
+How far a history's map lies from the identity is not known before labels of it are verified; it has a normal prior,
+which verified labels narrow. Confidences are means over the maps that remain, and the intervals of everything that
+confidences add up to come from the same maps. The order of the prompts stays as it is, and no confidence is 0 or 1.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
 from olr_cli import seeding
-from olr_cli.analysis.audit.estimator import Bools, Floats, Model, fit
+from olr_cli.analysis.audit.estimator import Bools, Floats, Model, fit, logistic
 from olr_cli.answers import Judge
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.trusted import verified_answers
 
-BUILT_IN = "calibration.json"
-
-INTERCEPT_SD, LOG_SLOPE_SD = 2.0, 1.0
-"""How far one's own data may lie from the built-in map, as standard deviations of the shrinkage's normal priors."""
-
 FOLDS = 10
 FEWEST = 10
 """Fewer trusted labels than this are not cross-validated."""
+
+_SMALL_ERROR, _ONE_SIDED = 0.05, 1.645
+
+_NODES, _REACH = 11, 3.0
+"""Maps along each direction, as far as so many standard deviations."""
+_MOST_ROUNDS = 100
+_PROMPTS_AT_ONCE = 8192
 
 # Calibration ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """One map; its slope is above 0."""
+class Prior:
+    """How far the map of a history may lie from the identity: means and standard deviations of two normals.
 
-    intercept: float = 0.0
-    slope: float = 1.0
+    The values are the spread of maps fitted to histories of seeds 101 to 103 (`benchmarks/audit_quality.py --spread`).
+    """
+
+    intercept: float
+    log_slope: float
+    intercept_sd: float
+    log_slope_sd: float
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Of the map that a label is wrong, and of the map that the proposal in its place is right."""
+
+    wrong: Prior
+    proposal: Prior
+
+
+def priors(*, is_training: bool, is_doubtful: bool) -> Priors:
+    """The priors of a history.
+
+    The errors of a policy that is not trained look like wrong labels, so that there is too much doubt; votes that are
+    doubtful mean less than they say.
+
+    Args:
+        is_training: whether the policy was in training.
+        is_doubtful: after a single visit, or beyond the guard (`Noise.can_be_told`).
+    """
+    if not is_training:
+        wrong = Prior(-2.6, 0.2, 1.5, 0.3) if is_doubtful else Prior(-1.0, 0.1, 1.8, 0.4)
+        return Priors(wrong, Prior(-0.4, -0.7, 0.7, 0.7))
+    if is_doubtful:
+        return Priors(Prior(0.0, -0.9, 0.8, 0.8), Prior(-0.4, -0.9, 0.6, 0.7))
+    return Priors(Prior(0.4, 0.0, 0.9, 0.4), Prior(-0.1, -0.2, 0.7, 0.5))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The maps that a prior and verified labels leave, G of them.
+
+    Attributes:
+        intercepts: (G,)
+        slopes: (G,) above 0.
+        weights: (G,) their probabilities.
+    """
+
+    intercepts: Floats
+    slopes: Floats
+    weights: Floats
+
+    def chances(self, log_odds: Floats) -> Floats:
+        """(G, N) under each map, of (N,) log odds; NaN stays NaN."""
+        return logistic(self.intercepts[:, None] + self.slopes[:, None] * log_odds)
 
     def apply(self, log_odds: Floats) -> Floats:
-        """Confidences, shape like `log_odds`; NaN stays NaN."""
-        return 1 / (1 + np.exp(-np.clip(self.intercept + self.slope * log_odds, -700, 700)))
+        """(N,) confidences: the means over the maps."""
+        parts = np.split(log_odds, range(_PROMPTS_AT_ONCE, len(log_odds), _PROMPTS_AT_ONCE))
+        return np.concatenate([self.weights @ self.chances(part) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -55,7 +106,7 @@ class Calibrations:
 
     Attributes:
         wrong: that the given label is wrong.
-        proposal: that the proposal in its place is right.
+        proposal: that the proposal in its place is right, if the label is wrong.
         unlabelled: that the proposal is right for a prompt without a label.
     """
 
@@ -64,38 +115,47 @@ class Calibrations:
     unlabelled: Calibration
 
 
-def built_in() -> Calibrations:
-    """The maps fitted on the arithmetic task."""
-    text = resources.files("olr_cli.analysis.audit").joinpath(BUILT_IN).read_text("utf-8")
-    return Calibrations(**{name: Calibration(**values) for name, values in json.loads(text).items()})
+def calibration(prior: Prior, log_odds: Floats, is_true: Bools) -> Calibration:
+    """The maps that remain likely after N outcomes: a grid around the most probable one.
 
-
-def fitted(log_odds: Floats, is_true: Bools, prior: Calibration | None = None) -> Calibration:
-    """The map of largest likelihood; with a prior, the most probable map, of data with a few known outcomes.
-
-    The priors are independent and normal, around the intercept and the logarithm of the slope of `prior`, with sd
-    `INTERCEPT_SD` and `LOG_SLOPE_SD`; without outcomes the map is `prior`.
+    The grid's shape is that of the normal distribution which approximates theirs; their weights are exact.
 
     Args:
+        prior: of the intercept and the logarithm of the slope.
         log_odds: (N,) of the prompts with a known outcome.
         is_true: (N,) their outcomes.
-        prior: the map to shrink toward.
     """
-    from scipy.optimize import minimize
-
-    start = prior or Calibration()
     # The values decide little beyond where a confidence is 0 or 1 to four digits; they would decide all of a fit.
     bounded = np.clip(log_odds, -20, 20)
     sign = np.where(is_true, 1.0, -1.0)
+    mean, sd = (
+        np.array([prior.intercept, prior.log_slope]),
+        np.array([prior.intercept_sd, prior.log_slope_sd]),
+    )
 
-    def loss(parameters: Floats) -> float:
-        intercept, log_slope = parameters
-        misses = np.logaddexp(0, -sign * (intercept + math.exp(log_slope) * bounded)).sum()
-        off = (intercept - start.intercept) / INTERCEPT_SD, (log_slope - math.log(start.slope)) / LOG_SLOPE_SD
-        return float(misses + (prior is not None) * (off[0] ** 2 + off[1] ** 2) / 2)
+    def loss(parameters: Floats) -> Floats:  # (G, 2) -> (G,)
+        odds = parameters[:, :1] + np.exp(parameters[:, 1:]) * bounded
+        off = ((parameters - mean) / sd) ** 2
+        return np.asarray(np.logaddexp(0, -sign * odds).sum(axis=1) + off.sum(axis=1) / 2)
 
-    best = minimize(loss, [start.intercept, math.log(start.slope)], bounds=[(-20, 20), (-6, 3)])
-    return Calibration(float(best.x[0]), math.exp(float(best.x[1])))
+    best = mean
+    for _ in range(_MOST_ROUNDS):  # Newton's method with the Fisher information, halving steps that overshoot
+        slope = math.exp(best[1])
+        chance = logistic(best[0] + slope * bounded)
+        changes = np.stack([np.ones(len(bounded)), slope * bounded])
+        information = (changes * chance * (1 - chance)) @ changes.T + np.diag(sd**-2.0)
+        step = np.linalg.solve(information, changes @ (is_true - chance) - (best - mean) / sd**2)
+        while loss((best + step)[None])[0] > loss(best[None])[0] and np.abs(step).max() > 1e-6:
+            step = step / 2
+        best = best + step
+        if np.abs(step).max() <= 1e-6:
+            break
+    ticks = np.linspace(-_REACH, _REACH, _NODES)
+    axes = np.linalg.cholesky(np.linalg.inv(information))
+    grid = best + np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2) @ axes.T
+    losses = loss(grid)
+    weights = np.exp(losses.min() - losses)
+    return Calibration(grid[:, 0], np.exp(grid[:, 1]), weights / weights.sum())
 
 
 # How good confidences are -----------------------------------------------------------------------------------------
@@ -177,14 +237,6 @@ class TrustedLabels:
         """How many of them are wrong."""
         return int((self.is_wrong == 1).sum())
 
-    @property
-    def wrong_interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the share of wrong labels if the trusted ones were drawn at random."""
-        from scipy.stats import binomtest
-
-        interval = binomtest(self.wrong, self.labels).proportion_ci(0.95, method="wilson")
-        return float(interval.low), float(interval.high)
-
 
 def read_trusted(
     file: Path,
@@ -232,65 +284,80 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
     return right
 
 
-def recalibrated(
-    trusted: TrustedLabels, start: Calibrations, odds: Floats, proposal_odds: Floats, proposal_right: Floats
+def calibrations(
+    prior: Priors, trusted: TrustedLabels | None, odds: Floats, proposal_odds: Floats, proposal_right: Floats
 ) -> Calibrations:
-    """The maps `start` moved by trusted labels.
+    """The maps after what is trusted.
 
     Args:
+        prior: of the maps.
         trusted: of P prompts.
-        start: the built-in maps.
         odds: (P,) model log odds that the label is wrong; NaN where undecided.
-        proposal_odds: (P,) that the proposal is right; NaN without one.
+        proposal_odds: (P,) that the proposal is right, if the label is wrong or missing; NaN without one.
         proposal_right: (P,) 1 or 0: whether the proposal is right; NaN where that is not known.
     """
-    is_labelled = ~np.isnan(trusted.is_wrong)
+    if trusted is None:
+        nothing = np.empty(0)
+        wrong, proposal = (calibration(p, nothing, nothing > 0) for p in (prior.wrong, prior.proposal))
+        return Calibrations(wrong, proposal, proposal)
+    is_wrong = trusted.is_wrong
     return Calibrations(
-        _moved(start.wrong, odds, trusted.is_wrong),
-        _moved(start.proposal, np.where(is_labelled, proposal_odds, np.nan), proposal_right),
-        _moved(start.unlabelled, np.where(is_labelled, np.nan, proposal_odds), proposal_right),
+        _moved(prior.wrong, odds, is_wrong),
+        _moved(prior.proposal, np.where(is_wrong == 1, proposal_odds, np.nan), proposal_right),
+        _moved(prior.proposal, np.where(np.isnan(is_wrong), proposal_odds, np.nan), proposal_right),
     )
 
 
-def _moved(start: Calibration, log_odds: Floats, outcomes: Floats) -> Calibration:
+def _moved(prior: Prior, log_odds: Floats, outcomes: Floats) -> Calibration:
     known = ~(np.isnan(log_odds) | np.isnan(outcomes))
-    return fitted(log_odds[known], outcomes[known] > 0.5, start)
+    return calibration(prior, log_odds[known], outcomes[known] > 0.5)
 
 
-def calibrated_ratio(confidence: Floats, is_wrong: Floats) -> float:
-    """The share of wrong labels that calibrated confidences (NaN where undecided) add up to; known ones count as known.
+def selection(trusted: TrustedLabels, log_odds: Floats) -> float | None:
+    """The chance that trusted labels drawn at random are as much more, or less, in doubt than the others.
 
-    Where the model is far from the data, this is nearer to the trusted labels than its rho.
+    By the rank test of Mann and Whitney, on (P,) log odds that a label is wrong, NaN where nothing can be said.
     """
-    return float(np.nanmean(np.where(np.isnan(is_wrong), confidence, is_wrong)))
+    from scipy.stats import mannwhitneyu
+
+    is_known = ~np.isnan(trusted.is_wrong)
+    drawn, others = (log_odds[which & ~np.isnan(log_odds)] for which in (is_known, ~is_known))
+    if not len(drawn) or not len(others):
+        return None
+    return float(mannwhitneyu(drawn, others).pvalue)
 
 
 @dataclass(frozen=True)
 class CrossValidation:
     """How good confidences are on trusted labels, of decided prompts, that took no part in making them.
 
-    `wrong` of the `labels` are wrong; the mean squared error is `brier`, and `brier_built_in` that of the built-in
-    calibration without trusted labels.
+    Attributes:
+        labels: how many they are.
+        wrong: how many of them are wrong.
+        auroc: of the confidences; None where all are wrong, or none.
+        brier: their mean squared error.
+        brier_of_ratio: that of the share of wrong labels in place of every confidence.
+        is_convincing: whether the first is surely, at 95 %, less than half of the second, or than `_SMALL_ERROR`.
     """
 
     labels: int
     wrong: int
     auroc: float | None
     brier: float
-    brier_built_in: float
+    brier_of_ratio: float
+    is_convincing: bool
 
 
 def cross_validated(
-    trusted: TrustedLabels, model: Model, sharpness: float, is_decided: Bools, start: Calibration
+    trusted: TrustedLabels, model: Model, is_decided: Bools, prior: Prior
 ) -> CrossValidation | None:
-    """Fit and recalibrate without a tenth of the trusted labels, and look at those; all ten times.
+    """Fit and calibrate without a tenth of the trusted labels, and look at those; all ten times.
 
     Args:
         trusted: of P prompts.
         model: its votes and labels are used.
-        sharpness: of the prior.
         is_decided: (P,) whether the prompt gets a confidence.
-        start: the built-in map that the label is wrong.
+        prior: of the map that the label is wrong.
 
     Returns:
         None with fewer than `FEWEST` trusted labels of decided prompts.
@@ -305,14 +372,18 @@ def cross_validated(
         held_out = used[order[fold::FOLDS]]
         others = trusted.is_wrong.copy()
         others[held_out] = np.nan
-        odds = fit(model.votes, model.labels, sharpness, others).wrong_log_odds()
-        moved = _moved(start, np.where(is_decided, odds, np.nan), others)
+        odds = fit(model.votes, model.labels, others).wrong_log_odds()
+        moved = _moved(prior, np.where(is_decided, odds, np.nan), others)
         confidence[order[fold::FOLDS]] = moved.apply(odds[held_out])
-    built_in_odds = fit(model.votes, model.labels, sharpness).wrong_log_odds()[used]
+    size, wrong = len(used), int(is_wrong.sum())
+    ratio = (wrong + 0.5) / (size + 1)
+    errors, of_ratio = (confidence - is_wrong) ** 2, brier(np.full(size, ratio), is_wrong)
+    most = (errors.sum() + 0.5) / (size + 1) + _ONE_SIDED * float(np.std(errors, ddof=1)) / math.sqrt(size)
     return CrossValidation(
-        len(used),
-        int(is_wrong.sum()),
+        size,
+        wrong,
         auroc(confidence, is_wrong),
-        brier(confidence, is_wrong),
-        brier(start.apply(built_in_odds), is_wrong),
+        float(errors.mean()),
+        of_ratio,
+        bool(most < max(of_ratio / 2, _SMALL_ERROR)),
     )

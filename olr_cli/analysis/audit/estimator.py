@@ -1,6 +1,7 @@
 """How many labels are wrong, and which: a mixture model of labels given what the rollouts said, fitted by EM.
 
-    votes     n(c) = sum over visits v of decay^(last - v) count(c, v)               for every answer c of a prompt
+    visits    weight(v) ~ chance that a rollout of visit v agrees with one of another visit of its prompt
+    votes     n(c) = sum over visits v of weight(v) count(c, v)                      for every answer c of a prompt
     truth     prior(c) ~ n(c)^sharpness,  prior(nobody gave it) ~ 1
     label L   the truth with 1 - rho; else an answer nobody gave with 1 - alpha; else a wrong answer of the rollouts,
               drawn by share(c) ~ n(c)^draw:
@@ -15,20 +16,20 @@
 
 It sees neither the truth nor the marks of injected noise. `sharpness` must exceed 1: at 1, and draw 1, a label that is
 the truth and one that is a random wrong rollout are equally likely, and nothing can be learned. The labels hardly
-determine it, so it is an assumption: 3 for a policy in training, whose errors fade from visit to visit, 2 for one that
-stays as it is, whose systematic errors do not (docs/audit.md has the measurements).
+determine it, so it is an assumption: 2, times the square root of the number of visits if the policy is in training.
+Its errors then change from visit to visit, so that every visit is new evidence; those of a policy that stays as it is
+are the same every time (docs/audit.md has the measurements).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from olr_cli import seeding
 from olr_cli.analysis.audit.tally import MISSING, Tally
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -39,31 +40,11 @@ Labels: TypeAlias = NDArray[np.int64]
 DRAWS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """How much wrong labels may favour answers that are given often."""
 
+SHARPNESS = 2.0
+"""How much likelier an answer with more votes is the truth, after one visit."""
+
 _SMALL, _FLOOR, _TINY = 1e-9, 1e-12, 1e-300
 _MOST_ROUNDS = 500
-_REPLICATES = 200
-_TAILS = (50 * (1 - 0.95), 50 * (1 + 0.95))
-_RESOLUTION = 0.01  # of log-likelihood ratios, within which prompts are one to the bootstrap
-
-
-@dataclass(frozen=True)
-class Assumptions:
-    """What the model takes for granted of a policy; the values were chosen on seeds 101 to 103 (docs/audit.md).
-
-    Attributes:
-        decay: weight of a visit's votes against those of the next.
-        sharpness: how much likelier an answer with more votes is the truth.
-        sharpnesses: those that the interval of the noise ratio spans.
-    """
-
-    decay: float
-    sharpness: float
-    sharpnesses: tuple[float, ...]
-
-
-IN_TRAINING = Assumptions(0.8, 3.0, (2.0, 3.0, 4.0))
-UNTRAINED = Assumptions(1.0, 2.0, (1.5, 2.0, 3.0))
-"""The visits of a policy that stays as it is are worth the same."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +54,17 @@ class Votes:
     Attributes:
         prompts: (A,) the prompt of each answer.
         counts: (A,) n(c).
+        sharpness: (P,) of each prompt's prior.
     """
 
     prompts: NDArray[np.int64]
     counts: Floats
-    size: int
+    sharpness: Floats
+
+    @property
+    def size(self) -> int:
+        """P."""
+        return len(self.sharpness)
 
     def summed(self, values: Floats) -> Floats:
         """(A,) -> (P,): the sum over each prompt's answers."""
@@ -129,9 +116,9 @@ class Model:
     noise: Noise
 
     @classmethod
-    def of(cls, votes: Votes, labels: Labels, sharpness: float, noise: Noise) -> Model:
+    def of(cls, votes: Votes, labels: Labels, noise: Noise) -> Model:
         """The model under a noise, of which only the draw counts for right(L) and wrong(L)."""
-        powers, weights = votes.counts**sharpness, votes.counts**noise.draw
+        powers, weights = votes.counts ** votes.sharpness[votes.prompts], votes.counts**noise.draw
         normaliser = votes.summed(powers) + 1
         priors, unseen = powers / normaliser[votes.prompts], 1 / normaliser
         shares = weights / votes.summed(weights)[votes.prompts]
@@ -168,8 +155,7 @@ class Model:
 
     def wrong_log_odds(self) -> Floats:
         """(P,) log odds that the label is wrong; NaN where nothing can be said."""
-        rho, alpha = np.array([self.noise.ratio]), np.array([self.noise.seen_share])
-        return np.asarray(self.log_ratio + _log_prior_odds(rho, alpha, self.is_seen)[0])
+        return self.log_ratio + _log_prior_odds(self.noise.ratio, self.noise.seen_share, self.is_seen)
 
     def answer_chances(self) -> Floats:
         """(A,) the chance that each answer is the truth, given the label; without a label its prior."""
@@ -187,18 +173,33 @@ class Model:
         return np.where(np.isnan(self.right)[prompts], self.priors, chances)
 
 
-def pooled_votes(tally: Tally, decay: float) -> Votes:
-    """The votes of every prompt, its last visit counting full."""
-    last = np.zeros(len(tally), dtype=np.int64)
-    np.maximum.at(last, tally.visits["prompt"].to_numpy(), tally.visits["visit"].to_numpy())
-    age = last[tally.counts["prompt"].to_numpy()] - tally.counts["visit"].to_numpy()
-    weights = tally.counts["count"].to_numpy() * decay**age
+def pooled_votes(tally: Tally, *, is_training: bool) -> Votes:
+    """The votes of every prompt, a visit weighing as much as it agrees with the others.
+
+    Args:
+        tally: of P prompts.
+        is_training: whether the policy changed from visit to visit.
+    """
+    others = pl.col("count").sum().over("answer") - pl.col("count")
+    rest = pl.col("count").sum().over("prompt") - pl.col("count").sum().over("prompt", "visit")
+    agreements = (
+        tally.counts.select("visit", "count", agreeing=pl.col("count") * others / rest)
+        .filter(pl.col("agreeing").is_finite())
+        .group_by("visit")
+        .agg(weight=pl.col("agreeing").sum() / pl.col("count").sum())
+        .with_columns(pl.col("weight") / pl.col("weight").max())
+        .filter(pl.col("weight").is_finite())
+    )
+    weighted = tally.counts.join(agreements, on="visit", how="left", maintain_order="left")
+    weights = (weighted["count"] * weighted["weight"].fill_null(1.0)).to_numpy()
     counts = np.bincount(tally.counts["answer"].to_numpy(), weights, minlength=len(tally.answers))
+    visits = np.bincount(tally.visits["prompt"].to_numpy(), minlength=len(tally))
+    sharpness = SHARPNESS * np.sqrt(visits) if is_training else np.full(len(tally), SHARPNESS)
     prompts = tally.answers["prompt"].to_numpy().astype(np.int64)
-    return Votes(prompts, np.asarray(counts, dtype=float), len(tally))
+    return Votes(prompts, np.asarray(counts, dtype=float), sharpness)
 
 
-def fit(votes: Votes, labels: Labels, sharpness: float, known_wrong: Floats | None = None) -> Model:
+def fit(votes: Votes, labels: Labels, known_wrong: Floats | None = None) -> Model:
     """The model with the noise under which the labels are likeliest.
 
     If nothing can be said of any label, the noise is arbitrary: nothing depends on it.
@@ -206,65 +207,39 @@ def fit(votes: Votes, labels: Labels, sharpness: float, known_wrong: Floats | No
     Args:
         votes: of P prompts.
         labels: their answers' numbers; prompts of which nothing can be said do not count.
-        sharpness: of the prior.
         known_wrong: (P,) 1 and 0 where it is known whether the label is wrong, else NaN.
     """
     models = []
     for draw in DRAWS:
-        model = Model.of(votes, labels, sharpness, Noise(0.5, 0.5, draw))
+        model = Model.of(votes, labels, Noise(0.5, 0.5, draw))
         used = model.is_known
         if used.any():
             known = np.full(used.sum(), np.nan) if known_wrong is None else known_wrong[used]
-            rho, alpha = _em(model.log_ratio[used], model.is_seen[used], np.ones((1, used.sum())), known)
-            model = replace(model, noise=Noise(float(rho[0]), float(alpha[0]), draw))
+            model = replace(model, noise=Noise(*_em(model.log_ratio[used], model.is_seen[used], known), draw))
         models.append(model)
     return max(models, key=Model.log_likelihood)
 
 
-def ratio_interval(votes: Votes, labels: Labels, sharpnesses: Sequence[float]) -> tuple[float, float]:
-    """A 95 % interval for rho: bootstrap over prompts of the EM, at every one of `sharpnesses`; their hull.
-
-    The bootstrap is about the choice of the prompts; the hull about what the model assumes and the labels do not show.
-    Neither covers a failure of the model as such, such as a policy that is mostly wrong in a systematic way.
-    """
-    rng = np.random.default_rng(seeding.key("audit bootstrap", votes.size))
-    ends = []
-    for sharpness in sharpnesses:
-        model = fit(votes, labels, sharpness)
-        used = model.is_known
-        rounded = np.round(model.log_ratio[used] / _RESOLUTION) * _RESOLUTION
-        kinds, counts = np.unique(np.stack([rounded, model.is_seen[used]]), axis=1, return_counts=True)
-        weights = rng.multinomial(counts.sum(), counts / counts.sum(), size=_REPLICATES).astype(float)
-        rho, _ = _em(kinds[0], kinds[1] > 0, weights, np.full(len(counts), np.nan))
-        ends.append(np.percentile(rho, _TAILS))
-    low, high = float(min(low for low, _ in ends)), float(max(high for _, high in ends))
-    return (low if low * used.sum() >= 1 else 0.0), high  # less than one label is none
-
-
-def _em(log_ratio: Floats, is_seen: Bools, weights: Floats, known_wrong: Floats) -> tuple[Floats, Floats]:
-    """The rho and alpha (B,) of B weightings (B, N) of N prompts.
-
-    Half a prompt of each kind keeps both inside (0, 1).
-    """
-    total = weights.sum(axis=1)
-    rho, alpha = np.full(len(weights), 0.3), np.full(len(weights), 0.5)
+def _em(log_ratio: Floats, is_seen: Bools, known_wrong: Floats) -> tuple[float, float]:
+    """The rho and alpha of N prompts; half a prompt of each kind keeps both inside (0, 1)."""
+    rho, alpha = 0.3, 0.5
     is_known = ~np.isnan(known_wrong)
     for _ in range(_MOST_ROUNDS):
         odds = log_ratio + _log_prior_odds(rho, alpha, is_seen)
-        chance = np.where(is_known, known_wrong, _logistic(odds)) * weights
-        mass = chance.sum(axis=1)
-        before, rho = rho, (mass + 0.5) / (total + 1)
-        alpha = (chance[:, is_seen].sum(axis=1) + 0.5) / (mass + 1)
-        if np.abs(rho - before).max() < 1e-6:
+        chance = np.where(is_known, known_wrong, logistic(odds))
+        mass = float(chance.sum())
+        before, rho = rho, (mass + 0.5) / (len(chance) + 1)
+        alpha = (float(chance[is_seen].sum()) + 0.5) / (mass + 1)
+        if abs(rho - before) < 1e-6:
             break
     return rho, alpha
 
 
-def _log_prior_odds(rho: Floats, alpha: Floats, is_seen: Bools) -> Floats:
-    """(B, N) log rho a / (1 - rho)."""
-    kind = np.where(is_seen, np.log(alpha)[:, None], np.log1p(-alpha)[:, None])
-    return np.asarray(kind + (np.log(rho) - np.log1p(-rho))[:, None])
+def _log_prior_odds(rho: float, alpha: float, is_seen: Bools) -> Floats:
+    """(N,) log rho a / (1 - rho)."""
+    return np.asarray(np.where(is_seen, np.log(alpha), np.log1p(-alpha)) + np.log(rho) - np.log1p(-rho))
 
 
-def _logistic(odds: Floats) -> Floats:
+def logistic(odds: Floats) -> Floats:
+    """Chances from log odds, any shape; NaN stays NaN."""
     return np.asarray(1 / (1 + np.exp(-np.clip(odds, -700, 700))))

@@ -9,7 +9,7 @@
 | visits, rollouts, answered | rollouts is K of the last visit, answered counts all visits |
 | pass_rate, slope, consistency | of the proposal, else of the leading answer |
 | given_pass_rate | 0 for a label that nobody gave, null without a label |
-| log_odds, proposal_log_odds | before calibration |
+| log_odds, proposal_log_odds | before calibration; the latter that the proposal is right, if the label is wrong or missing |
 | is_trusted | somebody has verified the true answer, or that the label is wrong |
 | change | of `CHANGES` |
 """  # noqa: E501
@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from olr_cli.analysis.audit.confidence import Calibrations, TrustedLabels
-from olr_cli.analysis.audit.estimator import Floats, Model, Votes
+from olr_cli.analysis.audit.estimator import Floats, Model, Votes, logistic
 from olr_cli.analysis.audit.tally import MISSING, Tally
 
 STATUSES = ("doubted", "undecided", "fine", "missing")
@@ -41,11 +41,15 @@ def judged(tally: Tally, model: Model, calibrations: Calibrations) -> pl.DataFra
     is_solved, is_missing = _is_solved(tally, leaders), tally.label_answers == MISSING
     odds = model.wrong_log_odds()
     proposed = np.where(is_solved & (leaders != tally.label_answers), leaders, -1)
-    chances = np.clip(_of_answers(model.answer_chances(), proposed), 1e-12, 1 - 1e-12)
+    is_wrong = np.nan_to_num(logistic(odds), nan=1.0)
+    chances = np.clip(_of_answers(model.answer_chances(), proposed) / is_wrong, 1e-12, 1 - 1e-12)
     proposal_odds = np.log(chances) - np.log1p(-chances)
     confidence = np.where(is_solved & ~is_missing, calibrations.wrong.apply(odds), np.nan)
-    proposal_maps = (calibrations.unlabelled, calibrations.proposal)
-    proposal_confidence = np.where(is_missing, *(c.apply(proposal_odds) for c in proposal_maps))
+    proposal_confidence = np.where(
+        is_missing,
+        calibrations.unlabelled.apply(proposal_odds),
+        confidence * calibrations.proposal.apply(proposal_odds),
+    )
     status = np.select(
         [~is_solved, is_missing, confidence >= 0.5], ["undecided", "missing", "doubted"], default="fine"
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.runs import status_of
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
-from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.progress import of_epoch
 from olr_cli.runs.summary import outcomes, signs_of_collapse, throughput_lines
@@ -89,10 +89,8 @@ def _epoch_cell(name: str, value: float | None) -> str:
 
 
 def status(run: Run) -> str:
-    """The status in the manifest, and how many epochs are complete."""
-    state = str(read_manifest(run.path)["status"])
-    if state == "running" and not is_held(run.path):
-        state = "stopped without a word (its process is gone)"
+    """The status as `olr runs` says it, and how many epochs are complete."""
+    state = status_of(run.path, read_manifest(run.path))
     return f"{state}: {run.epochs} of {run.recipe.train.epochs} epochs" if state != "finished" else state
 
 

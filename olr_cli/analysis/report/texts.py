@@ -24,6 +24,9 @@ SAMPLES = 4
 LONGEST = 4000
 """Characters of a question or response, whatever the budget."""
 
+LONGEST_ANSWER = 300
+"""Characters of an answer, or of a sentence of evidence."""
+
 ORDER = ("prompt_id", "visit", "view", "sample")
 
 _HEAD = 1 / 3
@@ -49,6 +52,11 @@ def ends(text: str, length: int) -> tuple[str, str]:
         return text, ""
     head = int(length * _HEAD)
     return text[:head], text[len(text) - (length - head) :]
+
+
+def shortened(text: str) -> str:
+    """An answer or a sentence in at most `LONGEST_ANSWER` characters; what is left out shows as an ellipsis."""
+    return text if len(text) <= LONGEST_ANSWER else f"{text[: LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def questions(run: Run) -> tuple[Mapping[str, str], str]:

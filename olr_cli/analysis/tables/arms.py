@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.frame import Difference, Summary, frame, summarise
+from olr_cli.analysis.arms import Arm, Run, measured
+from olr_cli.analysis.frame import Difference, Summary, summarise
 from olr_cli.errors import unknown
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import NOTHING, Block, Cell, Column, Row, Table, interval, percent, points
@@ -36,13 +36,7 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
         raise unknown("--baseline", baseline, names)
-    values = frame(
-        (arm.name, run.seed, metric, None, value)
-        for arm in arms
-        for run in arm.runs
-        for metric, value in _at_the_end(run).items()
-    )
-    summaries = {(row.metric, row.arm): row for row in summarise(values, baseline)}
+    summaries = {(row.metric, row.arm): row for row in summarise(measured(arms, _at_the_end), baseline)}
     metrics = [metric for metric in _TITLES if any((metric, arm) in summaries for arm in names)]
     rows = {
         metric: [summaries.get((metric, arm), Summary(metric, arm, {})) for arm in names]

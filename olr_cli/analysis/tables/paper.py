@@ -17,8 +17,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from olr_cli.analysis.arms import Arm, telling_settings
-from olr_cli.analysis.frame import Summary, difference, frame, summarise
+from olr_cli.analysis.arms import Arm, measured, telling_settings
+from olr_cli.analysis.frame import Summary, difference, summarise
 from olr_cli.analysis.tables.arms import difference_cell, mean_and_sd
 from olr_cli.analysis.tables.layouts import BASE, TITLES, Layout
 from olr_cli.analysis.tables.sources import BELOW_START, HELD_OUT, Source, source_of, task
@@ -212,14 +212,8 @@ class _Rows:
         self.by_key: defaultdict[Hashable, list[Arm]] = defaultdict(list)
         for arm in arms:
             self.by_key[layout.key(self.settings[arm.name])].append(arm)
-        shares = frame(
-            (arm.name, run.seed, column, None, share)
-            for arm in arms
-            for run in arm.runs
-            for column, share in source.values(run).items()
-        )
         self.values: defaultdict[str, dict[str, Mapping[int, float]]] = defaultdict(dict)
-        for score in summarise(shares):
+        for score in summarise(measured(arms, source.values)):
             self.values[score.arm][score.metric] = score.values
         self.printed = {layout.key(row.setting): row for row in published_table(layout.name)}
 

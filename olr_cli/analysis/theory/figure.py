@@ -9,24 +9,25 @@ than the paper has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from functools import partial
-from itertools import cycle
+from typing import Any
 
 import matplotlib
 import polars as pl
 from matplotlib.axes import Axes
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.arms import Arm, spelt
 from olr_cli.analysis.frame import spreads
-from olr_cli.analysis.style import BLACK, BLUE, GREY, VERMILION, Chart, Line
+from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart, Line
 from olr_cli.analysis.theory.measure import gap_titles, has_noisy_labels, measure
 
-_MARKERS = "os^vDPX"
+_LEFT_MARGIN = 0.5
+"""Of a panel, in inches: title and lines begin right of it."""
 _FEWEST_EPOCHS = 3
 """Delta_p of a visit is counted in those before and after."""
-_SHOWN = "^(log_ratio|effective_noise_.*|selection_.*)$"
+_NOISE = "effective_noise"
+_SHOWN = f"^(log_ratio|{_NOISE}_.*|selection_.*)$"
 
 
 def lacking(arms: Sequence[Arm]) -> str | None:
@@ -46,18 +47,24 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
         UserError: a run has no labels, or a file is damaged.
     """
     rows = spreads(measure(arms).filter(pl.col("metric").str.contains(_SHOWN)), "at")
+    lines = _lines(arms)
     panels: list[tuple[str, Callable[[style.Sheet, Axes], None]]] = [
-        (f"log-ratio on noisy prompts, {method}", partial(_log_ratios, arms=named, rows=rows))
-        for method, named in _by_method(arms, rows).items()
+        (f"Log-ratio on noisy prompts, {spelt(method)}", partial(_log_ratios, lines=of_method, rows=rows))
+        for method, of_method in _by_method(arms, lines, rows).items()
     ]
-    if "effective_noise_counted" in rows["metric"]:
-        panels.append(("effective noise under OLR", partial(_noise, rows=rows)))
-    panels.append(("wrong majorities on noisy prompts", partial(_errors, rows=rows)))
-    sheet = style.Sheet(len(panels), min(len(panels), 2), width=style.TEXT_WIDTH, panel_height=2.2)
+    remarks = []
+    if f"{_NOISE}_counted" in rows["metric"]:
+        panels.append(("Effective noise under OLR", partial(_noise, lines=lines, rows=rows)))
+        remarks.append(f"{style.lettered(len(panels) - 1, 'Each mark is an epoch after warm-up')}.")
+    panels.append(("Wrong majorities on noisy prompts", partial(_errors, rows=rows)))
+    remarks.append(f"{style.lettered(len(panels) - 1, 'Each mark is an arm; lines are means over arms')}.")
+    columns = min(len(panels), 2)
+    sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.2)
     for number, (axes, (title, draw)) in enumerate(zip(sheet.panels, panels, strict=True)):
-        axes.set_title(style.lettered(number, title))
+        lettered = style.lettered(number, title)
+        axes.set_title(style.fitted(lettered, style.TEXT_WIDTH / columns - _LEFT_MARGIN, style.TITLE_SIZE))
         draw(sheet, axes)
-    return [sheet.chart("theory", _named_bins(rows))]
+    return [sheet.chart("theory", _named_bins(rows), caption=" ".join(remarks))]
 
 
 def _named_bins(rows: pl.DataFrame) -> pl.DataFrame:
@@ -66,24 +73,42 @@ def _named_bins(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(at=pl.when(is_bin).then(names).otherwise(pl.col("at").cast(pl.String)))
 
 
-def _by_method(arms: Sequence[Arm], rows: pl.DataFrame) -> Mapping[str, Sequence[tuple[Decimal | str, Arm]]]:
-    """Method -> the noise ratio or else the name that tells its arms apart, and the arm; those with an L to draw."""
-    known = set(_drawn(rows)["arm"])
-    methods: dict[str, list[Arm]] = {}
-    for arm in arms:
-        if arm.name in known:
-            methods.setdefault(arm.method, []).append(arm)
-    return {method: _short_names(arms) for method, arms in methods.items()}
-
-
-def _short_names(arms: Sequence[Arm]) -> Sequence[tuple[Decimal | str, Arm]]:
-    """The arms by their noise ratio, ascending, where that tells them apart, else by name."""
-    by_ratio = {
-        noise.ratio: arm
+def _lines(arms: Sequence[Arm]) -> Mapping[str, Line]:
+    """How each arm is drawn, by its noise ratio where that tells it from others of its method, else by its title."""
+    ratios = {
+        arm.name: noise.ratio
         for arm in arms
         if (noise := arm.recipe.noise) is not None and noise.ratio is not None
     }
-    return sorted(by_ratio.items()) if len(by_ratio) == len(arms) else [(arm.name, arm) for arm in arms]
+    of_method = [(arm.method, ratios.get(arm.name)) for arm in arms]
+    labels = {
+        arm.name: ratio if ratio is not None and of_method.count((method, ratio)) == 1 else None
+        for arm, (method, ratio) in zip(arms, of_method, strict=True)
+    }
+    ordered = sorted({ratio for ratio in labels.values() if ratio is not None})
+    places: dict[Any, int] = {label: place for place, label in enumerate([*ordered, *labels])}
+    lines = {}
+    for arm in arms:
+        ratio = labels[arm.name]
+        # A ratio has the same look in every panel.
+        place = places[arm.name if ratio is None else ratio]
+        shade = place / len(places) if ratio is None else float(ratio)
+        colour = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.9 * shade))
+        marker = style.MARKERS[place % len(style.MARKERS)]
+        lines[arm.name] = Line("log_ratio", arm.title if ratio is None else f"ρ = {ratio}", colour, marker)
+    return lines
+
+
+def _by_method(
+    arms: Sequence[Arm], lines: Mapping[str, Line], rows: pl.DataFrame
+) -> Mapping[str, Sequence[tuple[Arm, Line]]]:
+    """Method -> its arms that have an L to draw, and how they are drawn."""
+    known = set(_drawn(rows)["arm"])
+    methods: dict[str, list[tuple[Arm, Line]]] = {}
+    for arm in arms:
+        if arm.name in known:
+            methods.setdefault(arm.method, []).append((arm, lines[arm.name]))
+    return methods
 
 
 def _drawn(rows: pl.DataFrame) -> pl.DataFrame:
@@ -92,31 +117,30 @@ def _drawn(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _log_ratios(
-    sheet: style.Sheet, axes: Axes, arms: Sequence[tuple[Decimal | str, Arm]], rows: pl.DataFrame
+    sheet: style.Sheet, axes: Axes, lines: Sequence[tuple[Arm, Line]], rows: pl.DataFrame
 ) -> None:
     drawn = _drawn(rows)
-    for number, ((label, arm), marker) in enumerate(zip(arms, cycle(_MARKERS), strict=False)):
-        # A ratio has the same colour in every panel.
-        place = number / len(arms) if isinstance(label, str) else float(label)
-        shade = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.9 * place))
-        line = Line("log_ratio", str(label), shade, marker)
+    for arm, line in lines:
         sheet.lines(axes, [line], drawn.filter(arm=arm.name), x="at")
     axes.axhline(0, color=GREY, linewidth=0.6)
-    style.epoch_axis(axes, max(arm.epochs for _, arm in arms))
+    style.epoch_axis(axes, max(arm.epochs for arm, _ in lines))
     low, high = style.band_ends(drawn)
     margin = 0.05 * max(high - low, 0.5)
     axes.set_ylim(min(low, 0.0) - margin, max(high, 0.0) + margin)
     axes.set_ylabel("L, nats")
 
 
-def _noise(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
-    """Every epoch of every arm: predicted across, counted up."""
-    noise = rows.filter(pl.col("metric").str.starts_with("effective_noise"))
+def _noise(sheet: style.Sheet, axes: Axes, lines: Mapping[str, Line], rows: pl.DataFrame) -> None:
+    """Every epoch of every arm: predicted across, counted up; arms are named beside their last epoch."""
+    noise = rows.filter(pl.col("metric").str.starts_with(_NOISE))
     pairs = noise.pivot("metric", index=["arm", "at"], values="mean").drop_nulls()
-    predicted, counted = (pairs[f"effective_noise_{name}"].to_numpy() for name in ("predicted", "counted"))
-    top = 1.05 * max(predicted.max(), counted.max(), 0.1)
+    top = 1.05 * max(*pairs.select(f"^{_NOISE}.*$").max().row(0), 0.1)
     axes.plot([0, top], [0, top], color=GREY, linewidth=0.6)
-    axes.plot(predicted, counted, "o", color=BLUE, alpha=0.6, markersize=2.4, markeredgewidth=0)
+    for (arm,), of_arm in pairs.group_by("arm", maintain_order=True):
+        line = lines[str(arm)]
+        predicted, counted = (of_arm[f"{_NOISE}_{name}"].to_numpy() for name in ("predicted", "counted"))
+        look = {"linestyle": "", "clip_on": False, **style.mark(line.marker)}
+        sheet.curve(axes, predicted, counted, line.label, line.colour, **look)
     axes.set_xlim(0, top)
     style.percent_axis(axes, (0, top))
     axes.xaxis.set_major_formatter(axes.yaxis.get_major_formatter())
@@ -125,15 +149,16 @@ def _noise(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
 
 
 def _errors(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
-    for metric, label, colour, dashes in (
-        ("selection_error", "counted", VERMILION, "-"),
-        ("selection_bound", "exp(-KΔ²)", BLACK, "--"),
+    for metric, label, colour, dashes, marker in (
+        ("selection_error", "counted", VERMILION, "-", "o"),
+        ("selection_bound", "exp(-KΔ²)", BLACK, "--", "s"),
     ):
         of_metric = rows.filter(metric=metric)
         if of_metric.is_empty():
             continue
         places, means = of_metric["at"], of_metric["mean"]
-        axes.plot(places, means, "o", color=colour, alpha=0.4, markersize=2.4, markeredgewidth=0)
+        look = style.mark(marker) | {"alpha": 0.5, "markersize": 2.4, "markeredgewidth": 0.6}
+        axes.plot(places, means, color=colour, linestyle="", clip_on=False, **look)
         over_arms = of_metric.group_by("at").agg(pl.col("mean").mean()).sort("at")
         sheet.curve(axes, over_arms["at"], over_arms["mean"].to_numpy(), label, colour, linestyle=dashes)
     titles = gap_titles()

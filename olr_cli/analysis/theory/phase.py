@@ -15,7 +15,6 @@ OLR. Theory and simulation part in three places.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,6 @@ import matplotlib.colors
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
@@ -50,12 +48,11 @@ SQUARED_GRADIENT = 100.0
 """E[|g_n|^2] of an example of a model whose coupling is not normalised."""
 
 ENDINGS = (
-    (BLUE, "true answers win"),
-    (ORANGE, "they gain at first, then noisy labels win"),
-    (VERMILION, "noisy labels win"),
+    (BLUE, 0.6, "true answers win"),
+    (ORANGE, 0.65, "they gain at first, then noisy labels win"),
+    (VERMILION, 0.25, "noisy labels win"),
 )
-TINT = 0.45
-"""How much of a colour lies under the lines."""
+"""How runs can end: the colour, how much of it lies under the lines (in grey: from dark to light), and its name."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +102,15 @@ def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
             axes.set_xlabel(plane.axis)
         if number % len(PLANES) == 0:
             axes.set_ylabel("noise ratio ρ")
-    _explain(sheet.figure)
-    return [sheet.chart("phase", rows)]
+    sheet.legend([Patch(facecolor=_tinted(colour, tint), label=label) for colour, tint, label in ENDINGS])
+    plain = CASES[0].setting
+    caption = (
+        f"Colours: after {plain.steps} steps. Wrong: cells on the wrong side of a line; early: by whether the log-ratio"
+        f" has risen after {plain.early} steps. Not normalised: with |g|² = {SQUARED_GRADIENT:g}. Promised: by Lemma 2,"
+        f" with δ = {FAILURE:g} and C\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1. OLR's boundary takes the"
+        " Δ that each cell ended up with."
+    )
+    return [sheet.chart("phase", rows, caption=caption)]
 
 
 def wrong_sides(rows: pl.DataFrame) -> pl.DataFrame:
@@ -221,18 +225,18 @@ def _guarantees(sheet: style.Sheet, axes: Axes, setting: Simulation, rollouts: N
         margin = deviation(rollouts, setting.steps, FAILURE)
         promised = formulas.guaranteed_ratio(critical, margin, COUPLING * clean, noisy)
         shown = promised >= 0
-        sheet.curve(axes, rollouts[shown], promised[shown], label, PURPLE, linestyle=dashes)
+        sheet.curve(axes, rollouts[shown], promised[shown], label, style.darker(PURPLE), linestyle=dashes)
 
 
 def _colours(coherent: Numbers, rises: Numbers) -> Numbers:
     """Each cell's mixture of the three endings, shape (ratios, across, 3)."""
-    keeps, late, falls = (np.array(_tinted(colour)) for colour, _ in ENDINGS)
+    keeps, late, falls = (np.array(_tinted(colour, tint)) for colour, tint, _ in ENDINGS)
     ends = rises[..., None] * late + (1 - rises[..., None]) * falls
     return np.asarray(coherent[..., None] * keeps + (1 - coherent[..., None]) * ends)
 
 
-def _tinted(colour: str) -> tuple[float, float, float]:
-    red, green, blue = (1 - TINT * (1 - part) for part in matplotlib.colors.to_rgb(colour))
+def _tinted(colour: str, tint: float) -> tuple[float, float, float]:
+    red, green, blue = (1 - tint * (1 - part) for part in matplotlib.colors.to_rgb(colour))
     return red, green, blue
 
 
@@ -240,22 +244,3 @@ def _edge(ratio: Numbers, boundary: Numbers) -> Numbers:
     """Where cells of the lowest noise ratio begin that is not below its own boundary, for each column of cells."""
     above = ratio[:, None] >= boundary
     return np.asarray(np.where(above.any(axis=0), ratio[above.argmax(axis=0)] - ratio[0], 1.0))
-
-
-def _explain(figure: Figure) -> None:
-    patches = [Patch(facecolor=_tinted(colour), label=label) for colour, label in ENDINGS]
-    figure.legend(handles=patches, loc="outside upper left", ncols=3, frameon=False)
-    plain = CASES[0].setting
-    text = (
-        f"Colours: after {plain.steps} steps. Wrong: cells on the wrong side of a line; early: by whether the log-ratio"
-        f" has risen after {plain.early} steps. Not normalised: with |g|² = {SQUARED_GRADIENT:g}. Promised: by Lemma 2,"
-        f" with δ = {FAILURE:g} and C\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1. OLR's boundary takes the"
-        " Δ that each cell ended up with."
-    )
-    figure.supxlabel(
-        textwrap.fill(text, 100),
-        x=0.01,
-        ha="left",
-        fontsize=style.FONT_SIZE,
-        color=GREY,
-    )

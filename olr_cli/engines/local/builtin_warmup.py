@@ -6,8 +6,6 @@ whose wrong answers are only slips has nothing to be misled by. Expressions of t
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +19,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from olr_cli.answers.extraction import extract
-from olr_cli.data.arithmetic import MIXTURE_NOTE, Expression, Mixture, expressions, split_members
-from olr_cli.engines.local.builtin import MIXTURES, WeightsRecord, check_new_folder, policy_name
+from olr_cli.data.arithmetic import (
+    MIXTURE_NOTE,
+    MIXTURES,
+    Expression,
+    Mixture,
+    expressions,
+    split_members,
+)
+from olr_cli.engines.local.builtin import WeightsRecord, check_new_folder, policy_name, write_policy
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import sample
-from olr_cli.files import sync, writing
 from olr_cli.seeding import key
 
 STEPS = 2000
@@ -214,21 +218,10 @@ def make_policy(name: str, out: Path, seed: int, *, report: Report | None = None
         greedy=greedy,
         held_out_prompts=HELD_OUT_PROMPTS,
     )
-    _write_folder(out, policy, record)
+
+    def fill(folder: Path) -> None:
+        policy.save(folder)
+        record.write(folder)
+
+    write_policy(out, fill)
     return record
-
-
-def _write_folder(out: Path, policy: Policy, record: WeightsRecord) -> None:
-    temporary = out.absolute().with_name(f".{out.name}.{os.getpid()}.tmp")
-    with writing(out):
-        try:
-            temporary.mkdir()
-            policy.save(temporary)
-            record.write(temporary)
-            for path in (*temporary.iterdir(), temporary):
-                sync(path)
-            check_new_folder(out)
-            os.rename(temporary, out)
-            sync(out.absolute().parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)

@@ -133,30 +133,48 @@ def response_statistics(
     entropy: bool = False,
     self_certainty: bool = False,
 ) -> TokenStatistics:
-    """Statistics of given responses; each prompt is read once.
+    """Statistics of given responses; each prompt is read once, and equal responses to it too if tokens are costly.
 
     Differentiable. Padding after a response has no influence on it; what stands there has no meaning.
     """
     P, G, T = tokens_PGT.shape
-    tokens_BT = tokens_PGT.reshape(P * G, T)
+    tokens_BT, place_PG = tokens_PGT.reshape(P * G, T), None
+    if policy.shares_texts:
+        prompt_B1 = torch.arange(P, device=tokens_BT.device).repeat_interleave(G)[:, None]
+        rows_B = torch.cat([prompt_B1, tokens_BT], dim=1)
+        distinct, place_PG = torch.unique(rows_B, dim=0, return_inverse=True)
+        tokens_BT = distinct[:, 1:]
+    B = len(tokens_BT)
     with policy.precision():
         context = policy.read(prompts)
-        context.repeat(G)
+        if place_PG is None:
+            context.repeat(G)
+        else:
+            context.select(distinct[:, 0])
         logits_BTV = context.logits_BV[:, None]
         if T > 1:
             logits_BTV = torch.cat([logits_BTV, policy.extend(context, tokens_BT[:, :-1])], dim=1)
     logits_NV = logits_BTV.flatten(0, 1).float()
     if temperature != 1:
         logits_NV = logits_NV / temperature
-    logprobs_N = -cross_entropy(logits_NV, tokens_BT.flatten(), reduction="none")
     entropy_N = self_certainty_N = None
+    logprobs_N = -cross_entropy(logits_NV, tokens_BT.flatten(), reduction="none")
     if entropy or self_certainty:
         log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
         if entropy:
-            entropy_N = -(log_pi_NV.exp() * log_pi_NV).sum(-1).view(P, G, T)
+            entropy_N = -(log_pi_NV.exp() * log_pi_NV).sum(-1)
         if self_certainty:
-            self_certainty_N = self_certainty_of(log_pi_NV).view(P, G, T)
-    return TokenStatistics(logprobs_N.view(P, G, T), entropy_N, self_certainty_N)
+            self_certainty_N = self_certainty_of(log_pi_NV)
+
+    def of_all(values_N: Tensor | None) -> Tensor | None:
+        if values_N is None:
+            return None
+        values_BT = values_N.view(B, T)
+        return (values_BT if place_PG is None else values_BT[place_PG]).view(P, G, T)
+
+    logprobs_PGT = of_all(logprobs_N)
+    assert logprobs_PGT is not None
+    return TokenStatistics(logprobs_PGT, of_all(entropy_N), of_all(self_certainty_N))
 
 
 @dataclass(frozen=True)

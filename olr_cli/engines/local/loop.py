@@ -34,7 +34,7 @@ from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, joined, sample
 from olr_cli.engines.memory import require_local_memory
-from olr_cli.engines.prompt_text import NO_TEMPLATE, require_room
+from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.steps import (
     Report,
@@ -97,7 +97,7 @@ class LocalEngine:
             "policy_digest": digest(self.policy.model),
             "departures": [loss_average_departure(recipe), *(no_repeat or untested_versions())],
         }
-        self.warnings = [] if self.policy.has_chat_template else [NO_TEMPLATE.format(recipe.model.path)]
+        self.warnings = template_warnings(self.policy.tokenizer, recipe)
 
     def _require_memory(self, recipe: Recipe) -> None:
         shape, device = ModelShape.of(self.policy.model), self.policy.device
@@ -302,7 +302,11 @@ def set_up_torch(recipe: Recipe) -> None:
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
     model = checkpoint or model_location(recipe.model.path)
-    return Policy.load(model, device=section(recipe).device, trust_remote_code=recipe.model.trust_remote_code)
+    policy = Policy.load(
+        model, device=section(recipe).device, trust_remote_code=recipe.model.trust_remote_code
+    )
+    ChatFormat.of(recipe).put_into(policy.tokenizer)
+    return policy
 
 
 def encode_prompts(

@@ -94,6 +94,7 @@ class Policy:
 
     Attributes:
         end_ids: tokens that end a response.
+        shares_texts: whether a token costs enough that equal responses to a prompt are computed once.
         pad_id: fills unused places of a batch; what stands there has no influence.
     """
 
@@ -108,6 +109,7 @@ class Policy:
             share_keys_and_values(self.model)
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
+        self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     @classmethod
@@ -172,11 +174,6 @@ class Policy:
         """The folder or hub id that it was loaded from, for errors."""
         return str(getattr(self.model.config, "_name_or_path", "") or "the policy")
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether prompts are rendered as chat turns; if not, as plain text."""
-        return prompt_text.has_chat_template(self.tokenizer)
-
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt as text, exactly as the policy will read it."""
         return prompt_text.render(self.tokenizer, messages)
@@ -197,25 +194,29 @@ class Policy:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
-        """Read every prompt (token ids) once."""
-        width = max(map(len, prompts))
-        tokens_PS = torch.tensor(
-            [[self.pad_id] * (width - len(p)) + list(p) for p in prompts], device=self.device
-        )
-        lengths_P = torch.tensor([len(p) for p in prompts], device=self.device)
-        positions_PS = torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
-        is_padded = width > min(map(len, prompts))
-        mask_PS = positions_PS >= 0 if is_padded else None
+        """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
         cache = DynamicCache(config=self.model.config)
-        logits_P1V = self.model(
-            input_ids=tokens_PS,
-            attention_mask=mask_PS,
-            position_ids=positions_PS.clamp(min=0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits
-        return Context(cache, logits_P1V[:, -1], mask_PS, lengths_P)
+        # A sliding window counts places, and padding after the shared tokens would take some.
+        has_windows = any(type(layer) is not DynamicLayer for layer in cache.layers)
+        shared = 0 if has_windows else shared_prefix(prompts)
+        if shared:
+            self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
+            cache.batch_repeat_interleave(len(prompts))
+        rests = [prompt[shared:] for prompt in prompts]
+        width = max(map(len, rests))
+        tokens_PS = torch.tensor(
+            [[self.pad_id] * (width - len(p)) + list(p) for p in rests], device=self.device
+        )
+        lengths_P = torch.tensor([len(p) for p in rests], device=self.device)
+        positions_PS = torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
+        is_padded = width > min(map(len, rests))
+        mask_PS = positions_PS >= 0 if is_padded else None
+        if mask_PS is not None:
+            mask_PS = torch.nn.functional.pad(mask_PS, (shared, 0), value=True)
+        logits_P1V = self._forward(
+            tokens_PS, cache, mask_PS, shared + positions_PS.clamp(min=0), logits_to_keep=1
+        )
+        return Context(cache, logits_P1V[:, -1], mask_PS, shared + lengths_P)
 
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
         """Append T tokens to every row of `context`.
@@ -226,16 +227,51 @@ class Policy:
         added = tokens_BT.shape[1]
         if context.mask_BS is not None:
             context.mask_BS = torch.nn.functional.pad(context.mask_BS, (0, added), value=True)
-        logits_BTV: Tensor = self.model(
-            input_ids=tokens_BT,
-            attention_mask=context.mask_BS,
-            position_ids=context.lengths_B[:, None] + torch.arange(added, device=self.device),
-            past_key_values=context.cache,
-            use_cache=True,
-        ).logits
+        positions_BT = context.lengths_B[:, None] + torch.arange(added, device=self.device)
+        logits_BTV = self._forward(tokens_BT, context.cache, context.mask_BS, positions_BT)
         context.lengths_B = context.lengths_B + added
         context.logits_BV = logits_BTV[:, -1]
         return logits_BTV
+
+    def _forward(
+        self,
+        tokens_BT: Tensor,
+        cache: Any,
+        mask_BS: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+        logits_to_keep: int = 0,
+    ) -> Tensor:
+        """Logits after the last so many tokens of every row (0: all), which are appended to `cache`."""
+        logits_BTV: Tensor = self.model(
+            input_ids=tokens_BT,
+            attention_mask=mask_BS,
+            position_ids=positions_BT,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=logits_to_keep,
+        ).logits
+        return logits_BTV
+
+
+_COSTLY = 2_000_000
+"""Weights of a model from which on finding equal texts costs less than computing them twice."""
+
+_LEAST_SHARED = 16
+"""A shorter beginning is not worth a pass of its own: its keys and values are copied for every prompt."""
+
+
+def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with, such as a system message or examples; 0 if too few to gain anything.
+
+    Every prompt keeps a token after them, whose logits are wanted.
+    """
+    if len(prompts) < 2:
+        return 0
+    # In lexical order, what the first and the last one share all of them share.
+    first, last = min(map(list, prompts)), max(map(list, prompts))
+    most = min(map(len, prompts)) - 1
+    shared = next((place for place in range(most) if first[place] != last[place]), most)
+    return shared if shared >= _LEAST_SHARED else 0
 
 
 def digest(model: Any) -> str:

@@ -2,7 +2,8 @@
 
 The next token is drawn by inverting the cumulative distribution at a uniform number, so a rollout needs one
 number a token, and runs that differ in batching draw the same rollouts. Rollouts that have ended leave the batch
-once they are half of it.
+once they are half of it. Where a token is costly (`Policy.shares_texts`), rollouts of a prompt that have said the same
+so far are continued as one row, until they differ.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from olr_cli.engines.divergence import LOGITS, NonFinite
-from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.seeding import uniform_streams
 
@@ -178,46 +179,72 @@ def _respond(
         self_certainty_BT=torch.zeros(B, limit, device=device),
     )
     end_ids = torch.tensor(policy.end_ids, device=device)
+    G = 1 if policy.shares_texts else keys_PG.shape[1]
     context = policy.read(prompts)
-    context.repeat(keys_PG.shape[1], room=limit)
-    rows = torch.arange(B, device=device)  # the rows of `written` that are still in the batch
-    goes_on = torch.ones(B, dtype=torch.bool, device=device)  # and whether they have not ended
+    context.repeat(G, room=limit)
+    rows = torch.arange(B, device=device)  # the rows of `written` that have not ended
+    context_rows_B = rows // (
+        B // (len(prompts) * G)
+    )  # and the rows of the context (D in all) that they continue
 
     for position in range(limit):
-        log_pi_BV = torch.log_softmax(context.logits_BV.float() / (temperature or 1.0), dim=-1)
-        pi_BV = log_pi_BV.exp()
-        tokens_B = (
-            _draw(truncate(pi_BV), uniform_streams(keys_B, position)) if temperature else pi_BV.argmax(-1)
-        )
-        logprobs_B = log_pi_BV.gather(1, tokens_B[:, None])[:, 0]
+        log_pi_DV = torch.log_softmax(context.logits_BV.float() / (temperature or 1.0), dim=-1)
+        pi_DV = log_pi_DV.exp()
+        if temperature:
+            tokens_B = _draw(truncate(pi_DV), context_rows_B, uniform_streams(keys_B, position))
+        else:
+            tokens_B = pi_DV.argmax(-1)[context_rows_B]
         # A NaN or +inf among the logits makes all of its row NaN; -inf is a token that is never drawn.
-        is_broken_B = goes_on & logprobs_B.isnan()
-        entropy_B = torch.special.entr(pi_BV).sum(-1)
-        self_certainty_B = self_certainty_of(log_pi_BV)
+        logprobs_B = log_pi_DV[context_rows_B, tokens_B]
 
-        written.tokens_BT[rows, position] = tokens_B.where(goes_on, policy.pad_id)
-        written.logprobs_BT[rows, position] = logprobs_B.where(goes_on, 0)
-        written.entropy_B[rows] += entropy_B.where(goes_on, 0)
-        written.self_certainty_BT[rows, position] = self_certainty_B.where(goes_on, 0)
-        written.lengths_B[rows] += goes_on
+        written.tokens_BT[rows, position] = tokens_B
+        written.logprobs_BT[rows, position] = logprobs_B
+        written.entropy_B[rows] += torch.special.entr(pi_DV).sum(-1)[context_rows_B]
+        written.self_certainty_BT[rows, position] = self_certainty_of(log_pi_DV)[context_rows_B]
+        written.lengths_B[rows] += 1
 
-        goes_on = goes_on & ~torch.isin(tokens_B, end_ids)
+        goes_on_B = ~torch.isin(tokens_B, end_ids)
         if stop:
-            goes_on = goes_on & ~_says(policy, stop, written.tokens_BT[rows, : position + 1])
-        written.truncated_B[rows] = goes_on
-        going, broken = torch.stack([goes_on.sum(), is_broken_B.sum()]).tolist()  # one wait for the GPU
+            goes_on_B &= ~_says(policy, stop, written.tokens_BT[rows, : position + 1])
+        written.truncated_B[rows] = goes_on_B
+        going, broken = torch.stack(
+            [goes_on_B.sum(), logprobs_B.isnan().sum()]
+        ).tolist()  # one wait for the GPU
         if broken:
             raise NonFinite(LOGITS, policy.name)
-        if going == 0:
+        if going == 0 or position + 1 == limit:
             break
-        if going <= len(rows) // 2:  # moving keys and values costs about as much as the rows that are saved
-            kept = goes_on.nonzero()[:, 0]
-            rows, goes_on, tokens_B = rows[kept], goes_on[kept], tokens_B[kept]
+        if going < len(rows):
+            kept = goes_on_B.nonzero()[:, 0]
+            rows, tokens_B, context_rows_B = rows[kept], tokens_B[kept], context_rows_B[kept]
             keys_B = keys_B[kept.cpu().numpy()]
-            context.select(kept)
-        if position + 1 < limit:
-            policy.extend(context, tokens_B[:, None])
+        context_rows_B = _extend(policy, context, context_rows_B, tokens_B)
     return written
+
+
+def _extend(policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: Tensor) -> Tensor:
+    """Append each rollout's token to the row that it continues, and tell in which row it is now.
+
+    A row that rollouts continue in different ways becomes several. Rows that none continues leave the context once they
+    are half of it: moving keys and values costs about as much as the rows that are saved.
+    """
+    D, V = context.logits_BV.shape
+    if policy.shares_texts:
+        # A number for each pair of row and token; a pair is a row from now on.
+        pairs_N, next_rows_B = torch.unique(context_rows_B * V + tokens_B, return_inverse=True)
+        parents_N, next_N = pairs_N // V, pairs_N % V
+        is_split = bool((parents_N[1:] == parents_N[:-1]).any())
+    else:
+        parents_N, next_N, is_split = context_rows_B, tokens_B, False
+        next_rows_B = torch.arange(len(tokens_B), device=tokens_B.device)
+    if is_split or len(parents_N) <= D // 2:
+        context.select(parents_N)
+        policy.extend(context, next_N[:, None])
+        return cast(Tensor, next_rows_B)
+    tokens_D = tokens_B.new_full((D,), policy.pad_id)
+    tokens_D[context_rows_B] = tokens_B
+    policy.extend(context, tokens_D[:, None])
+    return context_rows_B
 
 
 def self_certainty_of(log_pi_V: Tensor) -> Tensor:
@@ -251,16 +278,25 @@ def truncated(pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, mi
     return pi_BV
 
 
-def _draw(pi_BV: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
-    """The first token whose cumulative share exceeds a uniform number; in float64, or rare tokens get lost.
+def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
+    """For each rollout the first token whose cumulative share, in its row, exceeds a uniform number.
 
-    A row of NaN, which has none, gets the last one.
+    In float64, or rare tokens get lost. In a row of NaN, which has none, it is the last token.
     """
-    cumulative_BV = pi_BV.double().cumsum(-1)
+    cumulative_DV = pi_DV.double().cumsum(-1)
     # Below the total even after rounding, since a uniform number is at most 1 - 2**-53: there is such a token.
-    threshold_B = torch.from_numpy(uniform_B).to(pi_BV.device) * cumulative_BV[:, -1]
-    tokens_B = torch.searchsorted(cumulative_BV, threshold_B[:, None], right=True)[:, 0]
-    return tokens_B.clamp_(max=pi_BV.shape[-1] - 1)
+    threshold_B: Tensor = torch.from_numpy(uniform_B).to(pi_DV.device) * cumulative_DV[rows_B, -1]
+    # The rollouts of a row side by side: the column of each is its place among them.
+    by_row_B = rows_B.argsort(stable=True)
+    counts_D = rows_B.bincount(minlength=len(pi_DV))
+    starts_D = counts_D.cumsum(0) - counts_D
+    columns_B = torch.empty_like(rows_B)
+    columns_B[by_row_B] = torch.arange(len(rows_B), device=rows_B.device) - starts_D[rows_B[by_row_B]]
+    threshold_DM = threshold_B.new_zeros(len(pi_DV), int(counts_D.max()))
+    threshold_DM[rows_B, columns_B] = threshold_B
+    tokens_DM = torch.searchsorted(cumulative_DV, threshold_DM, right=True)
+    tokens_B: Tensor = tokens_DM[rows_B, columns_B].clamp(max=pi_DV.shape[-1] - 1)
+    return tokens_B
 
 
 def _says(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:

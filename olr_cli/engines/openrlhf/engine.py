@@ -139,6 +139,8 @@ class OpenRlhfEngine:
         self._model = StartingModel(start, None, None, "unknown")
         with noting(lacking):
             self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        if self._model.tokenizer is not None:
+            prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
         self._texts: dict[View, list[str]] = {}
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
@@ -172,10 +174,8 @@ class OpenRlhfEngine:
     @property
     def warnings(self) -> list[str]:
         """Likely mistakes."""
-        sentences = []
         tokenizer = self._model.tokenizer
-        if tokenizer is not None and not prompt_text.has_chat_template(tokenizer):
-            sentences.append(prompt_text.NO_TEMPLATE.format(self._recipe.model.path))
+        sentences = [] if tokenizer is None else prompt_text.template_warnings(tokenizer, self._recipe)
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             sentences.append(
                 "flash-attn is not installed: attention is torch's sdpa, slower on long responses"

@@ -28,6 +28,7 @@ from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.sampler import self_certainty_of
 from olr_cli.engines.openrlhf.files import OPENRLHF_PART
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
@@ -317,8 +318,9 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.get_device_name(), peak
 
-    def save_checkpoint_to(self, folder: str, step: int) -> None:
+    def save_checkpoint_to(self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
+        chat.put_into(self.tokenizer)
         self.strategy.save_model(self.actor, self.tokenizer, folder)
         with _without_offload_buffers(self.actor.model):
             self.strategy.save_ckpt(

@@ -42,7 +42,7 @@ from olr_cli.engines.openrlhf.experience import (
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
 from olr_cli.engines.openrlhf.policy import SKIPPED, PolicyForward
-from olr_cli.engines.prompt_text import before_stop
+from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.run import load_data, make_supervisor
 from olr_cli.engines.steps import (
@@ -393,7 +393,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _save_checkpoint(self, step: int) -> None:
         def fill(folder: Path) -> None:
             ray.get(
-                self.actor_model_group.async_run_method("save_checkpoint_to", folder=str(folder), step=step)
+                self.actor_model_group.async_run_method(
+                    "save_checkpoint_to", folder=str(folder), step=step, chat=ChatFormat.of(self.recipe)
+                )
             )
             state = {"step": step, "recipe_digest": self.recipe.digest()}
             (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")

@@ -1,52 +1,113 @@
-"""From log odds to confidences, and what trusted labels do to them."""
+"""From log odds to confidences, what trusted labels do to them, and what they add up to."""
 
 import numpy as np
+import polars as pl
 import pytest
 
-from olr_cli.analysis.audit.confidence import Calibration, auroc, brier, built_in, fitted, quality
+from olr_cli.analysis.audit.confidence import (
+    Calibrations,
+    Prior,
+    TrustedLabels,
+    auroc,
+    brier,
+    calibration,
+    quality,
+    selection,
+)
+from olr_cli.analysis.audit.forecast import forecast
+
+PRIOR = Prior(0.0, 0.0, 1.0, 0.5)
+WIDE = Prior(-1.0, -0.5, 2.0, 1.0)
 
 
 def drawn(intercept, slope, size, seed=0):
     rng = np.random.default_rng(seed)
     log_odds = rng.normal(0, 3, size)
-    return log_odds, rng.random(size) < Calibration(intercept, slope).apply(log_odds)
+    return log_odds, rng.random(size) < 1 / (1 + np.exp(-intercept - slope * log_odds))
+
+
+def mean(maps):
+    return float(maps.weights @ maps.intercepts), float(maps.weights @ maps.slopes)
 
 
 @pytest.mark.parametrize(("intercept", "slope"), [(0.0, 1.0), (1.5, 0.4), (-1.0, 2.0)])
-def test_a_fit_finds_the_map_that_outcomes_were_drawn_with(intercept, slope):
-    found = fitted(*drawn(intercept, slope, 20_000))
-    assert (found.intercept, found.slope) == pytest.approx((intercept, slope), rel=0.1, abs=0.1)
+def test_many_outcomes_leave_the_map_that_they_were_drawn_with(intercept, slope):
+    assert mean(calibration(WIDE, *drawn(intercept, slope, 20_000))) == pytest.approx(
+        (intercept, slope), rel=0.1, abs=0.1
+    )
 
 
-def test_the_map_keeps_order_and_what_is_not_a_number():
-    values = Calibration(0.3, 0.7).apply(np.array([-900.0, -1.0, np.nan, 2.0, 900.0]))
+def test_without_outcomes_the_maps_are_those_of_the_prior():
+    maps = calibration(WIDE, np.empty(0), np.empty(0, dtype=bool))
+    assert mean(maps)[0] == pytest.approx(-1)
+    assert maps.weights @ (maps.intercepts + 1) ** 2 == pytest.approx(2**2, rel=0.05)
+    assert maps.weights @ (np.log(maps.slopes) + 0.5) ** 2 == pytest.approx(1**2, rel=0.05)
+
+
+def test_confidences_keep_order_and_what_is_not_a_number_and_are_never_certain():
+    values = calibration(PRIOR, *drawn(0, 1, 50)).apply(np.array([-30.0, -1.0, np.nan, 2.0, 30.0]))
     assert np.isnan(values[2])
     assert (np.diff(values[[0, 1, 3, 4]]) > 0).all()
+    assert values[0] > 0 and values[4] < 1
 
 
-def test_without_outcomes_a_recalibrated_map_is_the_old_one():
-    start = Calibration(0.2, 1.1)
-    found = fitted(np.array([]), np.array([], dtype=bool), start)
-    assert (found.intercept, found.slope) == pytest.approx((0.2, 1.1), abs=1e-4)
-
-
-def test_few_outcomes_move_the_map_a_little_and_many_all_the_way():
-    start = built_in().wrong
+def test_few_outcomes_move_the_maps_a_little_and_many_all_the_way():
     log_odds, is_true = drawn(1.5, 0.1, 5000)
-    distance = [abs(fitted(log_odds[:n], is_true[:n], start).slope - 0.1) for n in (0, 5, 50, 5000)]
-    assert distance[0] > 0.8 > distance[2] > distance[3]
-    assert distance[3] < 0.05
+    slopes = [mean(calibration(PRIOR, log_odds[:n], is_true[:n]))[1] for n in (0, 5, 50, 5000)]
+    assert slopes == sorted(slopes, reverse=True)
+    assert slopes[0] > 0.9 and slopes[-1] == pytest.approx(0.1, abs=0.03)
 
 
 def test_outcomes_against_the_order_never_turn_it_round():
     log_odds = np.linspace(-5, 5, 40)
-    found = fitted(log_odds, log_odds < 0, Calibration())
-    assert 0 < found.slope < 0.1
+    assert 0 < mean(calibration(PRIOR, log_odds, log_odds < 0))[1] < 0.2
 
 
-def test_the_built_in_maps_rise():
-    maps = built_in()
-    assert min(maps.wrong.slope, maps.proposal.slope, maps.unlabelled.slope) > 0
+@pytest.mark.parametrize("size", [0, 25, 400])
+def test_intervals_hold_shares_that_the_prior_draws_about_as_often_as_they_say(size):
+    """Histories whose maps are drawn from the prior itself, some labels of which are verified."""
+    rng = np.random.default_rng(size)
+    held = np.zeros(2)
+    histories = 200
+    for _ in range(histories):
+        log_odds = rng.normal(0, 3, 300)
+        map_of = rng.normal(0, 1), np.exp(rng.normal(0, 0.5))
+        is_wrong = rng.random(300) < 1 / (1 + np.exp(-map_of[0] - map_of[1] * log_odds))
+        known = rng.permutation(300) < size
+        maps = calibration(PRIOR, log_odds[known], is_wrong[known])
+        certain = calibration(Prior(20.0, 0.0, 0.01, 0.01), np.empty(0), np.empty(0, dtype=bool))
+        confidence = np.where(known, is_wrong, maps.apply(log_odds))
+        table = pl.DataFrame(
+            {
+                "status": ["fine"] * 300,
+                "is_trusted": known,
+                "confidence": confidence,
+                "proposal_confidence": np.ones(300),
+                "log_odds": log_odds,
+                "proposal_log_odds": np.zeros(300),
+                "change": np.where(confidence >= 0.5, "changed", "kept"),
+            }
+        )
+        expected = forecast(table, Calibrations(maps, certain, certain))
+        after = np.where(
+            confidence >= 0.5, is_wrong, ~is_wrong
+        ).mean()  # proposals are right if labels are wrong
+        for number, (estimate, true) in enumerate(
+            [(expected.ratio, is_wrong.mean()), (expected.after, after)]
+        ):
+            assert estimate.low <= estimate.mean <= estimate.high
+            held[number] += estimate.low - 1e-9 <= true <= estimate.high + 1e-9
+    assert (held >= 0.9 * histories).all()
+
+
+@pytest.mark.parametrize("places", [slice(0, 15), slice(85, 100)])
+def test_verified_labels_that_are_all_in_doubt_or_all_beyond_it_are_no_random_draw(places):
+    is_wrong = np.full(100, np.nan)
+    is_wrong[places] = 1
+    answers = (None,) * 100
+    assert selection(TrustedLabels(answers, is_wrong), np.arange(100.0)) < 1e-6
+    is_wrong[:] = np.where(np.arange(100) % 7 == 0, 0, np.nan)
+    assert selection(TrustedLabels(answers, is_wrong), np.arange(100.0)) > 0.5
 
 
 def test_auroc_counts_pairs_and_ties_half():

@@ -8,15 +8,15 @@ import polars as pl
 import pytest
 
 from olr_cli.analysis.audit import estimator
-from olr_cli.analysis.audit.estimator import IN_TRAINING, UNTRAINED, Model, Noise, Votes
+from olr_cli.analysis.audit.estimator import Model, Noise, Votes
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally
 
 
-def votes_of(*counts):
+def votes_of(*counts, sharpness=3.0):
     """Votes of prompts, each a list of counts of its answers."""
     prompts = np.repeat(np.arange(len(counts)), [len(own) for own in counts])
     flat = np.array([n for own in counts for n in own], dtype=float)
-    return Votes(prompts, flat, len(counts))
+    return Votes(prompts, flat, np.full(len(counts), sharpness))
 
 
 def brute_force(counts, label, sharpness, draw):
@@ -36,13 +36,13 @@ def brute_force(counts, label, sharpness, draw):
 def test_likelihoods_are_the_sums_they_are_said_to_be(sharpness, draw, label):
     counts = [5.0, 2.0, 0.7]
     labels = np.array([0, UNSEEN if label is None else 2 + label])
-    model = Model.of(votes_of([1.0, 1.0], counts), labels, sharpness, Noise(0.5, 0.5, draw))
+    model = Model.of(votes_of([1.0, 1.0], counts, sharpness=sharpness), labels, Noise(0.5, 0.5, draw))
     assert (model.right[1], model.wrong[1]) == pytest.approx(brute_force(counts, label, sharpness, draw))
 
 
 def test_the_chances_of_the_answers_and_of_nobodys_answer_add_up_to_one():
     votes, labels, noise = votes_of([5.0, 2.0, 1.0], [4.0, 3.0]), np.array([1, UNSEEN]), Noise(0.4, 0.7, 1.0)
-    model = Model.of(votes, labels, 3.0, noise)
+    model = Model.of(votes, labels, noise)
     chances = votes.summed(model.answer_chances())
     wrong = 1 / (1 + np.exp(-model.wrong_log_odds()))
     # The truth may also be an answer that nobody gave: then the first prompt's label is a wrong rollout, and the
@@ -55,22 +55,50 @@ def test_the_chances_of_the_answers_and_of_nobodys_answer_add_up_to_one():
 
 
 def test_without_a_label_an_answers_chance_is_its_prior():
-    model = estimator.fit(votes_of([3.0, 1.0]), np.array([MISSING]), 3.0)
+    model = estimator.fit(votes_of([3.0, 1.0]), np.array([MISSING]))
     assert not model.is_known.any() and np.isnan(model.wrong_log_odds()).all()
     assert model.answer_chances() == pytest.approx([27 / 29, 1 / 29])
 
 
-def test_a_visit_weighs_less_the_older_it_is():
-    tally = Tally(
+def tally_of(*visits):
+    """Of one prompt whose label is the first answer; a visit is a list of counts of its answers."""
+    rows = [
+        {"prompt": 0, "visit": v, "answer": answer, "count": n}
+        for v, counts in enumerate(visits, 1)
+        for answer, n in enumerate(counts)
+        if n
+    ]
+    numbers = range(1, len(visits) + 1)
+    totals = [sum(counts) for counts in visits]
+    return Tally(
         ("a",),
-        pl.DataFrame({"prompt": [0, 0, 0], "visit": [1, 2, 3], "rollouts": [4, 4, 4], "answered": [4, 4, 4]}),
-        pl.DataFrame({"prompt": [0, 0, 0], "visit": [1, 2, 3], "answer": [0, 1, 1], "count": [4, 4, 2]}),
-        pl.DataFrame({"prompt": [0, 0], "spelling": ["1", "2"]}),
-        ("1",),
+        pl.DataFrame({"prompt": 0, "visit": numbers, "rollouts": totals, "answered": totals}),
+        pl.DataFrame(rows),
+        pl.DataFrame({"prompt": 0, "spelling": [str(n) for n in range(len(visits[0]))]}),
+        ("0",),
         np.array([0]),
     )
-    assert estimator.pooled_votes(tally, 0.5).counts == pytest.approx([1, 4])
-    assert estimator.pooled_votes(tally, 1.0).counts == pytest.approx([4, 6])
+
+
+def test_a_visit_weighs_as_much_as_its_rollouts_agree_with_those_of_the_others():
+    tally = tally_of([4, 0, 0], [0, 4, 0], [0, 3, 1])
+    # How many of the eight other rollouts agree with one of the first visit, of the second, of the third.
+    weights = np.array([0, 3 / 8, 3 / 4 * 4 / 8])
+    weights /= weights.max()
+    expected = [4 * weights[0], 4 * weights[1] + 3 * weights[2], weights[2]]
+    assert estimator.pooled_votes(tally, is_training=True).counts == pytest.approx(expected)
+
+
+def test_the_only_visit_and_visits_that_nobody_agrees_with_count_full():
+    assert estimator.pooled_votes(tally_of([3, 1]), is_training=True).counts == pytest.approx([3, 1])
+    assert estimator.pooled_votes(tally_of([4, 0], [0, 4]), is_training=True).counts == pytest.approx([4, 4])
+
+
+def test_visits_make_votes_sharper_only_if_the_policy_changed_between_them():
+    once, often = tally_of([3, 1]), tally_of(*[[3, 1]] * 9)
+    for is_training, ratio in ((True, 3), (False, 1)):
+        sharpness = [estimator.pooled_votes(t, is_training=is_training).sharpness[0] for t in (once, often)]
+        assert sharpness[0] > 1 and sharpness[1] == pytest.approx(ratio * sharpness[0])
 
 
 def synthetic(ratio, *, size=2000, seen=0.8, draw=1.0, seed=0):
@@ -95,7 +123,7 @@ def synthetic(ratio, *, size=2000, seen=0.8, draw=1.0, seed=0):
 @pytest.mark.parametrize("draw", [0.0, 1.0])
 def test_em_finds_the_noise_that_labels_were_drawn_with(ratio, draw):
     votes, labels, wrong = synthetic(ratio, draw=draw)
-    model = estimator.fit(votes, labels, 3.0)
+    model = estimator.fit(votes, labels)
     assert model.noise.ratio == pytest.approx(wrong.mean(), abs=0.06)
     assert model.noise.seen_share == pytest.approx(0.8, abs=0.12)
     assert abs(model.noise.draw - draw) <= 0.5
@@ -106,7 +134,7 @@ def test_em_finds_the_noise_that_labels_were_drawn_with(ratio, draw):
 
 def test_no_other_noise_makes_the_labels_likelier():
     votes, labels, _ = synthetic(0.3, size=300)
-    best = estimator.fit(votes, labels, 3.0)
+    best = estimator.fit(votes, labels)
     for ratio, seen in ((-0.05, 0), (0.05, 0), (0, -0.1), (0, 0.1)):
         noise = Noise(best.noise.ratio + ratio, best.noise.seen_share + seen, best.noise.draw)
         assert replace(best, noise=noise).log_likelihood() < best.log_likelihood()
@@ -114,39 +142,22 @@ def test_no_other_noise_makes_the_labels_likelier():
 
 def test_clean_labels_are_not_doubted():
     votes, labels, _ = synthetic(0.0)
-    model = estimator.fit(votes, labels, 3.0)
+    model = estimator.fit(votes, labels)
     assert model.noise.ratio < 0.02
     assert (model.wrong_log_odds() > 0).mean() < 0.01
 
 
 def test_known_labels_count_as_they_are():
     votes, labels, wrong = synthetic(0.3, size=200)
-    noise = estimator.fit(votes, labels, 3.0, known_wrong=wrong.astype(float)).noise
+    noise = estimator.fit(votes, labels, known_wrong=wrong.astype(float)).noise
     assert noise.ratio == pytest.approx((wrong.sum() + 0.5) / 201)
-
-
-def test_the_interval_holds_the_ratio_that_labels_were_drawn_with():
-    held = 0
-    for seed in range(6):
-        votes, labels, _ = synthetic(0.3, size=400, seed=seed)
-        low, high = estimator.ratio_interval(votes, labels, IN_TRAINING.sharpnesses)
-        assert low < high
-        held += low <= 0.3 <= high
-    assert held >= 5
-
-
-def test_the_interval_is_the_same_every_time_and_reaches_zero_for_clean_labels():
-    votes, labels, _ = synthetic(0.0, size=300)
-    first, second = (estimator.ratio_interval(votes, labels, UNTRAINED.sharpnesses) for _ in range(2))
-    assert first == second
-    assert first[0] == 0.0
 
 
 def test_prompts_of_which_nothing_can_be_said_change_nothing():
     votes, labels, _ = synthetic(0.3, size=200)
-    more = Votes(votes.prompts, votes.counts, votes.size + 2)
-    noise = estimator.fit(more, np.append(labels, [UNSEEN, MISSING]), 3.0).noise
-    assert noise == estimator.fit(votes, labels, 3.0).noise
+    more = Votes(votes.prompts, votes.counts, np.full(votes.size + 2, 3.0))
+    noise = estimator.fit(more, np.append(labels, [UNSEEN, MISSING])).noise
+    assert noise == estimator.fit(votes, labels).noise
 
 
 @pytest.mark.parametrize(
@@ -157,11 +168,6 @@ def test_the_guard_compares_right_labels_with_wrong_ones_that_rollouts_gave(rati
 
 
 def test_an_answer_that_everybody_gives_is_not_drawn_as_a_wrong_one():
-    model = Model.of(votes_of([8.0]), np.array([0]), 3.0, Noise(0.5, 0.5, 1.0))
+    model = Model.of(votes_of([8.0]), np.array([0]), Noise(0.5, 0.5, 1.0))
     assert math.isclose(model.right[0], 512 / 513)
     assert math.isclose(model.wrong[0], 1 / 513)  # only if the truth is an answer that nobody gave
-
-
-def test_a_policy_that_stays_as_it_is_is_judged_by_all_visits_alike():
-    assert UNTRAINED.decay == 1
-    assert 1 < UNTRAINED.sharpness < IN_TRAINING.sharpness

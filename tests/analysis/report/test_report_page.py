@@ -156,7 +156,7 @@ def test_a_run_in_training_is_reported_up_to_its_last_complete_step(tmp_path):
     page = read(file)
     assert page.blocks["run0-last"].tolist() == [3] * 10 + [2] * 10
     assert "3 (under way)" in page.source
-    assert status(report(run)).startswith("stopped without a word")
+    assert status(report(run)).startswith("crashed: ")
 
 
 def test_rollouts_without_training_are_called_so(run):

@@ -62,7 +62,9 @@ def test_a_coupling_that_is_not_normalised_puts_the_boundary_near_1(chart):
 
 
 def test_what_lemma_2_promises_without_enough_rollouts_is_not_drawn(chart):
-    printed, corrected = (line for line in chart.figure.axes[1].lines if line.get_color() == style.PURPLE)
+    printed, corrected = (
+        line for line in chart.figure.axes[1].lines if line.get_color() == style.darker(style.PURPLE)
+    )
     assert min(printed.get_xdata()) > 32
     assert min(corrected.get_xdata()) == 2
     assert max(printed.get_ydata()) < max(corrected.get_ydata()) < 0.35

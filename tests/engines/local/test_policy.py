@@ -19,7 +19,8 @@ from transformers import (
 from transformers.integrations import sdpa_attention
 
 from olr_cli.data.prompts import Message
-from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.policy import Policy, shared_prefix
+from olr_cli.engines.prompt_text import has_chat_template
 from olr_cli.errors import UserError
 
 
@@ -120,14 +121,14 @@ def test_prompts_are_rendered_by_the_chat_template_with_a_generation_prompt():
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
-    assert policy.has_chat_template
+    assert has_chat_template(policy.tokenizer)
     assert policy.render((Message("system", "s"), Message("user", "u"))) == "<system>s<user>u<assistant>"
 
 
 def test_without_chat_template_a_prompt_is_its_text():
     policy = tiny_policy()
     policy.tokenizer.chat_template = None
-    assert not policy.has_chat_template
+    assert not has_chat_template(policy.tokenizer)
     assert policy.render((Message("user", "1+2="),)) == "1+2="
     assert policy.encode([(Message("user", "1+2="),)]) == [policy.tokenizer("1+2=")["input_ids"]]
 
@@ -174,11 +175,12 @@ ARCHITECTURES = {
 }
 
 
+@pytest.mark.parametrize("beginning", [0, 15, 20])  # tokens that all prompts begin with; from 16 on read once
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own_scores(name):
-    policy = ARCHITECTURES[name]()
+def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own_scores(name, beginning):
+    policy, prompts = ARCHITECTURES[name](), [[*range(30, 30 + beginning), *prompt] for prompt in PROMPTS]
     responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
-    context = policy.read(PROMPTS)
+    context = policy.read(prompts)
     context.repeat(2)
     logits = torch.cat(
         [
@@ -189,8 +191,21 @@ def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own
         dim=1,
     )
     for row, response in enumerate(responses.tolist()):
-        _, expected = plain_logprobs(policy, PROMPTS[row // 2], response)
+        _, expected = plain_logprobs(policy, prompts[row // 2], response)
         torch.testing.assert_close(logits[row, :-1].log_softmax(-1), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "shared"),
+    [
+        ([[1] * 30, [1] * 20], 19),  # the shorter one keeps a token whose scores are wanted
+        ([[1] * 15 + [2, 3], [1] * 15 + [3, 3]], 0),  # too few to be worth a pass of their own
+        ([[1] * 18 + [2, 3], [1] * 18 + [3], [1] * 17 + [2, 2]], 17),
+        ([[1] * 40], 0),
+    ],
+)
+def test_prompts_share_what_all_of_them_begin_with(prompts, shared):
+    assert shared_prefix(prompts) == shared
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -8,16 +8,18 @@ import torch
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import _draw, sample, truncated
 from olr_cli.engines.prompt_text import before_stop
 
 LIMIT = 12
 
 
-@pytest.fixture(scope="module")
-def policy():
+@pytest.fixture(scope="module", params=[False, True], ids=["each rollout a row", "equal texts one row"])
+def policy(request):
     """Several end tokens, so that responses end at all lengths and the batch shrinks on the way."""
     policy = tiny_policy()
+    policy.shares_texts = request.param
     policy.end_ids = [2, *range(50, 60)]
     return policy
 
@@ -53,6 +55,19 @@ def test_a_rollout_does_not_depend_on_the_company_it_is_sampled_in(policy, rollo
 def test_other_keys_give_other_rollouts(policy, rollouts):
     others = sample(policy, PROMPTS, keys(4, 8, "other"), max_new_tokens=LIMIT, temperature=0.7)
     assert list(responses(others)) != list(responses(rollouts))
+
+
+def test_rollouts_that_say_the_same_so_far_are_one_row_until_they_differ(monkeypatch):
+    rows = []
+    extend = Policy.extend
+    monkeypatch.setattr(Policy, "extend", lambda *given: rows.append(len(given[2])) or extend(*given))
+    policy = tiny_policy()
+    apart = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)
+    policy.shares_texts, before = True, len(rows)
+    shared = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)
+    assert torch.equal(shared.tokens_PGT, apart.tokens_PGT)
+    distinct = {(p, response[0]) for p, _, response in responses(shared) if len(response) > 1}
+    assert rows[before] == len(distinct) < rows[0] == 32
 
 
 def test_two_runs_are_equal_bit_for_bit(policy, rollouts):
@@ -198,7 +213,8 @@ def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
 @pytest.mark.parametrize("total", [1.0, 0.9, 1.1, 1 - 2**-24])  # as rounding leaves it
 def test_a_token_without_probability_is_never_drawn(uniform, token, total):
     pi_BV = total * torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
-    assert _draw(pi_BV, np.array([uniform])).tolist() == [token]
+    drawn = _draw(pi_BV.repeat(2, 1), torch.tensor([1, 0, 1]), np.array([uniform, 0.3, uniform]))
+    assert drawn.tolist() == [token, 3, token]
 
 
 def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):

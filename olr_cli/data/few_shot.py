@@ -1,0 +1,113 @@
+"""Built-in tasks for pretrained models: plain text that goes on, after examples that show how.
+
+A small model that was trained on text goes on after ``7 * 13 =`` once three solved lines stand before it; asked in a
+chat it does not. Its errors are its own: docs/real-model.md says how often SmolLM2-135M is right, and how often its
+wrong answers agree. A recipe gives such prompts without a chat template (`model.chat_template: none`), ends responses
+with their line (`train.stop`), and the answer is the first integer.
+
+Each question belongs to one split for good, whatever the seed, together with those that ask the same in another order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+from math import prod
+from typing import Literal, get_args
+
+from olr_cli.data.prompts import Message, Prompt
+from olr_cli.seeding import key, uniform
+
+FewShotName = Literal["products", "sums", "maxima"]
+FEW_SHOT: tuple[FewShotName, ...] = get_args(FewShotName)
+
+SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
+"""Where each split ends on the unit interval that questions are hashed to: small tasks, of which much is held out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Questions about a few numbers, in whatever order they are named.
+
+    Attributes:
+        examples: solved lines, which stand before every question.
+        line: the question about these numbers, up to where the answer follows.
+        solve: the right answer.
+        numbers: what is asked about, each selection once and in ascending order.
+    """
+
+    examples: str
+    line: Callable[[Sequence[int]], str]
+    solve: Callable[[Sequence[int]], int]
+    numbers: Callable[[], Iterable[tuple[int, ...]]]
+
+
+def _pairs(large: range, small: range) -> list[tuple[int, int]]:
+    return sorted({(min(pair), max(pair)) for pair in product(large, small)})
+
+
+TASKS: dict[FewShotName, Task] = {
+    "products": Task(
+        "12 + 7 = 19\n45 - 3 = 42\n6 * 8 = 48\n",
+        lambda numbers: f"{numbers[0]} * {numbers[1]} =",
+        prod,
+        lambda: _pairs(range(3, 26), range(3, 10)),
+    ),
+    "sums": Task(
+        "12 + 7 = 19\n4 + 9 = 13\n21 + 6 = 27\n",
+        lambda numbers: f"{numbers[0]} + {numbers[1]} =",
+        sum,
+        lambda: _pairs(range(10, 30), range(2, 10)),
+    ),
+    "maxima": Task(
+        "max(31, 27, 54) = 54\nmax(45, 86, 92) = 92\nmax(62, 39, 19) = 62\n",
+        lambda numbers: f"max({', '.join(map(str, numbers))}) =",
+        max,
+        lambda: combinations(range(11, 100, 8), 3),
+    ),
+}
+"""Chosen so that SmolLM2-135M answers a third to a half of the questions right."""
+
+
+def few_shot_prompts(name: FewShotName, size: int | None, seed: int, split: str) -> list[Prompt]:
+    """The first `size` prompts of a split, in an order drawn by `seed`; None: all, of which there may be fewer.
+
+    Their rephrasing names the same numbers in another order.
+    """
+    task, members = TASKS[name], split_questions(name, split)
+    order = sorted(members, key=lambda numbers: (key("few-shot order", name, seed, split, *numbers), numbers))
+    return [_prompt(name, task, numbers) for numbers in order[:size]]
+
+
+@functools.cache
+def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
+    """The numbers of every question of a split, in the order that the question names them; none is an example."""
+    task, bounds = TASKS[name], [0.0, *SPLIT_ENDS.values()]
+    start, end = bounds[(place := list(SPLIT_ENDS).index(split)) : place + 2]
+    asked = (sorted(set(permutations(chosen))) for chosen in task.numbers())
+    return [
+        numbers
+        for orders in asked
+        if start <= uniform("few-shot split", name, *orders[0]) < end
+        and not any(task.line(order) in task.examples for order in orders)
+        for numbers in orders
+    ]
+
+
+def _prompt(name: FewShotName, task: Task, numbers: tuple[int, ...]) -> Prompt:
+    answer = str(task.solve(numbers))
+
+    def ask(order: Sequence[int]) -> tuple[Message, ...]:
+        return (Message("user", task.examples + task.line(order)),)
+
+    return Prompt(
+        prompt_id="-".join(map(str, numbers)),
+        messages=ask(numbers),
+        given_label=answer,
+        true_answer=answer,
+        noise_type="clean",
+        data_source=f"arithmetic-{name}",
+        rephrased=ask(numbers[::-1]) if numbers[::-1] != numbers else None,
+    )
