@@ -31,7 +31,6 @@ ARROW_READERS = (
     "ParquetFile",
     "ParquetDataset",
     "read_table",
-    "dataset",
     "open_csv",
     "read_json",
     "open_json",
