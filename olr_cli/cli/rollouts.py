@@ -26,7 +26,7 @@ def rollouts(
         str,
         typer.Argument(
             metavar="DATA",
-            help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set such as arithmetic:products.",
+            help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set (arithmetic:products).",
             show_default=False,
         ),
     ],
