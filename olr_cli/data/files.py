@@ -172,7 +172,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     most = max(_FEW_BYTES, _EXPANSION * size)
     coded, batch = _expanding_columns(file, metadata, names, most)
     batch = min(batch, max(1, _BATCH_BYTES * metadata.num_rows // max(_bytes_of(metadata, names), 1)))
-    plain = pa.schema([pa.field(name, _plain(schema.field(name).type)) for name in names])
+    plain = pa.schema([pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata)
     with pq.ParquetFile(file, read_dictionary=coded) as parquet:
         if not names or not metadata.num_rows:
             yield parquet.read(names)
