@@ -77,6 +77,7 @@ FITTED_SEEDS = (101, 102, 103)
 VISITS = (1, 2, 3, 5, 10)
 TRUSTED = (25, 100)
 TRUSTED_ARMS = ("active-0.5", "active-0.7", "untrained+frozen-0.5")
+ORDER = (*ARMS, *UNTRAINED)
 EDGES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
@@ -352,11 +353,14 @@ def fitted_map(log_odds: np.ndarray, is_wrong: np.ndarray) -> tuple[float, float
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def grouped(rows: Sequence[Row], trusted: int = 0) -> dict[tuple[str, str, int], list[Row]]:
-    """The seeds of each arm, task and number of visits."""
+def grouped(
+    rows: Sequence[Row], visits: Sequence[int] = VISITS, trusted: int = 0
+) -> dict[tuple[str, str, int], list[Row]]:
+    """The seeds of each arm, task and number of visits; an OLR history is a GRPO history until the fourth visit."""
     groups: dict[tuple[str, str, int], list[Row]] = {}
-    for row in rows:
-        if row["trusted"] == trusted:
+    for row in sorted(rows, key=lambda row: (ORDER.index(row["arm"]), list(TASKS).index(row["task"]))):
+        is_copy = row["arm"].endswith("+olr") and row["visits"] < 4
+        if row["trusted"] == trusted and row["visits"] in visits and not is_copy:
             groups.setdefault((row["arm"], row["task"], row["visits"]), []).append(row)
     return groups
 
@@ -381,10 +385,10 @@ def quality_table(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{share(group, 'hits', 'doubted')}, {share(group, 'hits', 'wrong_open')}"
         yield spread([100 * row["before"] for row in group], ".1f")
         yield spread([100 * row["after"] for row in group], ".1f")
-        yield spread([100 * row["majority_after"] for row in group], ".1f")
+        yield spread([100 * (row["after"] - row["majority_after"]) for row in group], "+.1f")
 
-    head = "labels | AUROC | margin | precision, recall | right | repaired | pooled majority"
-    return table(head, grouped(rows), cells)
+    head = "labels | AUROC | margin | precision, recall | right | repaired | over pooled majority"
+    return table(head, grouped([row for row in rows if row["wrong"]]), cells)
 
 
 def forecast_table(rows: Sequence[Row]) -> Iterator[str]:
@@ -410,13 +414,13 @@ def forecast_table(rows: Sequence[Row]) -> Iterator[str]:
     head = "wrong: expected, held | right after | gain | beyond the guard | warned | squared error"
     for trusted in (0, *TRUSTED):
         yield f"With {trusted} trusted labels:\n"
-        yield from table(head, grouped(rows, trusted), cells)
+        yield from table(head, grouped(rows, (2, 5, 10), trusted), cells)
         yield ""
 
 
 def missing_table(rows: Sequence[Row]) -> Iterator[str]:
     """Labels that are missing, and what is filled in."""
-    groups = {key: group for key, group in grouped(rows).items() if total(group, "missing")}
+    groups = {key: group for key, group in grouped(rows, (2, 5)).items() if total(group, "missing")}
     head = "missing | filled in | of them right"
     return table(
         head,
@@ -427,7 +431,8 @@ def missing_table(rows: Sequence[Row]) -> Iterator[str]:
 
 def reliability_table(rows: Sequence[Row]) -> Iterator[str]:
     """Mean confidence: share of wrong labels (how many), in bins."""
-    return table("confidence: share wrong (labels)", grouped(rows), lambda group: [reliability(group)])
+    groups = grouped([row for row in rows if row["wrong"]], (2, 5))
+    return table("confidence: share wrong (labels)", groups, lambda group: [reliability(group)])
 
 
 def reliability(group: Sequence[Row]) -> str:
@@ -448,7 +453,7 @@ def evidence_table(rows: Sequence[Row]) -> Iterator[str]:
             size, wrong = np.sum([row["evidence"][name] for row in group], axis=0)
             yield f"{100 * wrong / size:.0f} % of {size}" if size else "–"
 
-    return table(" | ".join(EVIDENCE), grouped([row for row in rows if row["visits"] == 5]), cells)
+    return table(" | ".join(EVIDENCE), grouped(rows, (5,)), cells)
 
 
 def spread_table(rows: Sequence[Row]) -> Iterator[str]:
@@ -486,7 +491,8 @@ def spread(values: Sequence[float | None], form: str) -> str:
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return "–"
-    return f"{np.mean(known):{form}}" + (f" ± {np.std(known, ddof=1):{form}}" if len(known) > 1 else "")
+    deviation = f" ± {np.std(known, ddof=1):{form.lstrip('+')}}" if len(known) > 1 else ""
+    return f"{np.mean(known):{form}}{deviation}"
 
 
 def draw(rows: Sequence[Row], target: Path) -> None:

@@ -20,6 +20,7 @@ from olr_cli.answers import Judge
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import question_of, same_prompts
+from olr_cli.data.rollout_logs import Report, silent
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest, read_recipe
 
@@ -78,7 +79,10 @@ class Audit:
 
 
 def audit_history(
-    source: Path | Sequence[Path], settings: Sequence[str], columns: Sequence[str] = ()
+    source: Path | Sequence[Path],
+    settings: Sequence[str],
+    columns: Sequence[str] = (),
+    report: Report = silent,
 ) -> RolloutHistory:
     """The history to audit, with arguments as `read_history` takes them.
 
@@ -94,7 +98,7 @@ def audit_history(
             )
         if not equals:
             raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
-    return read_history(source, settings, columns, also=SETTABLE[1:])
+    return read_history(source, settings, columns, also=SETTABLE[1:], report=report)
 
 
 def data_reading(history: RolloutHistory) -> Reading:
