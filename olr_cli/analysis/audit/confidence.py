@@ -12,16 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from olr_cli import seeding
 from olr_cli.analysis.audit.estimator import Bools, Floats, Model, fit, logistic
 from olr_cli.answers import Judge
-from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import Prompt
-from olr_cli.data.trusted import verified_answers
 
 FOLDS = 10
 FEWEST = 10
@@ -240,28 +236,17 @@ class TrustedLabels:
         return int((self.is_wrong == 1).sum())
 
 
-def read_trusted(
-    file: Path,
-    prompts: Mapping[str, Prompt],
-    prompt_ids: Sequence[str],
-    labels: Sequence[str | None],
-    judge: Judge,
-    reading: Reading = Reading(),  # noqa: B008 - it is immutable
+def trusted_labels(
+    answers: Mapping[str, str | None], prompt_ids: Sequence[str], labels: Sequence[str | None], judge: Judge
 ) -> TrustedLabels:
-    """What a file of verified answers (`verified_answers`) says of P prompts and their given labels.
+    """What verified answers say of P prompts and their given labels.
 
     Args:
-        file: of verified answers.
-        prompts: by prompt_id, with the messages of those whose text is known.
+        answers: prompt_id -> true answer; None where all that is known is that the label is wrong.
         prompt_ids: (P,) of the history.
         labels: (P,) given labels.
         judge: decides which labels are right.
-        reading: which columns of a data set hold what.
-
-    Raises:
-        UserError: the file can't be read or has no true answer, or none of its prompts is in the history.
     """
-    answers = verified_answers(file, prompts, prompt_ids, reading)
     truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
     is_known = np.array([prompt_id in answers for prompt_id in prompt_ids])
     is_wrong = 1 - is_right(labels, truths, judge)
