@@ -42,7 +42,7 @@ class Audit:
             nobody knows.
         draws_labels: whether noisy labels were drawn at every visit (R3), so that those of the last visit are judged.
         forecast: share of wrong labels, and of right ones before and after the changes, with intervals.
-        selection: chance that verified labels drawn at random lie as far from the rest; None without.
+        selection: `confidence.selection`; None without trusted labels.
         cross_validation: None with too few trusted labels.
         answered: share of the rollouts that have an answer.
         truth: None where no truth is stored, else `quality` and the shares of right labels as given (``right_before``)

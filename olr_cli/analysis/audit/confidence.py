@@ -24,6 +24,8 @@ FEWEST = 10
 """Fewer trusted labels than this are not cross-validated."""
 
 _SMALL_ERROR, _ONE_SIDED = 0.05, 1.645
+_CHANCE = 0.005
+"""So unlikely a random draw is none."""
 
 _NODES, _REACH = 11, 3.0
 """Maps along each direction, as far as so many standard deviations."""
@@ -299,7 +301,8 @@ def _moved(prior: Prior, log_odds: Floats, outcomes: Floats) -> Calibration:
 
 
 def selection(trusted: TrustedLabels, log_odds: Floats) -> float | None:
-    """The chance that trusted labels drawn at random are as much more, or less, in doubt than the others.
+    """How far trusted labels are from a random draw: the share of pairs of a trusted and another label in which the
+    trusted one is in more doubt; None if that is as near to one half as chance may bring it.
 
     By the rank test of Mann and Whitney, on (P,) log odds that a label is wrong, NaN where nothing can be said.
     """
@@ -309,7 +312,8 @@ def selection(trusted: TrustedLabels, log_odds: Floats) -> float | None:
     drawn, others = (log_odds[which & ~np.isnan(log_odds)] for which in (is_known, ~is_known))
     if not len(drawn) or not len(others):
         return None
-    return float(mannwhitneyu(drawn, others).pvalue)
+    test = mannwhitneyu(drawn, others)
+    return float(test.statistic) / (len(drawn) * len(others)) if test.pvalue < _CHANCE else None
 
 
 @dataclass(frozen=True)

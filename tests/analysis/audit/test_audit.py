@@ -233,7 +233,7 @@ def test_trusted_labels_that_are_all_in_doubt_are_noticed(tmp_path, judge):
     wrong = set(range(15))
     log = write(tmp_path / "log.jsonl", many(60, wrong=wrong))
     [text] = warnings(examined(log, judge, trusted=trusting(tmp_path, wrong)))
-    assert "no random draw: the rollouts speak against 100% of them, and against 0% of the others" in text
+    assert "no random draw: one of them is in more doubt than one of the others in 100% of the cases" in text
     assert not list(warnings(examined(log, judge, trusted=trusting(tmp_path, range(0, 60, 4)))))
 
 
