@@ -77,6 +77,7 @@ FITTED_SEEDS = (101, 102, 103)
 VISITS = (1, 2, 3, 5, 10)
 TRUSTED = (25, 100)
 TRUSTED_ARMS = ("active-0.5", "active-0.7", "untrained+frozen-0.5")
+ORDER = (*ARMS, *UNTRAINED)
 EDGES = (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
@@ -352,11 +353,14 @@ def fitted_map(log_odds: np.ndarray, is_wrong: np.ndarray) -> tuple[float, float
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def grouped(rows: Sequence[Row], trusted: int = 0) -> dict[tuple[str, str, int], list[Row]]:
-    """The seeds of each arm, task and number of visits."""
+def grouped(
+    rows: Sequence[Row], visits: Sequence[int] = VISITS, trusted: int = 0
+) -> dict[tuple[str, str, int], list[Row]]:
+    """The seeds of each arm, task and number of visits; an OLR history is a GRPO history until the fourth visit."""
     groups: dict[tuple[str, str, int], list[Row]] = {}
-    for row in rows:
-        if row["trusted"] == trusted:
+    for row in sorted(rows, key=lambda row: (ORDER.index(row["arm"]), list(TASKS).index(row["task"]))):
+        is_copy = row["arm"].endswith("+olr") and row["visits"] < 4
+        if row["trusted"] == trusted and row["visits"] in visits and not is_copy:
             groups.setdefault((row["arm"], row["task"], row["visits"]), []).append(row)
     return groups
 
@@ -381,10 +385,10 @@ def quality_table(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{share(group, 'hits', 'doubted')}, {share(group, 'hits', 'wrong_open')}"
         yield spread([100 * row["before"] for row in group], ".1f")
         yield spread([100 * row["after"] for row in group], ".1f")
-        yield spread([100 * row["majority_after"] for row in group], ".1f")
+        yield spread([100 * (row["after"] - row["majority_after"]) for row in group], "+.1f")
 
-    head = "labels | AUROC | margin | precision, recall | right | repaired | pooled majority"
-    return table(head, grouped(rows), cells)
+    head = "labels | AUROC | margin | precision, recall | right | repaired | over pooled majority"
+    return table(head, grouped([row for row in rows if row["wrong"]]), cells)
 
 
 def forecast_table(rows: Sequence[Row]) -> Iterator[str]:
@@ -410,13 +414,13 @@ def forecast_table(rows: Sequence[Row]) -> Iterator[str]:
     head = "wrong: expected, held | right after | gain | beyond the guard | warned | squared error"
     for trusted in (0, *TRUSTED):
         yield f"With {trusted} trusted labels:\n"
-        yield from table(head, grouped(rows, trusted), cells)
+        yield from table(head, grouped(rows, (2, 5, 10), trusted), cells)
         yield ""
 
 
 def missing_table(rows: Sequence[Row]) -> Iterator[str]:
     """Labels that are missing, and what is filled in."""
-    groups = {key: group for key, group in grouped(rows).items() if total(group, "missing")}
+    groups = {key: group for key, group in grouped(rows, (2, 5)).items() if total(group, "missing")}
     head = "missing | filled in | of them right"
     return table(
         head,
@@ -427,7 +431,8 @@ def missing_table(rows: Sequence[Row]) -> Iterator[str]:
 
 def reliability_table(rows: Sequence[Row]) -> Iterator[str]:
     """Mean confidence: share of wrong labels (how many), in bins."""
-    return table("confidence: share wrong (labels)", grouped(rows), lambda group: [reliability(group)])
+    groups = grouped([row for row in rows if row["wrong"]], (2, 5))
+    return table("confidence: share wrong (labels)", groups, lambda group: [reliability(group)])
 
 
 def reliability(group: Sequence[Row]) -> str:
@@ -436,7 +441,7 @@ def reliability(group: Sequence[Row]) -> str:
 
 def pooled_bins(group: Sequence[Row]) -> list[tuple[float, float, int]]:
     """Mean confidence, share of wrong labels and size of each bin that has any."""
-    sums = np.sum([row["bins"] for row in group], axis=0)
+    sums = np.sum([row["bins"] for row in group], axis=0) if group else ()
     return [(c / size, wrong / size, int(size)) for c, wrong, size in sums if size]
 
 
@@ -448,7 +453,7 @@ def evidence_table(rows: Sequence[Row]) -> Iterator[str]:
             size, wrong = np.sum([row["evidence"][name] for row in group], axis=0)
             yield f"{100 * wrong / size:.0f} % of {size}" if size else "–"
 
-    return table(" | ".join(EVIDENCE), grouped([row for row in rows if row["visits"] == 5]), cells)
+    return table(" | ".join(EVIDENCE), grouped(rows, (5,)), cells)
 
 
 def spread_table(rows: Sequence[Row]) -> Iterator[str]:
@@ -486,38 +491,52 @@ def spread(values: Sequence[float | None], form: str) -> str:
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return "–"
-    return f"{np.mean(known):{form}}" + (f" ± {np.std(known, ddof=1):{form}}" if len(known) > 1 else "")
+    deviation = f" ± {np.std(known, ddof=1):{form.lstrip('+')}}" if len(known) > 1 else ""
+    return f"{np.mean(known):{form}}{deviation}"
 
 
 def draw(rows: Sequence[Row], target: Path) -> None:
-    """Reliability after five visits: a panel a task, a line an arm."""
-    from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION, Sheet, applied
+    """Reliability after five visits: a panel a task, a line an arm, with counts and intervals."""
+    from matplotlib.lines import Line2D
+    from scipy.stats import binomtest
+
+    from olr_cli.analysis import style
     from olr_cli.files import write_whole
 
-    colours = {
-        "active-0.5": VERMILION, "active-0.3": ORANGE, "active-0.7": GREY, "frozen-0.5": GREEN,
-        "mixed-0.5": BLUE, "untrained+frozen-0.5": PURPLE,
-    }  # fmt: skip
-    with applied():
-        sheet = Sheet(len(TASKS), 3, width=5.5, panel_height=2.1)
-        for panel, task in zip(sheet.panels, TASKS, strict=True):
-            panel.plot([0, 1], [0, 1], color=GREY, linewidth=0.6, linestyle="--")
-            for arm, colour in colours.items():
-                group = grouped(rows).get((arm, task, 5))
-                if group:
-                    points = np.array(
-                        [(mean, wrong) for mean, wrong, size in pooled_bins(group) if size >= 10]
-                    )
-                    panel.plot(points[:, 0], points[:, 1], marker="o", color=colour, label=arm)
-            panel.set(title=task, xlabel="confidence that the label is wrong", xlim=(0, 1), ylim=(0, 1))
-        sheet.panels[0].set_ylabel("share of wrong labels")
-        handles = {
-            name: handle
-            for panel in sheet.panels
-            for handle, name in zip(*panel.get_legend_handles_labels(), strict=True)
-        }
-        sheet.figure.legend(handles.values(), handles, loc="outside lower center", ncols=3, frameon=False)
-        write_whole(target, lambda path: sheet.figure.savefig(path, format="png", dpi=200))
+    fewest, sizes = 10, []
+    colours = (style.VERMILION, style.ORANGE, style.BLACK, style.GREEN, style.BLUE, style.PURPLE)
+    arms = ("active-0.5", "active-0.3", "active-0.7", "frozen-0.5", "mixed-0.5", "untrained+frozen-0.5")
+    looks = {
+        arm: {"color": colour, **style.mark(marker)}
+        for arm, colour, marker in zip(arms, colours, style.MARKERS, strict=False)
+    }
+    groups = grouped(rows)
+    with style.applied():
+        sheet = style.Sheet(len(TASKS), 3, width=style.TEXT_WIDTH, panel_height=2.1)
+        for number, (axes, task) in enumerate(zip(sheet.panels, TASKS, strict=True)):
+            for arm, look in looks.items():
+                bins = [one for one in pooled_bins(groups.get((arm, task, 5), [])) if one[2] >= fewest]
+                for mean, wrong, size in bins:
+                    low, high = binomtest(round(wrong * size), size).proportion_ci(method="wilson")
+                    axes.plot([mean, mean], [low, high], color=look["color"], linewidth=0.7)
+                    axes.plot(mean, wrong, **look, markersize=1.2 * np.log10(size), clip_on=False, zorder=4)
+                    sizes.append(size)
+                axes.plot([one[0] for one in bins], [one[1] for one in bins], color=look["color"])
+            # Above all lines, so that one along it does not hide it.
+            axes.plot([0, 1], [0, 1], color=style.BLACK, linewidth=0.8, linestyle=style.DASHES, zorder=5)
+            axes.set(xlim=(0, 1), xticks=[0, 0.5, 1], xlabel="confidence that the label is wrong")
+            axes.set_title(style.lettered(number, task))
+            style.percent_axis(axes, (0.0, 1.0))
+            axes.xaxis.set_major_formatter(axes.yaxis.get_major_formatter())
+            style.label_first(axes, number, "share of wrong labels")
+        sheet.legend([Line2D([], [], label=arm, **look) for arm, look in looks.items()])
+        caption = (
+            f"A mark is a bin of confidences, the larger, the more labels ({min(sizes):,} to {max(sizes):,}; bins of"
+            f" fewer than {fewest} are left out). Bars: Wilson's 95 % intervals, as if the labels of all seeds were"
+            " independent. Dashed: confidences that are right."
+        )
+        figure = sheet.chart("reliability", pl.DataFrame(), caption=caption).figure
+        write_whole(target, lambda path: figure.savefig(path, format="png", dpi=200))
     print(f"Wrote {target}")
 
 

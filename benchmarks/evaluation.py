@@ -1,34 +1,47 @@
-"""Samples a second of `olr evaluate`: in one pool, in chunks that drain, and by vLLM's own `generate` in one call.
+"""Samples a second of `olr evaluate` on vLLM, beside `generate` of the same engine with all prompts in one call.
 
-OMP_NUM_THREADS=2 python benchmarks/evaluation.py builtin:addition-easier --backend vllm
-OMP_NUM_THREADS=2 python benchmarks/evaluation.py MODEL --backend vllm --scale 0.2 --max-new-tokens 64 --rounds 1
+OMP_NUM_THREADS=1 python benchmarks/evaluation.py builtin:addition-easier
+OMP_NUM_THREADS=1 python benchmarks/evaluation.py MODEL --scale 0.2 --max-new-tokens 64 --rounds 3
 
-Three benchmarks of sums with 1, 4 and 32 samples a problem. Graded and stored are the first two ways; the third returns
-tokens alone. `--seeds` compares samples with seeds of their own to the engine's.
+Three benchmarks of sums with 1, 4 and 32 samples a problem, in four ways that take turns: `pool` generates, grades and
+stores; in `pool, mixed answers` what is graded is not the model's text but 2,000 characters with an answer as in MATH;
+`stream` generates alone; `generate` is vLLM's, which gets tokens and parameters ready-made and returns tokens.
+
+Beside the samples a second (the clock, which other programs on the machine change) stand processor milliseconds a
+sample: of the thread that drives the engine, and of grading, storing and rendering beside it. Where the model is on a
+GPU and cores are free, the first of these are what an evaluation takes beyond `generate`. Take one thread (as above):
+threads of OpenMP spin while they wait for each other.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
+import random
+import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from olr_cli.answers import Judge
+from label_update import mixed
+
 from olr_cli.engines.local.builtin import is_builtin, policy_path
-from olr_cli.evaluation.backends import Backend, Sampling, open_backend
+from olr_cli.evaluation.backends import Request, Sampling, open_backend
+from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark
 from olr_cli.evaluation.evaluate import Progress, Settings, evaluate
 from olr_cli.evaluation.folder import Target, Task
-from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.pool import pool_of
+from olr_cli.supervision import Rollout
 
 SHAPES = {"once": (600, 1), "four": (150, 4), "many": (30, 32)}
 """Problems, and samples of each."""
+CHARACTERS = 2000
 
 
 class Silent(Progress):
@@ -38,14 +51,41 @@ class Silent(Progress):
         """Nothing."""
 
 
+class MixedAnswers:
+    """A backend whose responses are replaced by texts with answers of many forms, right and wrong."""
+
+    def __init__(self, backend: VllmBackend) -> None:
+        self._backend = backend
+        self._random = random.Random(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def stream(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> Generator[Mapping[int, list[Rollout]], None, None]:
+        """The backend's rollouts with other texts."""
+        for finished in self._backend.stream(requests, sampling):
+            yield {
+                number: [replace(rollout, response=self._response()) for rollout in rollouts]
+                for number, rollouts in finished.items()
+            }
+
+    def _response(self) -> str:
+        answer = self._random.choice(mixed(self._random))
+        return ("we therefore consider both sides " * CHARACTERS)[: CHARACTERS - len(answer)] + (
+            f"\\boxed{{{answer}}}"
+        )
+
+
 def tasks_in(folder: Path, scale: float, settings: Settings) -> list[Task]:
     """The benchmarks, written to a folder."""
     benchmarks = []
     for place, (name, (problems, samples)) in enumerate(SHAPES.items()):
         rows = [
             {
-                "question": f"{100 + number}+{17 * place + number}=",
-                "answer": str(100 + 2 * number + 17 * place),
+                "question": f"{100 + number % 800}+{17 * place + number // 8}=",
+                "answer": str(100 + number % 800 + 17 * place + number // 8),
             }
             for number in range(max(1, int(problems * scale)))
         ]
@@ -58,69 +98,48 @@ def tasks_in(folder: Path, scale: float, settings: Settings) -> list[Task]:
     return settings.tasks(benchmarks)
 
 
-def lacking(task: Task) -> dict[str, range]:
-    """All samples of all problems, as they are missing at the beginning."""
-    return {problem.prompt_id: range(task.samples) for problem in task.problems}
+def ways(
+    backend: VllmBackend, tasks: Sequence[Task], settings: Settings, folder: Path
+) -> dict[str, Callable[[], object]]:
+    """The ways to compare by their names."""
+    from vllm import SamplingParams
 
+    def pool(of: Any) -> None:
+        place = Path(tempfile.mkdtemp(dir=folder)) / "evaluation"
+        evaluate(Target("model", place, "model", {}), tasks, settings, lambda: nullcontext(of), Silent())
 
-def in_one_pool(backend: Backend, tasks: list[Task], settings: Settings, folder: Path) -> None:
-    """As `olr evaluate` does it."""
-    evaluate(Target("model", folder, "model", {}), tasks, settings, lambda: nullcontext(backend), Silent())
-
-
-def in_chunks(backend: Backend, tasks: list[Task], settings: Settings, folder: Path, size: int) -> None:
-    """Benchmark after benchmark, chunks of `size` samples that drain before they are graded and stored."""
-    target = Target("model", folder, "model", {})
-    with Judge() as judge:
-        for task in tasks:
-            pool = pool_of(target, [task], [lacking(task)], settings.seed)
-            step = max(1, size // task.samples)
-            for first in range(0, len(pool), step):
-                chunk = pool[first : first + step]
-                rollouts_PG = backend.generate(
-                    [entry.problem.messages for entry in chunk],
-                    [list(entry.seeds.values()) for entry in chunk],
-                    settings.sampling,
-                )
-                prompts = backend.render([entry.problem.messages for entry in chunk])
-                samples = [
-                    sample
-                    for entry, prompt, rollouts in zip(chunk, prompts, rollouts_PG, strict=True)
-                    for sample in entry.generations(prompt, rollouts)
-                ]
-                target.store(task.benchmark.name).append(grade(task.benchmark, samples, judge))
-
-
-def in_one_call(
-    model: str, backend: Backend, tasks: list[Task], settings: Settings, rounds: int
-) -> list[float]:
-    """Seconds of `vllm.LLM.generate` with all prompts, an engine like the backend's."""
-    from vllm import LLM, SamplingParams
-
-    nowhere = Target("model", Path("nowhere"), "model", {})
-    pool = pool_of(nowhere, tasks, list(map(lacking, tasks)), settings.seed)
-    tokens, limits = backend.encode([entry.problem.messages for entry in pool], settings.sampling)
-    room = max(map(len, tokens)) + max(limits)
-    on_cpu = backend.facts["device"] == "cpu"
-    where = {"kv_cache_memory_bytes": 2 * 1024**3, "enforce_eager": True} if on_cpu else {}
-    llm = LLM(model, dtype=backend.facts["dtype"], max_model_len=room, disable_log_stats=True, **where)
+    nowhere = Target("model", folder, "model", {})
+    lacking = [{problem.prompt_id: range(task.samples) for problem in task.problems} for task in tasks]
+    problems = pool_of(nowhere, tasks, lacking, settings.seed)
+    texts = backend.render([entry.problem.messages for entry in problems])
+    requests = [entry.request(text) for entry, text in zip(problems, texts, strict=True)]
+    tokens, limits = backend.encode(texts, settings.sampling)
     prompts, params = [], []
-    for entry, prompt, limit in zip(pool, tokens, limits, strict=True):
-        for seed in entry.seeds.values():
-            prompts.append({"prompt_token_ids": prompt})
+    for request, ids, limit in zip(requests, tokens, limits, strict=True):
+        for seed in request.seeds:
             seeded = {"seed": seed} if backend.facts["seeds"] == "of each sample" else {}
-            params.append(
-                SamplingParams(
-                    temperature=settings.sampling.temperature, max_tokens=limit, detokenize=False, **seeded
-                )
-            )
-    seconds = []
-    for _ in range(rounds):
-        llm.reset_prefix_cache()
-        began = time.perf_counter()
-        llm.generate(prompts, params, use_tqdm=False)
-        seconds.append(time.perf_counter() - began)
-    return seconds
+            prompts.append({"prompt_token_ids": ids})
+            params.append(SamplingParams(temperature=1.0, max_tokens=limit, detokenize=False, **seeded))
+    return {
+        "pool": lambda: pool(backend),
+        "pool, mixed answers": lambda: pool(MixedAnswers(backend)),
+        "stream": lambda: list(backend.stream(requests, settings.sampling)),
+        "generate": lambda: backend._llm.generate(prompts, params, use_tqdm=False),
+    }
+
+
+def cost(call: Callable[[], object]) -> tuple[float, float, float]:
+    """Seconds of the clock, of this thread's processor, and of other threads and processes."""
+
+    def now() -> tuple[float, float, float]:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        others = time.process_time() - time.thread_time() + children.ru_utime + children.ru_stime
+        return time.perf_counter(), time.thread_time(), others
+
+    before = now()
+    call()
+    clock, thread, others = (after - start for after, start in zip(now(), before, strict=True))
+    return clock, thread, others
 
 
 def main() -> None:
@@ -129,42 +148,34 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model")
-    parser.add_argument("--backend", default="vllm")
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of problems")
     parser.add_argument("--max-new-tokens", type=int, default=8)
-    parser.add_argument("--chunk", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seeds", action="store_true", help="compare seeds, not ways")
+    parser.add_argument("--rounds", type=int, default=9)
     words = parser.parse_args()
     model = str(policy_path(words.model)) if is_builtin(words.model) else words.model
     settings = Settings(Sampling(1.0, words.max_new_tokens))
-    seconds: dict[str, list[float]] = {}
-
-    def timed(name: str, call: object, *arguments: object) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
-            call(*arguments[:3], Path(folder) / "evaluation", *arguments[3:])  # type: ignore[operator]
-            seconds.setdefault(name, []).append(time.perf_counter() - began)
-
-    with tempfile.TemporaryDirectory() as folder:
-        tasks = tasks_in(Path(folder), words.scale, settings)
+    with tempfile.TemporaryDirectory() as name, open_backend("vllm", model) as backend:
+        assert isinstance(backend, VllmBackend)
+        tasks = tasks_in(Path(name), words.scale, settings)
+        backend.generate([tasks[0].problems[0].messages], [[0]], settings.sampling)  # starts the engine
         samples = sum(len(task.problems) * task.samples for task in tasks)
-        for each in (True, False) if words.seeds else (None,):
-            with open_backend(words.backend, model, seed_each=each) as backend:
-                first = tasks[0].problems[0].messages
-                backend.generate([first], [[0]], settings.sampling)  # starts the engine
-                for _ in range(words.rounds):
-                    name = "pool" if each is None else f"pool, seeds {backend.facts['seeds']}"
-                    timed(name, in_one_pool, backend, tasks, settings)
-                    if each is None:
-                        timed(f"chunks of {words.chunk}", in_chunks, backend, tasks, settings, words.chunk)
-            gc.collect()
-        if words.backend == "vllm" and not words.seeds:
-            seconds["vLLM's generate"] = in_one_call(model, backend, tasks, settings, words.rounds)
-    for name, values in seconds.items():
-        rates = " ".join(f"{samples / value:.1f}" for value in values)
+        calls = ways(backend, tasks, settings, Path(name))
+        costs: dict[str, list[tuple[float, float, float]]] = {way: [] for way in calls}
+        for _ in range(words.rounds):
+            for way, call in calls.items():
+                backend._llm.reset_prefix_cache()
+                costs[way].append(cost(call))
+    print(f"{samples} samples, medians of {words.rounds}")
+    for way, seconds in costs.items():
+        clock, thread, others = (
+            1000 * statistics.median(part) / samples for part in zip(*seconds, strict=True)
+        )
+        of_generate = statistics.median(
+            alone[0] / own[0] for own, alone in zip(seconds, costs["generate"], strict=True)
+        )
         print(
-            f"{name:<32}{samples / statistics.median(values):8.1f} samples a second ({rates}; {samples} samples)"
+            f"{way:<20}{1000 / clock:9.1f} samples a second, {of_generate:.2f} of generate;"
+            f" {thread:.3f} ms of the engine's thread, {others:.3f} ms beside it"
         )
 
 

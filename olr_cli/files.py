@@ -109,6 +109,23 @@ def read_text(file: Path, at_most: int | None = None) -> str:
         raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
+def read_lines(file: Path) -> Iterator[str]:
+    """The lines of a text file, whichever way they end, without a byte order mark; one is in memory at a time.
+
+    Raises:
+        UserError: as `read_text`.
+    """
+    require_regular(file)
+    try:
+        with file.open(encoding="utf-8-sig") as lines:
+            yield from lines
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        read_text(file)  # knows the byte
+        raise
+
+
 def read_record(file: Path, version: int) -> Any:
     """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value.
 

@@ -11,14 +11,14 @@ from typing import Any, get_args
 
 import polars as pl
 
-from olr_cli.answers import default_extractor, extract, find_extractor
+from olr_cli.answers import find_extractor
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
 from olr_cli.data.log_files import is_log
 from olr_cli.data.log_tables import STATISTICS
 from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, View
 from olr_cli.data.recipe_sets import recipe_reading, sentinel_type, training_prompts
-from olr_cli.data.rollout_logs import RolloutLog, read_log
+from olr_cli.data.rollout_logs import LABELS, Report, RolloutLog, answers_of, read_log, silent
 from olr_cli.data.trusted import with_trusted
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -31,7 +31,9 @@ from olr_cli.supervision import compose
 from olr_cli.supervision.rewards import verifier_reward
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
-_LABELS = ("given_label", "true_answer", "noise_type")
+
+_CHUNK = 200_000
+"""Rollouts that are in memory at a time."""
 
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
@@ -81,6 +83,7 @@ def read_history(
     columns: Sequence[str] = (),
     *,
     also: Sequence[str] = (),
+    report: Report = silent,
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.rollout_logs.read_log`).
 
@@ -91,6 +94,7 @@ def read_history(
             run whose method refines no labels is replayed under OLR unless the settings name a method.
         columns: what ``--columns`` says of a log.
         also: other keys that may be set, which decide nothing about the rollouts.
+        report: is called while a log is read, and for each of the history's steps.
 
     Raises:
         UserError: there is no such history, a step or column is missing or has wrong values, or a setting has no
@@ -100,7 +104,7 @@ def read_history(
     places = [source] if isinstance(source, Path) else list(source)
     runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
     if not runs:
-        return _log_history(places, columns, changes, also)
+        return _log_history(places, columns, changes, also, report)
     if not has_run(runs[0]):
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
@@ -112,7 +116,7 @@ def read_history(
         raise UserError(
             f"--columns is for logs of other trainers, and {runs[0]} is a run directory; leave it out"
         )
-    return _run_history(runs[0], changes, also)
+    return _run_history(runs[0], changes, also, report)
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
@@ -152,7 +156,9 @@ def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
     return any(key in of_a_choice or key not in OlrMethod.model_fields for key in settings)
 
 
-def _run_history(run: Path, changes: Mapping[str, Any], also: Sequence[str]) -> RolloutHistory:
+def _run_history(
+    run: Path, changes: Mapping[str, Any], also: Sequence[str], report: Report
+) -> RolloutHistory:
     run_recipe = read_recipe(run)
     recipe = _recipe(
         run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor", "data.trusted", *also)
@@ -160,7 +166,7 @@ def _run_history(run: Path, changes: Mapping[str, Any], also: Sequence[str]) -> 
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
     labels = (
-        scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *_LABELS, "label_source").collect()
+        scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source").collect()
     )
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
     if recipe.data.trusted != run_recipe.data.trusted:
@@ -172,7 +178,27 @@ def _run_history(run: Path, changes: Mapping[str, Any], also: Sequence[str]) -> 
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), len(steps))
     if reads_anew:
         rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor, data_digests(run).get("train"))
-    return RolloutHistory(run, rollouts, prompts, recipe, is_run=True)
+    return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, is_run=True)
+
+
+def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.DataFrame]:
+    rollouts = 0
+    for rows in steps:
+        yield rows
+        rollouts += len(rows)
+        report(f"Counted {rollouts:,} rollouts")
+
+
+def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """Some columns of a history's steps, so many of them at a time that few rollouts are in memory."""
+    waiting: list[pl.DataFrame] = []
+    for rows in steps:
+        waiting.append(rows.select(columns))
+        if sum(map(len, waiting)) >= _CHUNK:
+            yield pl.concat(waiting)
+            waiting = []
+    if waiting:
+        yield pl.concat(waiting)
 
 
 def _with_trusted(prompts: Mapping[str, Prompt], recipe: Recipe, source: Path) -> dict[str, Prompt]:
@@ -238,12 +264,16 @@ def _read_anew(
         prompts = training_prompts(run_recipe, digest).prompts
         sources = {prompt.prompt_id: prompt.data_source for prompt in prompts}
     for rows in steps:
-        of_rows = [sources.get(prompt_id, "") for prompt_id in rows["prompt_id"]]
-        yield rows.with_columns(_answers(rows["response"], of_rows, extractor))
+        of_rows = rows["prompt_id"].replace_strict(sources, default="", return_dtype=pl.String)
+        yield rows.with_columns(answers_of(rows["response"], of_rows, extractor))
 
 
 def _log_history(
-    places: Sequence[Path], columns: Sequence[str], changes: Mapping[str, Any], also: Sequence[str]
+    places: Sequence[Path],
+    columns: Sequence[str],
+    changes: Mapping[str, Any],
+    also: Sequence[str],
+    report: Report,
 ) -> RolloutHistory:
     settable = ("seed", "noise.type", "noise.draw", "data.extractor", "data.trusted", *also)
     recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
@@ -251,9 +281,10 @@ def _log_history(
     log = read_log(
         places,
         columns,
-        wanted=("view", *STATISTICS, *_LABELS, "reward", "is_correct"),
+        wanted=("view", *STATISTICS, *LABELS, "reward", "is_correct"),
         extractor=recipe.data.extractor,
         keeps_responses=wants_responses,
+        report=report,
     )
     table, source = log.rows, log.source
     if recipe.data.extractor is not None and "characters" not in table.columns:
@@ -278,22 +309,12 @@ def _log_history(
     if wants_responses and "response" not in table.columns:
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
-    kinds = {"view": pl.String, "tokens": pl.Int32} | dict.fromkeys(STATISTICS[1:], pl.Float64)
-    table = table.with_columns(
-        pl.lit(None, kind).alias(name) for name, kind in kinds.items() if name not in table.columns
-    ).with_columns(
-        pl.col("view").fill_null("original"),
-        sample=pl.int_range(pl.len()).over("prompt_id", "visit").cast(pl.Int32),
-        step=pl.col("visit"),
-    )
-    strange = table.filter(~pl.col("view").is_in(get_args(View)))
-    if not strange.is_empty():
-        raise UserError(f"{source}: view '{strange['view'][0]}' is not one of {', '.join(get_args(View))}")
-    kept = [*_COLUMNS, "response"] if wants_responses else _COLUMNS
-    steps = table.select(kept).sort("step", maintain_order=True).partition_by("step", maintain_order=True)
+    views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
+    if strange := [view for view in views if view not in get_args(View)]:
+        raise UserError(f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}")
     return RolloutHistory(
         source,
-        steps,
+        _reported(_steps_of_log(table, (*_COLUMNS, "response") if wants_responses else _COLUMNS), report),
         prompts,
         recipe,
         is_run=False,
@@ -302,19 +323,40 @@ def _log_history(
     )
 
 
+def _steps_of_log(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The rollouts of one visit after the other, as those of a run's steps."""
+    kinds = {"prompt_id": pl.String, "view": pl.String, "answer": pl.String, "tokens": pl.Int32}
+    kinds |= dict.fromkeys(STATISTICS[1:], pl.Float64)
+    table = table.select(name for name in (*columns,) if name in table.columns)
+    for visit in range(1, 1 + int(table["visit"].max())):  # type: ignore[arg-type]  # whole numbers
+        rows = table.filter(pl.col("visit") == visit).with_columns(step=pl.col("visit"))
+        yield (
+            rows.with_columns(
+                pl.lit(None, kind).alias(name) if name not in rows.columns else pl.col(name).cast(kind)
+                for name, kind in kinds.items()
+            )
+            .with_columns(
+                pl.col("view").fill_null("original"),
+                sample=pl.int_range(pl.len()).over("prompt_id").cast(pl.Int32),
+            )
+            .select(columns)
+        )
+
+
 def _rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
     """prompt_id -> the answer that was rewarded most often; none where nobody knows what was rewarded."""
     if "is_rewarded" not in table.columns:
         return {}
     rewarded = table.filter(pl.col("is_rewarded"), pl.col("answer").is_not_null())
-    counts = rewarded.group_by("prompt_id", "answer").len().sort("len", "answer", descending=[True, False])
+    counts = rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})
+    counts = counts.sort("len", "answer", descending=[True, False])
     return dict(counts.unique("prompt_id", maintain_order=True).select("prompt_id", "answer").iter_rows())
 
 
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """One row a prompt with its label columns; they must not change from visit to visit."""
-    known = [name for name in (*_LABELS, "data_source") if name in table.columns]
-    labels = table.select("prompt_id", *known).unique(maintain_order=True)
+    known = [name for name in (*LABELS, "data_source") if name in table.columns]
+    labels = table.select("prompt_id", *known).unique(maintain_order=True).cast({pl.Categorical: pl.String})
     twice = labels.filter(pl.col("prompt_id").is_duplicated())
     if not twice.is_empty():
         raise UserError(
@@ -350,13 +392,3 @@ def _prompt(
         source,
         is_trusted=is_trusted,
     )
-
-
-def _answers(
-    responses: Iterable[str | None], sources: Iterable[str | None], extractor: str | None
-) -> pl.Series:
-    answers = [
-        None if response is None else extract(response, extractor or default_extractor(source or ""))
-        for response, source in zip(responses, sources, strict=True)
-    ]
-    return pl.Series("answer", answers, dtype=pl.String)

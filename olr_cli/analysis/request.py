@@ -36,6 +36,7 @@ class Request:
         newest: of several runs of one arm and seed, take the newest.
         columns: of ``--columns``, for the logs of other trainers.
         labels: of ``--label``, what arms are called.
+        trusted: verified labels for the report's audit.
     """
 
     places: Sequence[Path]
@@ -49,6 +50,7 @@ class Request:
     newest: bool = False
     columns: Sequence[str] = ()
     labels: Sequence[str] = ()
+    trusted: Path | None = None
 
     @property
     def wanted_figures(self) -> Sequence[str]:
@@ -74,6 +76,10 @@ def carry_out(request: Request) -> Answer:
             damaged, the folder can't be written.
     """
     named = figures.known_figures(request.wanted_figures)
+    if request.trusted is not None and not request.report:
+        raise UserError(
+            "--trusted is for --report; for the audit of one run alone: olr audit RUN --trusted FILE"
+        )
     if not request.places:
         return _without_runs(request, named)
     models = [place for place in request.places if is_evaluation(place)]
@@ -112,7 +118,7 @@ def carry_out(request: Request) -> Answer:
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
-        written.append(write_report(arms, folder, notes, tables))
+        written.append(write_report(arms, folder, notes, tables, request.trusted))
     return _answer(tables, written, notes, dict(_next(request, arms, names)))
 
 

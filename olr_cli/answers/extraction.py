@@ -28,6 +28,7 @@ THINK, THINK_END = "<think>", "</think>"
 
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
+_PLAIN_BOX = re.compile(r"\\boxed\s*\{([^{}\\]*)\}")
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 
@@ -37,6 +38,8 @@ def boxed(response: str) -> str | None:
     Takes time linear in the length of the response.
     """
     start = response.rfind("\\boxed")
+    if plain := _PLAIN_BOX.match(response, max(start, 0)):
+        return plain[1].strip() or None
     span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
@@ -160,8 +163,10 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
     Raises:
         UserError: as `find_extractor`; or an extractor of the user's own fails or takes too long.
     """
-    read = find_extractor(extractor)
-    return None if is_thinking(response) else read(response.rpartition(THINK_END)[2])
+    read, thought = find_extractor(extractor), response.rfind(THINK_END)
+    if response.rfind(THINK) > thought:  # `is_thinking`
+        return None
+    return read(response if thought < 0 else response[thought + len(THINK_END) :])
 
 
 @functools.cache

@@ -85,6 +85,15 @@ def analyze(
             " with their history.",
         ),
     ] = False,
+    trusted: Annotated[
+        Path | None,
+        typer.Option(
+            "--trusted",
+            metavar="FILE",
+            help="For --report: a file of verified labels for its audit, as of `olr audit`; what the report exports is"
+            " one.",
+        ),
+    ] = None,
     format_: Annotated[
         str,
         typer.Option(
@@ -117,6 +126,7 @@ def analyze(
         newest=newest,
         columns=columns or [],
         labels=label or [],
+        trusted=trusted,
     )
     answer = carry_out(request)
     if csv_file is not None:

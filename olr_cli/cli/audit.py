@@ -9,6 +9,7 @@ import typer
 
 from olr_cli.cli.options import LogColumns, require_new
 from olr_cli.cli.printing import show
+from olr_cli.cli.waiting import Waiting
 
 
 def audit(
@@ -99,12 +100,14 @@ def audit(
     if export is not None:
         repair.require_exportable(export)
     settings = set_ or []
-    source = audit_history(history, settings, columns or [])
+    waiting = Waiting()
+    source = audit_history(history, settings, columns or [], waiting.say)
     named = None if data is None else read_prompts(data, reading=data_reading(source))
     rows = repair.data_of(source) if export is not None and named is None else named
-    with Judge(ledger=source.given_up, keep=False) as judge:
+    with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
         result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
         is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
+    waiting.done()
     known = rows or repair.local_data_of(source)
     notes = [*result.notes, *(f"{note}." for note in (repeat_notes(known) if known else ()))]
     answer = answers.audit_answer(result, top, notes, is_exported=export is not None)

@@ -47,10 +47,15 @@ def replay(
     ] = False,
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
+    waiting = Waiting()
     if grid:
         from olr_cli.analysis.replay.grid_answer import grid_answer
 
-        show(grid_answer(history, grid, set_ or [], out, columns or []), "json" if json else "terminal")
+        answer = grid_answer(
+            history, grid, set_ or [], out, columns or [], report=waiting.say, verified=waiting.verified
+        )
+        waiting.done()
+        show(answer, "json" if json else "terminal")
         return
     from olr_cli.analysis.histories import read_history
     from olr_cli.analysis.replay import replay as replays
@@ -58,12 +63,11 @@ def replay(
     from olr_cli.files import writing
 
     require_new(out, "the labels table", as_json=json)
-    source = read_history(history, set_ or (), columns or [])
-    waiting = Waiting()
+    source = read_history(history, set_ or (), columns or [], report=waiting.say)
     with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
         if not json:
             target = out or replays.replay_file(source)
-            answer = replays.replay_answer(source, judge, target, waiting.counted)
+            answer = replays.replay_answer(source, judge, target)
             waiting.done()
             show(answer)
             return
@@ -71,3 +75,4 @@ def replay(
             typer.echo(f"Note: {note}", err=True)
         with writing(Path("standard output")):
             replays.write_json_lines(replays.label_tables(source, judge), typer.get_text_stream("stdout"))
+        waiting.done()

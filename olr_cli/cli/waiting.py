@@ -21,11 +21,7 @@ class Waiting:
 
     def verified(self, done: int, total: int) -> None:
         """So many of the answers that need computer algebra are read or verified."""
-        self._say(f"Verified {done:,} of {total:,} answers that need computer algebra …")
-
-    def counted(self, rollouts: int, visits: int) -> None:
-        """So many rollouts are counted."""
-        self._say(f"Counted {rollouts:,} rollouts of {visits:,} visits …")
+        self.say(f"Verified {done:,} of {total:,} answers that need computer algebra")
 
     def done(self) -> None:
         """Clear the line in a terminal."""
@@ -34,10 +30,11 @@ class Waiting:
             sys.stderr.flush()
         self._is_shown = False
 
-    def _say(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
+        """How far it is, without a full stop."""
         now = time.monotonic()
         if now < self._due or sys.stderr is None:
             return
         self._due, self._is_shown = now + _EVERY[self._is_live], True
-        sys.stderr.write(f"\r\x1b[K{sentence}" if self._is_live else f"{sentence}\n")
+        sys.stderr.write(f"\r\x1b[K{sentence} …" if self._is_live else f"{sentence} …\n")
         sys.stderr.flush()

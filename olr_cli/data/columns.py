@@ -33,20 +33,23 @@ def values(column: pa.ChunkedArray, name: str, place: str) -> list[Any]:
         ) from None
 
 
-def texts(column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False) -> list[str | None]:
+def texts(
+    column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False, first: int = 0
+) -> list[str | None]:
     """A column of texts or numbers as texts; None where a value is missing or blank.
 
-    With `alone_in_list`, the only item of a list stands for the list. `name` and `place` are for errors.
+    With `alone_in_list`, the only item of a list stands for the list. `name`, `place` and `first`, the number of the
+    first row, are for errors.
 
     Raises:
         UserError: a value is neither text nor a number; its row is named.
     """
-    column = text_column(column, name, place, alone_in_list=alone_in_list)
+    column = text_column(column, name, place, alone_in_list=alone_in_list, first=first)
     return [None if text is None or not text.strip() else text for text in column.to_pylist()]
 
 
 def text_column(
-    column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False
+    column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False, first: int = 0
 ) -> pa.ChunkedArray:
     """The same as a column of texts, in which blank ones stay as they are."""
     import pyarrow as pa
@@ -54,10 +57,10 @@ def text_column(
     kinds = pa.types
     kind = column.type
     is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
-    if is_text or kinds.is_integer(kind):
+    if is_text or kinds.is_integer(kind) or kinds.is_null(kind):
         return column.cast(pa.large_string())
     texts_ = []
-    for row, value in enumerate(values(column, name, place)):
+    for row, value in enumerate(values(column, name, place), start=first):
         if alone_in_list and isinstance(value, list) and len(value) <= 1:
             value = value[0] if value else None
         texts_.append(text_of(value, f"{place}: '{name}' of row {row} (the first is 0)"))
@@ -74,32 +77,45 @@ def text_of(value: object, place: str) -> str | None:
         return None
     if isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, float | Decimal) and math.isfinite(value):
-        is_whole = -_LARGEST < value < _LARGEST and value == int(value)
-        return str(int(value)) if is_whole else str(value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value):
+        return spelled(value)
     kind = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
     if isinstance(value, list):
         kind = f"a list of {len(value)} value{'s' * (len(value) != 1)}"
     raise UserError(f"{place} is {kind}, and it should be text or a number")
 
 
-def numbers(column: pa.ChunkedArray, name: str, place: str) -> list[float | None]:
-    """A column as numbers; None where a value is missing.
+def spelled(number: float | Decimal) -> str:
+    """A number as text: 14.0 is the whole number 14."""
+    is_whole = -_LARGEST < number < _LARGEST and number == int(number)
+    return str(int(number)) if is_whole else str(number)
+
+
+def numbers(column: pa.ChunkedArray, name: str, place: str, *, first: int = 0) -> pa.ChunkedArray:
+    """A column as doubles; null where a value is missing.
 
     Raises:
-        UserError: a value is no finite number, and no text of one; its row is named.
+        UserError: a value is no finite number, and no text of one; its row is named, counted from `first` on.
     """
-    numbers_: list[float | None] = []
-    for row, text in enumerate(texts(column, name, place)):
-        try:
-            number = math.nan if text is None else float(text)
-        except ValueError:
-            number = math.inf
-        if math.isinf(number):
-            raise UserError(
-                f"{place}: '{name}' of row {row} (the first is 0) is not a finite number; mend the column"
-            )
-        numbers_.append(None if math.isnan(number) else number)
-    return numbers_
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        doubles = column.cast(pa.float64(), safe=False)
+    else:
+        values_ = [_number(text) for text in texts(column, name, place, first=first)]
+        doubles = pa.chunked_array([pa.array(values_, pa.float64())])
+    known = pc.if_else(pc.is_nan(doubles), None, doubles)
+    wrong = pc.index(pc.is_inf(known), True).as_py()
+    if wrong >= 0:
+        raise UserError(
+            f"{place}: '{name}' of row {first + wrong} (the first is 0) is not a finite number; mend the column"
+        )
+    return known
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return math.inf

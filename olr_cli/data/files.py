@@ -8,14 +8,15 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from olr_cli.data.columns import spelled
 from olr_cli.errors import NotHere, UserError, first_line, no_path
-from olr_cli.files import read_text
+from olr_cli.files import read_lines, read_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
     Columns = Container[str] | Callable[[pa.Schema], Container[str]]
 
-SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+Kinds: TypeAlias = dict[tuple[str, int], set[type]]
+"""The types of the values of JSON's columns, and of their parts by level."""
+
+_JSON = (".jsonl", ".ndjson", ".json")
+SUFFIXES = (".parquet", *_JSON, ".csv", ".tsv")
 
 _MOST_NAMES = 1_000
 _MOST_LEVELS = 30
@@ -35,8 +40,10 @@ _FEW_ROWS = 1_000_000
 _FEW_BYTES = 1 << 30
 _EXPANSION = 100
 """So many bytes are read from a file of any size; more of them may be 100 times the file's size."""
-_BATCH = 1 << 16
-"""Rows that are read at a time."""
+_BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
+"""Rows that are read at a time, and bytes that they take in the file."""
+_BATCH_OF_OBJECTS = 1 << 14
+"""The same of JSON, whose objects take a kilobyte each."""
 _BATCH_OF_DELTAS = 16
 """The same where each may be long and no dictionary says so: values that share their beginnings (delta encoding)."""
 _LONGEST_CELL = 1 << 27
@@ -80,7 +87,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def read_table(files: Sequence[Path], columns: Columns | None = None) -> pa.Table:
-    """The rows of Parquet or JSON files, in the order given; a column that a file lacks is null there.
+    """The rows of Parquet, JSON or CSV files, in the order given; a column that a file lacks is null there.
 
     Of Parquet files, only those of `columns` are read that are there; a function chooses them by the file's schema.
 
@@ -100,41 +107,39 @@ def read_table(files: Sequence[Path], columns: Columns | None = None) -> pa.Tabl
 
 
 def _read_file(file: Path, columns: Columns | None) -> pa.Table:
-    if file.suffix == ".parquet":
-        return _read_parquet(file, columns)
-    if file.suffix in SUFFIXES:
-        return _csv_table(file) if file.suffix in (".csv", ".tsv") else json_table(json_rows(file), f"{file}")
-    raise UserError(
-        f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
-    )
-
-
-def _read_parquet(file: Path, columns: Columns | None) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    if is_json(file):
+        return json_table([row for rows in json_batches(file) for row in rows], f"{file}")
+    return pa.concat_tables(read_batches(file, columns))
+
+
+def is_json(file: Path) -> bool:
+    """Whether a data file holds JSON, whose columns are those of all its rows.
+
+    Raises:
+        UserError: it is no data file.
+    """
+    if file.suffix not in SUFFIXES:
+        raise UserError(
+            f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
+        )
+    return file.suffix in _JSON
+
+
+def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Table]:
+    """The rows of a Parquet or CSV file, some at a time and at least one table; `columns` as `read_table` takes them.
+
+    Raises:
+        UserError: the file is torn, foreign or not readable.
+    """
+    if file.suffix != ".parquet":
+        yield _csv_table(file)
+        return
+    import pyarrow as pa
 
     try:
-        size = file.stat().st_size
-        with pq.ParquetFile(file) as parquet:
-            schema, metadata = parquet.schema_arrow, parquet.metadata
-        _require_sound(schema, metadata.num_rows, str(file))
-        if metadata.num_rows > max(_FEW_ROWS, size):
-            raise UserError(
-                f"{file} has {metadata.num_rows:,} rows in {size:,} bytes, and beyond {_FEW_ROWS:,} olr reads at most"
-                " one row a byte; take a part of them"
-            )
-        columns = columns(schema) if callable(columns) else columns
-        names = schema.names if columns is None else [name for name in schema.names if name in columns]
-        most = max(_FEW_BYTES, _EXPANSION * size)
-        coded, batch = _expanding_columns(file, metadata, names, most)
-        with pq.ParquetFile(file, read_dictionary=coded) as parquet:
-            table = parquet.read([])
-            if names:
-                table = pa.Table.from_batches(
-                    _plain_batches(parquet.iter_batches(batch, columns=names), most, file),
-                    pa.schema([pa.field(name, _plain(schema.field(name).type)) for name in names]),
-                )
-        table.validate(full=True)
+        yield from _parquet_batches(file, columns)
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
     except MemoryError:
@@ -147,7 +152,53 @@ def _read_parquet(file: Path, columns: Columns | None) -> pa.Table:
         raise UserError(
             f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
         ) from None
-    return table
+
+
+def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = file.stat().st_size
+    with pq.ParquetFile(file) as parquet:
+        schema, metadata = parquet.schema_arrow, parquet.metadata
+    _require_sound(schema, metadata.num_rows, str(file))
+    if metadata.num_rows > max(_FEW_ROWS, size):
+        raise UserError(
+            f"{file} has {metadata.num_rows:,} rows in {size:,} bytes, and beyond {_FEW_ROWS:,} olr reads at most"
+            " one row a byte; take a part of them"
+        )
+    columns = columns(schema) if callable(columns) else columns
+    names = schema.names if columns is None else [name for name in schema.names if name in columns]
+    most = max(_FEW_BYTES, _EXPANSION * size)
+    coded, batch = _expanding_columns(file, metadata, names, most)
+    batch = min(batch, max(1, _BATCH_BYTES * metadata.num_rows // max(_bytes_of(metadata, names), 1)))
+    plain = pa.schema([pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata)
+    with pq.ParquetFile(file, read_dictionary=coded) as parquet:
+        if not names or not metadata.num_rows:
+            yield parquet.read(names)
+            return
+        total = 0
+        for rows in parquet.iter_batches(batch, columns=names):
+            # Before the values are made.
+            total += sum(map(_plain_bytes, rows.columns))
+            if total > most:
+                raise UserError(
+                    f"{file} holds more than {most >> 20:,} MiB of values, the most that olr reads from a file of its"
+                    f" size ({_EXPANSION} times as much, and at least {_FEW_BYTES >> 20:,} MiB); split it, or write it"
+                    " without columns that repeat long texts"
+                )
+            values = [column.cast(_plain(column.type)) for column in rows.columns]
+            # Arrow reads large texts as dictionaries of texts.
+            table = pa.Table.from_arrays(values, names).cast(plain)
+            table.validate(full=True)
+            yield table
+
+
+def _bytes_of(metadata: pq.FileMetaData, names: Collection[str]) -> int:
+    """Bytes of some columns before compression."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = (group.column(place) for group in groups for place in range(metadata.num_columns))
+    return sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.partition(".")[0] in names)
 
 
 def _expanding_columns(
@@ -181,27 +232,6 @@ def _expanding_columns(
         elif bound > most:
             coded.append(leaves[place].path)
     return coded, batch
-
-
-def _plain_batches(batches: Iterable[pa.RecordBatch], most: int, file: Path) -> Iterator[pa.RecordBatch]:
-    """The batches without dictionaries.
-
-    Raises:
-        UserError: together they take more than `most` bytes; it is noticed before they are made.
-    """
-    import pyarrow as pa
-
-    total = 0
-    for batch in batches:
-        total += sum(map(_plain_bytes, batch.columns))
-        if total > most:
-            raise UserError(
-                f"{file} holds more than {most >> 20:,} MiB of values, the most that olr reads from a file of its size"
-                f" ({_EXPANSION} times as much, and at least {_FEW_BYTES >> 20:,} MiB); split it, or write it without"
-                " columns that repeat long texts"
-            )
-        columns = [column.cast(_plain(column.type)) for column in batch.columns]
-        yield pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def _plain_bytes(column: pa.Array) -> int:
@@ -268,16 +298,30 @@ def _require_sound(schema: pa.Schema, rows: int, place: str) -> None:
                 levels.append((f" in '{field.name[:60]}'", [inner.field(i) for i in range(inner.num_fields)]))
 
 
-def json_table(rows: Sequence[dict[str, Any]], place: str) -> pa.Table:
+def json_table(
+    rows: Sequence[dict[str, Any]],
+    place: str,
+    names: Iterable[str] | None = None,
+    kinds: Kinds | None = None,
+) -> pa.Table:
     """JSON objects as a table; a column that mixes numbers and text becomes text.
+
+    Args:
+        rows: the objects.
+        place: for errors.
+        names: the keys that become columns; by default all.
+        kinds: of rows before these; those of these rows are added.
 
     Raises:
         UserError: a column mixes other kinds, or is nested too deeply.
     """
     import pyarrow as pa
 
-    names = _names(rows, place)
-    return pa.table({name: _column([row.get(name) for row in rows], f"{place}: '{name}'") for name in names})
+    names = _names(rows, place) if names is None else names
+    kinds = {} if kinds is None else kinds
+    return pa.table({
+        name: _column([row.get(name) for row in rows], f"{place}: '{name}'", kinds) for name in names
+    })  # fmt: skip
 
 
 def _csv_table(file: Path) -> pa.Table:
@@ -317,50 +361,63 @@ def _csv_table(file: Path) -> pa.Table:
     return table
 
 
-def json_rows(file: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file, or of a file that is one JSON array.
+def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
+    """The objects of a JSON Lines file, or of a file that is one JSON array, some at a time.
 
     Raises:
         UserError: the file can't be read, or holds something else; the line is named.
     """
+    rows: list[dict[str, Any]] = []
+    characters = 0
     try:
-        return list(_objects(file))
+        for text, place, row in _placed_values(file):
+            if type(row) is not dict:
+                raise UserError(
+                    f"{file}, {place}: a row must be a JSON object, and this is {_KINDS[type(row)]}"
+                )
+            if ("\\ud" in text or "\\uD" in text) and _has_half_pairs(row):
+                raise UserError(
+                    f"{file}, {place} has half of a surrogate pair, which is no character; mend its text"
+                )
+            rows.append(row)
+            characters += len(text)
+            if len(rows) >= _BATCH_OF_OBJECTS or characters >= _BATCH_BYTES:
+                yield rows
+                rows, characters = [], 0
     except RecursionError:
         raise UserError(
             f"{file} has values that are nested too deeply to be prompts; check what it is"
         ) from None
+    if rows:
+        yield rows
 
 
-def _objects(file: Path) -> Iterator[dict[str, Any]]:
-    text = read_text(file).replace("\r\n", "\n").replace("\r", "\n")
-    may_hold_surrogates = "\\ud" in text.lower()
-    for place, row in _placed_values(text, file):
-        if not isinstance(row, dict):
-            raise UserError(f"{file}, {place}: a row must be a JSON object, and this is {_kind(row)}")
-        try:
-            if may_hold_surrogates:
-                json.dumps(row, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"{file}, {place} has half of a surrogate pair, which is no character; mend its text"
-            ) from None
-        yield row
+def _has_half_pairs(row: dict[str, Any]) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
-def _placed_values(text: str, file: Path) -> Iterator[tuple[str, object]]:
-    """The values of the lines, or of the one array, each with its place."""
+def _placed_values(file: Path) -> Iterator[tuple[str, str, object]]:
+    """The values of the lines, or of the one array, each with its text and place."""
     place = ""
     try:
-        if text.lstrip()[:1] == "[":
-            yield from ((f"row {number}", row) for number, row in enumerate(_decode(text)))
+        for number, line in enumerate(read_lines(file), start=1):
+            text = line.strip()
+            if not text:
+                continue
+            if not place and text[0] == "[":
+                break
+            place = f"line {number}"
+            yield text, place, _decode(text)
+        else:
             return
-        # Not str.splitlines: it also splits at characters that JSON allows within a string, such as U+2028.
-        for number, line in enumerate(text.split("\n"), start=1):
-            place = f", line {number}"
-            if line.strip():
-                yield place[2:], _decode(line)
+        for number, row in enumerate(cast("list[object]", _decode(read_text(file).strip()))):
+            yield json.dumps(row), f"row {number}", row
     except ValueError as error:
-        raise UserError(f"{file}{place} is not valid JSON: {error}") from None
+        raise UserError(f"{file}{place and f', {place}'} is not valid JSON: {error}") from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -371,15 +428,21 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return row
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_unique).decode
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _decode(text: str) -> object:
+    """The value of a text that neither begins nor ends with space."""
+    value, end = _DECODER.raw_decode(text)
+    if end != len(text):
+        raise ValueError(f"Extra data: char {end}")
+    return value
 
 
 def _names(rows: Iterable[dict[str, Any] | None], place: str) -> dict[str, None]:
     """The keys of all rows, in the order of their first appearance."""
-    names: dict[str, None] = {}
-    for row in rows:
-        names.update(dict.fromkeys(row or ()))
-        _require_few(len(names), place)
+    names = dict.fromkeys(chain.from_iterable(filter(None, rows)))
+    _require_few(len(names), place)
     return names
 
 
@@ -391,7 +454,7 @@ def _require_few(names: int, place: str) -> None:
         )
 
 
-def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
+def _column(values: list[Any], place: str, kinds: Kinds, level: int = 1) -> pa.Array:
     """Values as an Arrow array: structs and lists by their parts, scalars of one kind as they are, else as text."""
     import pyarrow as pa
 
@@ -399,30 +462,31 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
         raise UserError(
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
-    kinds = {_kind(value) for value in values if value is not None}
-    is_missing = pa.array([value is None for value in values])
-    if kinds == {"an object"}:
+    here = set(map(type, values)) - {type(None)}
+    known = kinds.setdefault((place, level), set())
+    known |= here
+    if len(known) > 1 and not known <= {str, int, float}:
+        raise UserError(
+            f"{place} mixes {' and '.join(sorted(map(_KINDS.__getitem__, known)))}; make them one kind"
+        )
+    if here == {dict}:
+        is_missing = pa.array([value is None for value in values])
         names = _names(values, place)
         if not names:  # Parquet has no struct without fields
             return pa.nulls(len(values))
         fields = {name: [(value or {}).get(name) for value in values] for name in names}
-        parts = [_column(field, f"{place[:-1]}.{name}'", level + 1) for name, field in fields.items()]
+        parts = [_column(field, f"{place[:-1]}.{name}'", kinds, level + 1) for name, field in fields.items()]
         return pa.StructArray.from_arrays(parts, list(names), mask=is_missing)
-    if kinds == {"a list"}:
+    if here == {list}:
+        is_missing = pa.array([value is None for value in values])
         ends = accumulate((len(value or ()) for value in values), initial=0)
-        items = _column([item for value in values if value for item in value], place, level + 1)
+        items = _column([item for value in values if value for item in value], place, kinds, level + 1)
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=is_missing)
-    if len(kinds) > 1 and not kinds <= {"text", "a whole number", "a number"}:
-        raise UserError(f"{place} mixes {' and '.join(sorted(kinds))}; make them one kind")
-    if len(kinds) <= 1:
+    if len(here) <= 1:
         with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
-    return pa.array([None if value is None else str(value) for value in values])
+    return pa.array([value if value is None or type(value) is str else spelled(value) for value in values])
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
 _KINDS |= {dict: "an object", type(None): "null"}
-
-
-def _kind(value: object) -> str:
-    return _KINDS[type(value)]

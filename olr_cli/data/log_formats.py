@@ -49,6 +49,7 @@ class LogFormat:
             struct. Empty: the names are those of `COLUMNS`.
         has_reward_columns: each reward function has a column of its own.
         repeats_steps: a step may hold the rollouts of the step before once more.
+        is_nested: a row holds several rollouts, or parts of one (`flattened`).
     """
 
     name: str
@@ -56,6 +57,7 @@ class LogFormat:
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     has_reward_columns: bool = False
     repeats_steps: bool = False
+    is_nested: bool = False
 
     def places(self, names: Collection[str]) -> dict[str, str]:
         """Name in `COLUMNS` -> name in a file that has columns of these `names`."""
@@ -116,7 +118,7 @@ FORMATS: Sequence[LogFormat] = (
         },
     ),
 )
-_TRACES = LogFormat("verifiers v1", frozenset())
+_TRACES = LogFormat("verifiers v1", frozenset(), is_nested=True)
 
 
 def recognised(names: Collection[str]) -> LogFormat:
@@ -198,13 +200,14 @@ def _content(turn: Mapping[str, Any]) -> str:
 # verifiers v1 -----------------------------------------------------------------------------------------------------
 
 
-def flattened(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], LogFormat | None]:
+def flattened(
+    rows: list[dict[str, Any]], first: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], LogFormat | None]:
     """Rows of a JSON file as rollouts, a row each: episodes and traces of verifiers v1 are nested; others stay.
 
     Returns:
-        The rows, and the format if they were nested.
+        The rows, and the format if they were nested, as the `first` row of the file tells.
     """
-    first = rows[0] if rows else {}
     if isinstance(first.get("traces"), list):
         return [row for episode in rows for row in _rollouts(episode)], _TRACES
     if isinstance(first.get("nodes"), list) and "task" in first:

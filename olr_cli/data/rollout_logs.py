@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import polars as pl
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.log_files import common_place, log_files, numbered
-from olr_cli.data.log_formats import COLUMNS, TABLE, named_columns, turns_of
+from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, named_columns, turns_of
 from olr_cli.data.log_tables import LogFile, read_log_file
 from olr_cli.data.prompts import Message
 from olr_cli.data.questions import QuestionIds
 from olr_cli.errors import UserError, no_rows
 
-if TYPE_CHECKING:
-    pass
+LABELS = ("given_label", "true_answer", "noise_type")
+"""What is known of a prompt's label."""
+
+_REPEATED = ("prompt_id", "view", "answer", "answer_class", *LABELS, "data_source")
+"""Texts of which many rollouts have the same."""
 
 _MOST_REWARDS = 4
 """Different rewards of which those in the upper half mean right; more of them are a score, which says nothing of it."""
+
+
+Report: TypeAlias = Callable[[str], None]
+"""Takes a sentence, without a full stop, on how far something is that takes long."""
+
+
+def silent(sentence: str) -> None:
+    """A `Report` that says nothing."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +42,9 @@ class RolloutLog:
     Attributes:
         source: the file or folder; of several files the folder that they have in common.
         rows: a row a rollout, in the order of the files: those of `COLUMNS` that the files have, always prompt_id,
-            visit (1, 2, … for each prompt) and step (1 where unknown). `answer` is read from the response.
-            `is_correct` is what the log says of the truth, `is_rewarded` whether the reward says that the answer is the
-            label.
+            visit (1, 2, … for each prompt) and step (1 where unknown); texts that repeat are categories. `answer` is
+            read from the response. `is_correct` is what the log says of the truth, `is_rewarded` whether the reward
+            says that the answer is the label.
         questions: prompt_id -> the turns, where the files have prompts.
         trainer: whose log it is; "olr" for a table with olr's names.
         notes: what was taken for what, and what was left out.
@@ -56,8 +67,9 @@ def read_log(
     extractor: str | None = None,
     keeps_responses: bool = False,
     takes_stored_answers: bool = False,
+    report: Report = silent,
 ) -> RolloutLog:
-    """Rollouts from files of any trainer, the responses of one file in memory at a time.
+    """Rollouts from files of any trainer, few of the responses in memory at a time.
 
     Prompts are told apart by `prompt_id`, else by their text. A visit of a prompt is its rollouts of one step; where
     they are a multiple of the usual number of rollouts, each such group is a visit, as each was voted on by itself.
@@ -69,6 +81,7 @@ def read_log(
         extractor: how answers are read from responses; None: as the data source calls for (R6).
         keeps_responses: whether the rows have `response`.
         takes_stored_answers: of a table with answers, responses are not read.
+        report: takes a sentence on how many rollouts are read, now and then.
 
     Raises:
         UserError: a file can't be read, lacks a column, or is of another trainer than the first.
@@ -77,25 +90,39 @@ def read_log(
     parts: list[pl.DataFrame] = []
     repeated: list[int] = []
     prompts = _Prompts()
+    read = 0
+
+    def reduce(rows: pl.DataFrame, kind: LogFormat) -> pl.DataFrame:
+        nonlocal read
+        read += len(rows)
+        report(f"Read {read:,} rollouts")
+        rows = prompts.identify(rows)
+        if kind is not TABLE:  # a rollout that failed has no response
+            rows = rows.drop_nulls("response")
+        if kind.repeats_steps:
+            rows = rows.with_columns(_digest=rows.drop("step").hash_rows())
+        rows = _answered(rows, extractor, keeps_responses=keeps_responses)
+        return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
+
     first = before = None
     for path, step in numbered(log_files(places)):
-        file = read_log_file(path, names, wanted, step, takes_stored_answers=takes_stored_answers)
+        file = read_log_file(path, names, wanted, step, reduce, takes_stored_answers=takes_stored_answers)
         if file is None:
             continue
-        first = first or file
+        first = first or replace(file, rows=pl.DataFrame())
         if file.format.name != first.format.name:
             raise UserError(
                 f"{path} looks like a log of {file.format.name}, and {first.path} like one of {first.format.name};"
                 " read them apart"
             )
-        rows = prompts.identify(file.rows)
-        if file.format is not TABLE:  # a rollout that failed has no response
-            rows = rows.drop_nulls("response")
-        if file.format.repeats_steps and before is not None and rows.drop("step").equals(before):
-            repeated += rows["step"].unique().to_list()
-            continue
-        before = rows.drop("step", strict=False)
-        parts.append(_answered(rows, extractor, keeps_responses=keeps_responses))
+        rows = file.rows
+        if file.format.repeats_steps:
+            digest, rows = rows["_digest"], rows.drop("_digest")
+            if before is not None and digest.equals(before):
+                repeated += rows["step"].unique().to_list()
+                continue
+            before = digest
+        parts.append(rows)
     if first is None or not parts:
         raise no_rows(source, "rollout")
     rows = pl.concat(parts, how="diagonal_relaxed")
@@ -120,7 +147,7 @@ def read_log(
     notes += verdicts
     texts = (
         (name, prompts.texts.get(name) or prompts.texts.get(name.rpartition("/")[0]))
-        for name in rows["prompt_id"].unique()
+        for name in rows["prompt_id"].unique().cast(pl.String)
     )
     questions = {name: turns_of(text) for name, text in texts if text is not None}
     return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
@@ -142,12 +169,14 @@ class _Prompts:
             pairs = rows.select("prompt_id", "prompt").unique("prompt_id", keep="first").drop_nulls()
             self.texts.update(pairs.iter_rows())
             return rows.drop("prompt")
-        for text in rows["prompt"].unique(maintain_order=True).drop_nulls():
+        texts = rows["prompt"].unique(maintain_order=True).drop_nulls().to_list()
+        for text in texts:
             if text not in self._ids:
                 self._ids[text] = self._new_ids.next(turns_of(text))
                 self.texts[self._ids[text]] = text
-        names = pl.col("prompt").replace_strict(self._ids, default=None, return_dtype=pl.String)
-        return rows.with_columns(names.alias("prompt_id")).drop("prompt")
+        names = [self._ids[text] for text in texts]
+        ids = pl.col("prompt").replace_strict(texts, names, default=None, return_dtype=pl.String)
+        return rows.with_columns(ids.alias("prompt_id")).drop("prompt")
 
 
 def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:
@@ -156,15 +185,24 @@ def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: boo
         return rows.with_columns(
             pl.col(name).str.strip_chars() for name in ("answer",) if name in rows.columns
         )
-    sources = rows["data_source"] if "data_source" in rows.columns else [None] * len(rows)
-    answers = [
-        None if text is None else extract(text, extractor or default_extractor(source or ""))
-        for text, source in zip(rows["response"], sources, strict=True)
-    ]
-    kept = rows.with_columns(
-        pl.Series("answer", answers, dtype=pl.String), characters=pl.col("response").str.len_chars()
-    )
+    sources = rows["data_source"] if "data_source" in rows.columns else None
+    answers = answers_of(rows["response"], sources, extractor)
+    kept = rows.with_columns(answers, characters=pl.col("response").str.len_chars())
     return kept if keeps_responses else kept.drop("response")
+
+
+def answers_of(responses: pl.Series, sources: pl.Series | None, extractor: str | None) -> pl.Series:
+    """The answers that responses claim; without an `extractor` read as their data `sources` call for (R6)."""
+    if extractor is not None or sources is None:
+        name = extractor or default_extractor("")
+        answers = [None if text is None else extract(text, name) for text in responses]
+    else:
+        names = {source: default_extractor(source or "") for source in sources.unique()}
+        answers = [
+            None if text is None else extract(text, names[source])
+            for text, source in zip(responses, sources, strict=True)
+        ]
+    return pl.Series("answer", answers, dtype=pl.String)
 
 
 def _apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -175,10 +213,11 @@ def _apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     several = labels.filter(pl.len().over("prompt_id") > 1).sort("prompt_id", "given_label")
     if several.is_empty():
         return rows, []
-    numbered = several.with_columns(
-        apart=pl.col("prompt_id") + "/" + pl.int_range(1, pl.len() + 1).over("prompt_id").cast(pl.String)
+    number = pl.int_range(1, pl.len() + 1).over("prompt_id").cast(pl.String)
+    apart = (pl.col("prompt_id").cast(pl.String) + "/" + number).cast(pl.Categorical())
+    joined = rows.join(
+        several.with_columns(apart=apart), on=["prompt_id", "given_label"], how="left", maintain_order="left"
     )
-    joined = rows.join(numbered, on=["prompt_id", "given_label"], how="left", maintain_order="left")
     rows = joined.with_columns(pl.coalesce("apart", "prompt_id").alias("prompt_id")).drop("apart")
     count = several["prompt_id"].n_unique()
     are = "s have different labels and count" if count > 1 else " has different labels and counts"
@@ -187,25 +226,27 @@ def _apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """The rows with `visit` 1, 2, … of each prompt."""
-    notes = []
+    notes: list[str] = []
     if "visit" in rows.columns:
-        order: list[str] = ["visit"]
+        order = pl.col("visit")
     elif "group" in rows.columns and rows["group"].null_count() == 0:
         first = pl.col("_group").min().over("prompt_id", "step", "group")
-        rows, order = rows.with_row_index("_group").with_columns(first), ["step", "_group"]
+        rows, order = rows.with_row_index("_group").with_columns(first), pl.struct("step", "_group")
     else:
+        order = pl.col("step")
         sizes = rows.group_by("prompt_id", "step").len()["len"]
         usual = int(sizes.mode().min())  # type: ignore[arg-type]  # of whole numbers
-        several = (pl.len() > usual) & (pl.len() % usual == 0)
-        place = pl.when(several).then(pl.int_range(pl.len()) // usual).otherwise(0)
-        rows, order = rows.with_columns(place.over("prompt_id", "step").alias("_group")), ["step", "_group"]
         more = int(((sizes > usual) & (sizes % usual == 0)).sum())
         if more:
+            several = (pl.len() > usual) & (pl.len() % usual == 0)
+            place = pl.when(several).then(pl.int_range(pl.len()) // usual).otherwise(0)
+            rows = rows.with_columns(place.over("prompt_id", "step").alias("_group"))
+            order = pl.struct("step", "_group")
             times = f"{more:,} times" if more > 1 else "once"
             notes.append(
                 f"A step holds several groups of {usual} rollouts of one prompt {times}; each group counts as a visit."
             )
-    rank = pl.struct(order).rank("dense").over("prompt_id").cast(pl.Int32)
+    rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
     return rows.with_columns(rank.alias("visit")).drop("_group", "group", strict=False), notes
 
 

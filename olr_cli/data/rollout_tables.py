@@ -41,7 +41,7 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
             (*_ANSWERS, "is_correct", "reward"),
         )
         log = read_log([source], wanted=wanted, extractor=extractor, takes_stored_answers=True)
-        rollouts = log.rows
+        rollouts = log.rows.cast({pl.Categorical: pl.String})
         logged = {name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()}
         ids = {name: prompt.prompt_id for name, prompt in same_prompts(logged, prompts.prompts).items()}
     known = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]

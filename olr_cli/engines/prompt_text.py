@@ -204,14 +204,18 @@ def _reason(error: BaseException) -> str:
 def encode(
     tokenizer: Any, prompts: Sequence[Sequence[Message]], chat: ChatFormat = AS_THE_MODEL_HAS_IT
 ) -> list[list[int]]:
-    """Token ids of every prompt. A chat template writes its special tokens itself.
+    """Token ids of every prompt; errors as of `render_all` and `tokenize`."""
+    return tokenize(tokenizer, render_all(tokenizer, prompts, chat), chat)
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[list[int]]:
+    """Token ids of rendered prompts. A chat template has written its special tokens itself.
 
     Raises:
         UserError: a prompt has no token at all.
     """
-    texts = render_all(tokenizer, prompts, chat)
     ids: list[list[int]] = tokenizer(
-        texts, add_special_tokens=not has_chat_template(tokenizer, chat), verbose=False
+        list(texts), add_special_tokens=not has_chat_template(tokenizer, chat), verbose=False
     )["input_ids"]
     for number, tokens in enumerate(ids, start=1):
         if not tokens:

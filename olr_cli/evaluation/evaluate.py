@@ -177,8 +177,8 @@ def _sample(
         progress.generating(
             [task.benchmark.title for task, problems in zip(tasks, missing, strict=True) if problems]
         )
-        requests = [entry.request for entry in pool]
-        prompts = backend.render([request.messages for request in requests])
+        prompts = backend.render([entry.problem.messages for entry in pool])
+        requests = [entry.request(prompt) for entry, prompt in zip(pool, prompts, strict=True)]
         with (
             Recorder(target, record, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, settings.sampling)) as stream,

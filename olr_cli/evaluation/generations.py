@@ -15,8 +15,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from olr_cli.data.files import read_table
 from olr_cli.data.prompts import Prompt
-from olr_cli.errors import UserError, first_line
+from olr_cli.errors import UserError
 from olr_cli.files import require_regular, write_whole, writing
 
 if TYPE_CHECKING:
@@ -178,28 +179,19 @@ def _write(file: Path, table: pa.Table) -> None:
 def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     import polars as pl
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    require_regular(file)
     try:
-        # Opened here: of a name, pyarrow would take part of the path for columns of a partitioned data set.
-        require_regular(file)
-        with file.open("rb") as content:
-            parquet = pq.ParquetFile(content)
-            there = [
-                name for name in columns or parquet.schema_arrow.names if name in parquet.schema_arrow.names
-            ]
-            table = parquet.read(there)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(
-            f"{file} is torn or not Parquet ({first_line(error)}); remove it, and the command that made it makes it"
-            " again"
-        ) from None
+        table = read_table([file], columns)
+    except UserError as error:
+        detail = str(error).removeprefix(f"{file} ").partition(";")[0]
+        raise UserError(f"{file} {detail}; remove it, and the command that made it makes it again") from None
     version = int((table.schema.metadata or {}).get(_MARK, b"0"))
     if not 0 < version <= SCHEMA_VERSION:
         what = "was written by a newer olr" if version else "is not a file of generations"
         raise UserError(f"{file} {what}; {'upgrade olr' if version else 'move it away'}")
     schema = _arrow_schema()
     for name in columns or schema.names:
-        if name not in there and schema.field(name).nullable:  # of an older olr
+        if name not in table.column_names and schema.field(name).nullable:  # of an older olr
             table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
     return pl.DataFrame(pl.from_arrow(table)).select(columns or schema.names)

@@ -46,10 +46,9 @@ class PooledProblem:
     seeds: Mapping[int, int]
     stored: Sequence[Generation]
 
-    @property
-    def request(self) -> Request:
-        """What the backend is asked."""
-        return Request(self.problem.messages, list(self.seeds.values()))
+    def request(self, prompt: str) -> Request:
+        """What the backend is asked; `prompt` as the model reads it."""
+        return Request(self.problem.messages, list(self.seeds.values()), prompt)
 
     def generations(self, prompt: str, rollouts: Sequence[Rollout]) -> Iterator[Generation]:
         """All samples, the new ones not graded yet; `prompt` as the model read it.

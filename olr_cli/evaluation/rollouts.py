@@ -160,7 +160,8 @@ class RolloutSampler:
             chat=ChatFormat.of(recipe),
             seed_each=True,  # a run that is resumed draws what it would have drawn
         )
-        self._backend.encode([prompt.messages for prompt in data.train.prompts], self._sampling)
+        prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
+        self._backend.encode(prompts, self._sampling)
         import torch  # not before the backend, which may set what torch reads when it is imported
 
         if section.threads is not None:

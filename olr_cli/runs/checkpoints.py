@@ -125,17 +125,23 @@ def damage_of(checkpoint: Path) -> str | None:
 
     Every byte is read.
     """
+    if (checkpoint / _LIST).is_fifo():
+        return f"{_LIST} is no list of files"
     try:
         listed = json.loads((checkpoint / _LIST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except (OSError, RecursionError):
+        return f"{_LIST} is no list of files"
     except ValueError:
         return f"{_LIST} is cut off"
     if not isinstance(listed, dict):
         return f"{_LIST} is no list of files"
     there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}
     for name, facts in listed.items():
-        size = facts["bytes"] if isinstance(facts, dict) else facts
+        size = facts.get("bytes") if isinstance(facts, dict) else facts
+        if type(size) is not int:
+            return f"{_LIST} is no list of files"
         if there.get(name) != size:
             return (
                 f"{name} has {there[name]:,} of its {size:,} bytes" if name in there else f"{name} has gone"

@@ -343,7 +343,7 @@ def check_shard(shard: Path, table: str) -> None:
     except FileNotFoundError:
         raise
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise UserError(f"{shard} is torn or not Parquet ({first_line(error)}); {_RESTORE}") from None
+        raise UserError(f"{shard} is not a whole Parquet file ({first_line(error)}); {_RESTORE}") from None
     if marks.get("olr.table") != table:
         raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")
     version = marks.get("olr.schema_version", "")

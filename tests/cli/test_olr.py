@@ -216,7 +216,7 @@ def test_a_torn_shard_is_named(run, tmp_path):
     for command in (("analyze", torn, "--figure", "dynamics"), ("replay", torn)):
         result = olr(*command)
         assert result.exit_code == 2
-        assert "step-000002.parquet is torn" in result.stderr
+        assert "step-000002.parquet is not a whole Parquet file" in result.stderr
 
 
 @pytest.mark.skipif(

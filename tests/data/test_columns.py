@@ -64,7 +64,8 @@ def test_values_that_python_does_not_have_are_refused() -> None:
 
 
 def test_numbers_may_be_written_as_text_and_must_be_finite() -> None:
-    assert numbers(chunked(["1.5", "", None, "nan"]), "x", "file") == [1.5, None, None, None]
-    for wrong in ("low", "inf", "1e999"):
-        with pytest.raises(UserError, match="is not a finite number"):
-            numbers(chunked([wrong]), "x", "file")
+    for spelled in ([1.5, None, None, float("nan")], ["1.5", "", None, "nan"]):
+        assert numbers(chunked(spelled), "x", "file").to_pylist() == [1.5, None, None, None]
+    for wrong in ("low", "inf", "1e999", float("inf")):
+        with pytest.raises(UserError, match=r"row 7 \(the first is 0\) is not a finite number"):
+            numbers(chunked([None, wrong]), "x", "file", first=6)

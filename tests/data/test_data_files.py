@@ -145,6 +145,13 @@ def test_a_categorical_column_is_read_as_its_values(tmp_path: Path) -> None:
     assert read_table([file]).schema.field("a").type == pa.string()
 
 
+def test_large_texts_that_repeat_are_read_as_they_are(tmp_path: Path) -> None:
+    words = pa.array([f"a long text, number {row % 50}" for row in range(200_000)], pa.large_string())
+    table = pa.table({"a": words, "b": pa.array([["x"]] * len(words), pa.list_(pa.large_string()))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read_table([tmp_path / "a.parquet"]).equals(table)
+
+
 @pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")])
 def test_a_csv_file_has_texts_below_its_names(tmp_path: Path, name: str, separator: str) -> None:
     lines = [["question", "answer"], ['"1+1,\n""x"";"', "007"], ["2+2", ""]]

@@ -279,3 +279,47 @@ def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label() -> 
     ]
     same = same_prompts({one.prompt_id: one for one in logged}, data)
     assert {name: one.prompt_id for name, one in same.items()} == {"spaces": "b", "longer": "c"}
+
+
+# Files of many rows ------------------------------------------------------------------------------------------------
+
+MANY = 20_000
+"""More rows than are read at a time."""
+
+
+def many(first: dict[str, object], last: dict[str, object]) -> list[dict[str, object]]:
+    return [{"step": row % 3, "response": f"\\boxed{{{row % 7}}}", **first} for row in range(MANY)] + [
+        {"step": 4, "response": "x", **last}
+    ]
+
+
+def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path) -> None:
+    rows = many({"question": "1+1"}, {"question": "1+2", "prompt": "1+1", "noise_type": "clean"})
+    log = read_log([write(tmp_path / "log.jsonl", *rows)], ["prompt=question"])
+    assert len(log.rows) == MANY + 1
+    assert log.rows["noise_type"].to_list() == [None] * MANY + ["clean"]
+    late = write(tmp_path / "late.jsonl", *many({"question": "1+1"}, {"prompt": "1+2"}))
+    with pytest.raises(UserError, match="has rows without prompt_id"):  # prompt goes before question
+        read_log([late])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        ({"reward": 1.0}, {"reward": "high"}, f"'reward' of row {MANY} (the first is 0) is not a finite"),
+        ({"given_label": "1"}, {"given_label": ["1", "2"]}, "'given_label' mixes a list and text"),
+        ({"given_label": None}, {"given_label": ["1", "2"]}, f"row {MANY} (the first is 0) is a list of 2"),
+        ({}, {"prompt": 3}, f"'prompt' of row {MANY} (the first is 0) is a int, and it should be text"),
+    ],
+)
+def test_a_late_row_is_named_with_its_number(tmp_path, first, last, message) -> None:
+    file = write(tmp_path / "log.jsonl", *many({"prompt": "q", **first}, {"prompt": "q", **last}))
+    with pytest.raises(UserError) as error:
+        read_log([file])
+    assert message in str(error.value)
+
+
+def test_labels_are_spelled_alike_whatever_stands_beside_them(tmp_path: Path) -> None:
+    rows = many({"prompt": "q", "given_label": 2.0}, {"prompt": "q", "given_label": "2"})
+    log = read_log([write(tmp_path / "log.jsonl", *rows, {**rows[0], "given_label": 2.0})])
+    assert log.rows["given_label"].unique().to_list() == ["2"]

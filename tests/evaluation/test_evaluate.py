@@ -213,7 +213,7 @@ def test_a_torn_part_is_named_and_made_again_once_it_is_removed(folder, benchmar
         run(folder, [benchmark], interrupted_by(KeyboardInterrupt, 3, folder))
     part = folder / "generations" / "sums.parts" / "part-000001.parquet"
     part.write_bytes(part.read_bytes()[:100])
-    with pytest.raises(UserError, match=r"part-000001\.parquet is torn.*remove it"):
+    with pytest.raises(UserError, match=r"part-000001\.parquet is not a whole Parquet file.*remove it"):
         run(folder, [benchmark], Backend())
     part.unlink()
     backend = Backend()

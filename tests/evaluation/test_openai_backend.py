@@ -102,7 +102,7 @@ def server(monkeypatch):
 
 
 def requests(seeds, count=1):
-    return [Request((Message("user", f"{number} + 7 = ?"),), seeds) for number in range(count)]
+    return [Request((Message("user", f"{number} + 7 = ?"),), seeds, "") for number in range(count)]
 
 
 def ask(server, wanted, sampling=SAMPLING, **options):

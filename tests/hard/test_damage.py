@@ -60,7 +60,7 @@ FILES = {
     "evaluation.json": lambda file: read_evaluation(file.parent),
 }
 """Files of a run and of an evaluation, shards of one step and of several that were put together; who reads them."""
-MESSAGES = {".parquet": "is torn or not Parquet", ".json": "is not valid JSON", ".yaml": "is cut off"}
+MESSAGES = {".parquet": "is not a whole Parquet file", ".json": "is not valid JSON", ".yaml": "is cut off"}
 
 
 @pytest.mark.parametrize("pattern", FILES)

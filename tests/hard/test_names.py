@@ -23,7 +23,30 @@ READERS = (
     "scan_ndjson",
     "read_ipc",
     "scan_ipc",
+    "scan_lines",
+    "scan_delta",
+    "scan_iceberg",
 )
+ARROW_READERS = (
+    "ParquetFile",
+    "ParquetDataset",
+    "read_table",
+    "open_csv",
+    "read_json",
+    "open_json",
+)
+"""Readers of pyarrow, which take part of a path for columns of a partitioned data set."""
+
+
+def test_foreign_parquet_is_read_in_one_place():
+    """Which reads some rows at a time, up to a limit; `store.py` reads shards, which are checked by their marks."""
+    readers = {
+        file.relative_to(ROOT / "olr_cli").as_posix()
+        for file in (ROOT / "olr_cli").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in (*READERS, *ARROW_READERS)
+    }
+    assert readers == {"data/files.py", "runs/store.py", "analysis/replay/replay.py"}
 
 
 def test_every_reader_of_polars_takes_paths_literally():

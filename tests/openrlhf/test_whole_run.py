@@ -21,12 +21,13 @@ from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 STEPS = 16
+SETTINGS = (*SMALL, "data.trusted=8")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    train = Train(path)
+    train = Train(path, SETTINGS)
     assert train.end() == 0, train.output
     return path
 
@@ -44,6 +45,15 @@ def test_the_tables_are_complete(run: Path) -> None:
         assert rollouts[column].null_count() == 0
     assert rollouts["tokens"].is_between(1, 5).all()
     assert (rollouts["mean_logprob"] <= 0).all()
+
+
+def test_verified_prompts_train_on_their_true_answers(run: Path) -> None:
+    labels, rollouts = scan_labels(run).collect(), scan_rollouts(run).collect()
+    trusted = labels.filter(pl.col("label_source") == "trusted")
+    assert trusted.group_by("prompt_id").len()["len"].to_list() == [8] * 8
+    assert trusted["effective_label"].equals(trusted["true_answer"])
+    rewarded = rollouts.join(trusted, on=["prompt_id", "visit"], how="semi")
+    assert rewarded["reward"].equals(rewarded["is_correct"].cast(pl.Float64))
 
 
 def test_every_step_has_its_metrics_once(run: Path) -> None:
@@ -150,7 +160,7 @@ def test_a_finished_run_is_trained_further(run: Path, tmp_path: Path) -> None:
     """Its first epochs stay as they were; the order of prompts in the next one is that of a longer run."""
     longer = tmp_path / "longer"
     shutil.copytree(run, longer)
-    train = Train(longer, (*SMALL, "train.epochs=9"), "--resume")
+    train = Train(longer, (*SETTINGS, "train.epochs=9"), "--resume")
     assert train.end() == 0, train.output
     assert read_manifest(longer)["status"] == "finished"
     assert stored_steps(longer) == list(range(1, STEPS + 3))

@@ -50,7 +50,13 @@ def test_without_a_validation_set_nothing_is_best(tmp_path):
             "state/of-0 has other bytes than were written",
         ),
         (lambda folder: (folder / "files.json").write_text("{"), "files.json is cut off"),
-        (lambda folder: (folder / "files.json").write_text("[]"), "files.json is no list of files"),
+        *(
+            (
+                lambda folder, text=text: (folder / "files.json").write_text(text),
+                "files.json is no list of files",
+            )
+            for text in ("[]", '{"weights": "9"}', '{"weights": {}}', '{"weights": null}', "[" * 99_999)
+        ),
         (
             lambda folder: (folder / "files.json").write_text('{"weights": 999}'),
             "weights has 1,000 of its 999 bytes",

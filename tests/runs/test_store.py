@@ -113,7 +113,7 @@ def test_a_torn_shard_is_named(tmp_path, keep):
     fill(tmp_path, [1, 2])
     shard = tmp_path / "rollouts" / "step-000002.parquet"
     shard.write_bytes(shard.read_bytes()[:keep])
-    with pytest.raises(UserError, match=r"step-000002\.parquet is torn or not Parquet"):
+    with pytest.raises(UserError, match=r"step-000002\.parquet is not a whole Parquet file"):
         scan_rollouts(tmp_path)
 
 

@@ -26,8 +26,6 @@ from olr_cli.tables import NOTHING, Answer, Block, Cell, Column, Line, Row, Tabl
 
 _INDENT, _WIDTH = 12, 80
 _FEW_ROLLOUTS = 4
-_CHANCE = 0.005
-"""So unlikely a random draw is none."""
 _WIDEST = 24
 _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
@@ -149,16 +147,12 @@ def warnings(audit: Audit) -> Iterator[str]:
         yield "after a single visit the noise ratio is unusable, and the confidences are poor; make more visits"
     if rollouts < _FEW_ROLLOUTS:
         yield f"fewer than {_FEW_ROLLOUTS} rollouts a visit hardly show a majority; the noise ratio comes out too low"
-    if audit.selection is not None and audit.selection < _CHANCE:
-        assert audit.trusted is not None
-        is_doubted = pl.col("log_odds") > 0
-        drawn, others = (
-            audit.prompts.filter(which).select(is_doubted.mean()).item()
-            for which in (pl.col("is_trusted"), ~pl.col("is_trusted"))
-        )
+    if audit.selection is not None:
+        more = "more" if audit.selection > 0.5 else "less"
+        share = max(audit.selection, 1 - audit.selection)
         yield (
-            f"the trusted labels are no random draw: the rollouts speak against {drawn:.0%} of them, and against"
-            f" {others:.0%} of the others. What they say of themselves holds; the estimates for the others may not"
+            f"the trusted labels are no random draw: one of them is in {more} doubt than one of the others in"
+            f" {share:.0%} of the cases. What they say of themselves holds; the estimates for the others may not"
         )
     elif audit.cross_validation is not None and audit.cross_validation.is_convincing:
         return
@@ -376,7 +370,7 @@ def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
         "calibration": {
             "source": "built-in" if trusted is None else "trusted",
             "trusted_labels": 0 if trusted is None else trusted.labels,
-            "chance_of_selection": audit.selection,
+            "selection": audit.selection,
         },
         "cross_validation": None if audit.cross_validation is None else vars(audit.cross_validation),
         "warnings": list(warnings(audit)),

@@ -20,6 +20,8 @@ from olr_cli.answers import Judge
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import question_of, same_prompts
+from olr_cli.data.rollout_logs import Report, silent
+from olr_cli.data.trusted import verified_answers
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest, read_recipe
 
@@ -40,7 +42,7 @@ class Audit:
             nobody knows.
         draws_labels: whether noisy labels were drawn at every visit (R3), so that those of the last visit are judged.
         forecast: share of wrong labels, and of right ones before and after the changes, with intervals.
-        selection: chance that verified labels drawn at random lie as far from the rest; None without.
+        selection: `confidence.selection`; None without trusted labels.
         cross_validation: None with too few trusted labels.
         answered: share of the rollouts that have an answer.
         truth: None where no truth is stored, else `quality` and the shares of right labels as given (``right_before``)
@@ -78,7 +80,10 @@ class Audit:
 
 
 def audit_history(
-    source: Path | Sequence[Path], settings: Sequence[str], columns: Sequence[str] = ()
+    source: Path | Sequence[Path],
+    settings: Sequence[str],
+    columns: Sequence[str] = (),
+    report: Report = silent,
 ) -> RolloutHistory:
     """The history to audit, with arguments as `read_history` takes them.
 
@@ -94,7 +99,7 @@ def audit_history(
             )
         if not equals:
             raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
-    return read_history(source, settings, columns, also=SETTABLE[1:])
+    return read_history(source, settings, columns, also=SETTABLE[1:], report=report)
 
 
 def data_reading(history: RolloutHistory) -> Reading:
@@ -116,7 +121,7 @@ def audit(
         history: the rollouts.
         judge: decides which answers mean the same.
         data: the data set of the history's prompts, which says what the history does not of their labels.
-        trusted: a file of verified labels (`read_trusted`).
+        trusted: a file of verified labels (`verified_answers`), besides those of the run's `data.trusted`.
         threshold: confidence that its label is wrong, from which a label is changed if the proposal is likelier right;
             by default `THRESHOLD`.
 
@@ -130,12 +135,20 @@ def audit(
     counted = tally(history, judge)
     is_training = was_training is not False
     votes, labels = estimator.pooled_votes(counted, is_training=is_training), counted.label_answers
+    # Labels that the run itself was given as verified (`data.trusted`) are known, and measure nothing: votes on prompts
+    # that were trained on their true answer are right more often than those on others.
+    trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_trusted}
+    answers = {**trained}
     known: TrustedLabels | None = None
     if trusted is not None:
-        known = confidence.read_trusted(
-            trusted, _with_texts(history), counted.prompt_ids, counted.labels, judge, data_reading(history)
-        )
-    model = estimator.fit(votes, labels, None if known is None else known.is_wrong)
+        checked = verified_answers(trusted, _with_texts(history), counted.prompt_ids, data_reading(history))
+        answers |= checked
+        measuring = {name: answer for name, answer in checked.items() if name not in trained}
+        known = confidence.trusted_labels(measuring, counted.prompt_ids, counted.labels, judge)
+    verified = (
+        confidence.trusted_labels(answers, counted.prompt_ids, counted.labels, judge) if answers else None
+    )
+    model = estimator.fit(votes, labels, None if verified is None else verified.is_wrong)
     is_doubtful = _visits(counted) < 2 or not model.noise.can_be_told
     prior = confidence.priors(is_training=is_training, is_doubtful=is_doubtful)
     nothing = np.full(len(counted), np.nan)
@@ -152,7 +165,7 @@ def audit(
         validation = confidence.cross_validated(known, model, is_decided, prior.wrong)
         table = judged(counted, model, maps)
     threshold = THRESHOLD if threshold is None else threshold
-    verdicts = with_changes(with_trusted(table, known), threshold)
+    verdicts = with_changes(with_trusted(table, verified), threshold)
     answered, rollouts = counted.visits.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(
         source=history.source,
@@ -170,8 +183,17 @@ def audit(
         answered=float(answered / rollouts),
         truth=_truth(history, verdicts, judge),
         questions=_questions(history),
-        notes=history.notes,
+        notes=[*history.notes, *_trained_note(len(trained))],
     )
+
+
+def _trained_note(count: int) -> list[str]:
+    if not count:
+        return []
+    return [
+        f"The run was trained on {count} verified labels (data.trusted). They count as known here, and confidences are"
+        " not calibrated on them."
+    ]
 
 
 def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:

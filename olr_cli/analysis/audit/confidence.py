@@ -12,22 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from olr_cli import seeding
 from olr_cli.analysis.audit.estimator import Bools, Floats, Model, fit, logistic
 from olr_cli.answers import Judge
-from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import Prompt
-from olr_cli.data.trusted import verified_answers
 
 FOLDS = 10
 FEWEST = 10
 """Fewer trusted labels than this are not cross-validated."""
 
 _SMALL_ERROR, _ONE_SIDED = 0.05, 1.645
+_CHANCE = 0.005
+"""So unlikely a random draw is none."""
 
 _NODES, _REACH = 11, 3.0
 """Maps along each direction, as far as so many standard deviations."""
@@ -238,28 +236,17 @@ class TrustedLabels:
         return int((self.is_wrong == 1).sum())
 
 
-def read_trusted(
-    file: Path,
-    prompts: Mapping[str, Prompt],
-    prompt_ids: Sequence[str],
-    labels: Sequence[str | None],
-    judge: Judge,
-    reading: Reading = Reading(),  # noqa: B008 - it is immutable
+def trusted_labels(
+    answers: Mapping[str, str | None], prompt_ids: Sequence[str], labels: Sequence[str | None], judge: Judge
 ) -> TrustedLabels:
-    """What a file of verified answers (`verified_answers`) says of P prompts and their given labels.
+    """What verified answers say of P prompts and their given labels.
 
     Args:
-        file: of verified answers.
-        prompts: by prompt_id, with the messages of those whose text is known.
+        answers: prompt_id -> true answer; None where all that is known is that the label is wrong.
         prompt_ids: (P,) of the history.
         labels: (P,) given labels.
         judge: decides which labels are right.
-        reading: which columns of a data set hold what.
-
-    Raises:
-        UserError: the file can't be read or has no true answer, or none of its prompts is in the history.
     """
-    answers = verified_answers(file, prompts, prompt_ids, reading)
     truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
     is_known = np.array([prompt_id in answers for prompt_id in prompt_ids])
     is_wrong = 1 - is_right(labels, truths, judge)
@@ -314,7 +301,8 @@ def _moved(prior: Prior, log_odds: Floats, outcomes: Floats) -> Calibration:
 
 
 def selection(trusted: TrustedLabels, log_odds: Floats) -> float | None:
-    """The chance that trusted labels drawn at random are as much more, or less, in doubt than the others.
+    """How far trusted labels are from a random draw: the share of pairs of a trusted and another label in which the
+    trusted one is in more doubt; None if that is as near to one half as chance may bring it.
 
     By the rank test of Mann and Whitney, on (P,) log odds that a label is wrong, NaN where nothing can be said.
     """
@@ -324,7 +312,8 @@ def selection(trusted: TrustedLabels, log_odds: Floats) -> float | None:
     drawn, others = (log_odds[which & ~np.isnan(log_odds)] for which in (is_known, ~is_known))
     if not len(drawn) or not len(others):
         return None
-    return float(mannwhitneyu(drawn, others).pvalue)
+    test = mannwhitneyu(drawn, others)
+    return float(test.statistic) / (len(drawn) * len(others)) if test.pvalue < _CHANCE else None
 
 
 @dataclass(frozen=True)

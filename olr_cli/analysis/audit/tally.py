@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.histories import RolloutHistory, chunks
 from olr_cli.answers import Judge, Key
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
@@ -19,7 +18,7 @@ from olr_cli.runs.store import scan_labels
 UNSEEN, MISSING = -1, -2
 """In place of a label's answer: no rollout ever gave it; there is no label."""
 
-_STEPS_AT_ONCE, _PROMPTS_AT_ONCE = 64, 512
+_PROMPTS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,10 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
 
 
 def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """prompt_id, visit, text (null: no answer), count; a few steps at a time, so that few rollouts are in memory."""
-    parts, remaining = [], iter(steps)
-    while batch := list(islice(remaining, _STEPS_AT_ONCE)):
-        rows = pl.concat(batch).filter(pl.col("view") == "original")
+    """prompt_id, visit, text (null: no answer), count; a chunk at a time, so that few rollouts are in memory."""
+    parts = []
+    for chunk in chunks(steps, ["prompt_id", "visit", "answer", "view"]):
+        rows = chunk.filter(pl.col("view") == "original")
         by_text = rows.group_by("prompt_id", "visit", pl.col("answer").alias("text"), maintain_order=True)
         parts.append(by_text.agg(pl.len().cast(pl.Int32).alias("count")))
     return pl.concat(parts) if parts else pl.DataFrame()

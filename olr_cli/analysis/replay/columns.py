@@ -7,11 +7,12 @@ visits gives slopes, historical majorities and labels. Tests hold the rows equal
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import polars as pl
 
 from olr_cli import seeding
+from olr_cli.analysis.histories import chunks
 from olr_cli.answers import PLAIN_NUMBER, Judge, is_read
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import NoiseDraw, OlrMethod, Recipe
@@ -21,15 +22,10 @@ from olr_cli.supervision.records import LabelRecord
 from olr_cli.supervision.rewards import verifier_reward
 from olr_cli.supervision.supervisor import draw_wrong_answer
 
-_CHUNK = 200_000
-"""Rollouts that are counted at a time."""
 _SLICE = 50_000
 """Visits of a table that is handed out."""
 _EXACT = 2**53
 """Whole numbers below are doubles."""
-
-Report = Callable[[int, int], None]
-"""Takes how many rollouts and visits are counted."""
 
 
 def is_columnar(method: Method) -> bool:
@@ -48,7 +44,6 @@ def decide(
     recipe: Recipe,
     draw: NoiseDraw,
     judge: Judge,
-    report: Report = lambda rollouts, visits: None,
 ) -> Iterator[pl.DataFrame]:
     """The labels table of all visits, some of its rows at a time, in the order in which the visits come.
 
@@ -58,19 +53,17 @@ def decide(
         recipe: its method is one of `is_columnar`.
         draw: how an active noisy label is drawn from the wrong answers (R3).
         judge: decides which answers mean the same, and which match a label.
-        report: is called after every chunk.
 
     Raises:
         ValueError: a visit is missing or comes twice.
     """
     labels = _label_columns(prompts)
-    visits, classes, counted, rollouts = [], [], 0, 0
-    for chunk in _chunks(steps):
+    visits, classes, counted = [], [], 0
+    for chunk in chunks(steps, ["prompt_id", "visit", "step", "answer"]):
         counts = _Counts(chunk, labels, judge, recipe.seed, draw, counted)
         visits.append(counts.visits)
         classes.append(counts.classes)
-        counted, rollouts = counted + len(counts.visits), rollouts + len(chunk)
-        report(rollouts, counted)
+        counted += len(counts.visits)
     if not visits:
         return
     whole = pl.concat(visits)
@@ -82,17 +75,6 @@ def decide(
     classes.clear()
     for start in range(0, len(whole), _SLICE):
         yield _decided(whole.slice(start, _SLICE), labels, recipe)
-
-
-def _chunks(steps: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    waiting: list[pl.DataFrame] = []
-    for rows in steps:
-        waiting.append(rows.select("prompt_id", "visit", "step", "answer"))
-        if sum(map(len, waiting)) >= _CHUNK:
-            yield pl.concat(waiting)
-            waiting = []
-    if waiting:
-        yield pl.concat(waiting)
 
 
 def _label_columns(prompts: Mapping[str, Prompt]) -> pl.DataFrame:

@@ -19,6 +19,7 @@ import polars as pl
 from olr_cli.analysis.histories import EXAMPLE, RolloutHistory
 from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import Judge
+from olr_cli.data.rollout_logs import Report, silent
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe.files import override
 from olr_cli.recipe.schema import Criterion, OlrMethod
@@ -241,7 +242,9 @@ def evidence(history: RolloutHistory, judge: Judge) -> pl.DataFrame:
     return pl.concat([labels.select(_EVIDENCE).filter(others) for labels in tables])
 
 
-def count(rows: pl.DataFrame, grid: Grid, trained_under: OlrMethod | None = None) -> GridResult:
+def count(
+    rows: pl.DataFrame, grid: Grid, trained_under: OlrMethod | None = None, report: Report = silent
+) -> GridResult:
     """What each cell of a grid would have selected (R14), from at least one row of `evidence`."""
     right, given = pl.col("majority_is_correct"), pl.col("given_label_count")
     is_marked = pl.col("noise_type") != "clean"
@@ -251,7 +254,8 @@ def count(rows: pl.DataFrame, grid: Grid, trained_under: OlrMethod | None = None
         threshold = trained_under.slope_threshold if slope_counts else None
         trained = trained_under.criteria, threshold, trained_under.warmup_epochs
     cells = []
-    for setting in grid.settings():
+    for number, setting in enumerate(grid.settings()):
+        report(f"Counted {number:,} settings")
         criteria, threshold, warmup = setting
         selected = selected_under(criteria, threshold or Decimal(0), warmup)
         counts = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -15,6 +15,7 @@ from olr_cli.analysis.histories import RolloutHistory, read_history
 from olr_cli.analysis.replay import grid
 from olr_cli.analysis.replay.grid import THRESHOLD, WARMUP, Grid, GridResult
 from olr_cli.answers import Judge
+from olr_cli.data.rollout_logs import Report, silent
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.tables import Answer, Block, Column, File, Row, Table, percent
@@ -29,6 +30,8 @@ def grid_answer(
     overrides: Sequence[str] = (),
     out: Path | None = None,
     columns: Sequence[str] = (),
+    report: Report = silent,
+    verified: Callable[[int, int], None] | None = None,
 ) -> Answer:
     """Count a grid over a history and write its heat map as PNG, PDF and CSV.
 
@@ -38,6 +41,8 @@ def grid_answer(
         overrides: of `--set`, which say where keys outside the grid stay.
         out: the folder of the heat map; by default below the run, or beside the log.
         columns: of `--columns`.
+        report: takes sentences on how far it is.
+        verified: the same of the answers that need computer algebra, as `Judge` takes it.
 
     Raises:
         UserError: there is no such history, or a setting is wrong.
@@ -45,17 +50,17 @@ def grid_answer(
     axes = grid.parse(options, overrides)
     if out is not None and out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, and the heat map of a grid goes into a folder; name another")
-    history = read_history(source, overrides, columns)
+    history = read_history(source, overrides, columns, report=report)
     folder = out or (history.source / "replay" if history.is_run else history.source.parent)
     base, trained = history.recipe.method, grid.trained_setting(history)
     if not isinstance(base, OlrMethod):
         raise UserError(
             f"--grid is of the settings of olr, and method.name is {base.name}; leave one of them out"
         )
-    with Judge(ledger=history.given_up, keep=False) as judge:
+    with Judge(ledger=history.given_up, keep=False, report=verified) as judge:
         rows = grid.evidence(history, judge)
     settings = grid.resolve(axes, rows, base, trained)
-    result = grid.count(rows, settings, trained)
+    result = grid.count(rows, settings, trained, report)
 
     from olr_cli.analysis.replay.grid_map import chart
     from olr_cli.analysis.style import save

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import polars as pl
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
-from olr_cli.analysis.replay.columns import Report, decide, is_columnar
+from olr_cli.analysis.replay.columns import decide, is_columnar
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.log_tables import STATISTICS
 from olr_cli.data.prompts import Prompt
@@ -36,9 +36,7 @@ def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]
         yield [LabelRecord(**row) for row in table.iter_rows(named=True)]
 
 
-def label_tables(
-    history: RolloutHistory, judge: Judge, report: Report = lambda rollouts, visits: None
-) -> Iterator[pl.DataFrame]:
+def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:
     """The decisions of every visit, as rows of the labels table, some at a time, oldest first.
 
     The history's own recipe says how: method, seed and the draw of noisy labels.
@@ -51,9 +49,8 @@ def label_tables(
     method = compose(recipe.method)
     steps = (_rollouts_of(rows, method, history.source) for rows in history.steps)
     if is_columnar(method):
-        yield from decide(steps, history.prompts, recipe, noise_draw(recipe), judge, report)
+        yield from decide(steps, history.prompts, recipe, noise_draw(recipe), judge)
         return
-    rollouts = visits = 0
     supervisor = Supervisor(
         method,
         judge,
@@ -64,8 +61,6 @@ def label_tables(
     )
     for rows in steps:
         labels = [decided.label for decided in supervisor.supervise(_groups(history.prompts, rows))]
-        rollouts, visits = rollouts + len(rows), visits + len(labels)
-        report(rollouts, visits)
         yield pl.DataFrame(arrow_table("labels", labels))
 
 
@@ -152,15 +147,13 @@ def _scan(file: Path) -> pl.LazyFrame:
     return pl.scan_csv(file, schema=schema, glob=False)
 
 
-def replay_answer(
-    history: RolloutHistory, judge: Judge, target: Path, report: Report = lambda rollouts, visits: None
-) -> Answer:
+def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
     """Write the labels of a replay to `target`, and say in a few lines what was decided.
 
     Raises:
         UserError: the history can't be replayed, or `target` not be written.
     """
-    _write_labels(label_tables(history, judge, report), target)
+    _write_labels(label_tables(history, judge), target)
     labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(

@@ -42,26 +42,30 @@ def write_report(
     folder: Path,
     notes: Sequence[str] = (),
     tables: Mapping[str, Table] | None = None,
+    trusted: Path | None = None,
 ) -> Path:
     """Write the report of some arms into a folder; an older one is replaced. Several arms are compared in any case.
 
     Raises:
-        UserError: a run has no complete step, a shard is torn, the folder can't be written.
+        UserError: a run has no complete step, a shard is torn, the folder can't be written, or the file of verified
+            labels is not one of the runs' prompts.
     """
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
         shown = {"arms": count("arms", arms)} | shown
-    page = _page(arms, notes, shown)
+    page = _page(arms, notes, shown, trusted)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / NAME, page)
     return folder / NAME
 
 
-def _page(arms: Sequence[Arm], notes: Sequence[str], tables: Mapping[str, Table]) -> str:
+def _page(
+    arms: Sequence[Arm], notes: Sequence[str], tables: Mapping[str, Table], trusted: Path | None
+) -> str:
     style_sheet = _file("report.css")
     script = '"use strict";\n{\n' + "\n".join(map(_file, _SCRIPTS)) + "}\n"
-    choices, data, notes_on_prompts = prompt_list(arms)
+    choices, data, notes_on_prompts = prompt_list(arms, trusted=trusted)
     runs = [run for arm in arms for run in arm.runs]
     title = _title(arms)
     tabulated = [table_elements(table, f"Table: {name}") for name, table in tables.items()]

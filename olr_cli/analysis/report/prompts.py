@@ -51,11 +51,11 @@ _COLUMNS = (
 
 
 def prompt_list(
-    arms: Sequence[Arm], most_visits: int = MOST_VISITS
+    arms: Sequence[Arm], most_visits: int = MOST_VISITS, *, trusted: Path | None = None
 ) -> tuple[list[Element], list[Element], list[str]]:
     """The list of prompts of every run; beyond `most_visits` in all, runs, then prompts are left out.
 
-    The first seed of each arm takes precedence over further seeds.
+    The first seed of each arm takes precedence over further seeds. `trusted` is a file of verified labels.
 
     Returns:
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
@@ -80,7 +80,7 @@ def prompt_list(
     for number, (name, run) in enumerate(shown):
         options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
         histories = prompt_histories(run, limits[run.path])
-        data += _run_data(f"run{number}", run, histories, MOST_TEXT // len(shown))
+        data += _run_data(f"run{number}", run, histories, MOST_TEXT // len(shown), trusted)
         if histories.left_out:
             notes.append(
                 f"The list of prompts leaves out the last {histories.left_out:,} of {run.path}, to keep the page"
@@ -89,7 +89,9 @@ def prompt_list(
     return options, data, notes
 
 
-def _run_data(prefix: str, run: Run, histories: PromptHistories, budget: int) -> list[Element]:
+def _run_data(
+    prefix: str, run: Run, histories: PromptHistories, budget: int, trusted: Path | None
+) -> list[Element]:
     questions, why_none = texts.questions(run)
     responses = texts.read_responses(run.path, histories.ends)
     middle = texts.affordable(histories.middle, responses, budget)
@@ -97,7 +99,7 @@ def _run_data(prefix: str, run: Run, histories: PromptHistories, budget: int) ->
         responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(texts.ORDER)
     ids = histories.header["ids"]
     by_prompt, longest = texts.by_prompt(responses, ids, budget)
-    labels, remarks = audited_labels(run, ids)
+    labels, remarks = audited_labels(run, ids, trusted)
     header = histories.header | {
         "run": str(run.path),
         "questions": texts.cut_questions(questions, ids, budget) if questions else None,

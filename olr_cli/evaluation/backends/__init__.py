@@ -92,10 +92,12 @@ class Request:
     Attributes:
         messages: chat turns.
         seeds: a sample each; 0 to 2**64 - 1, of which vLLM takes the lower 63 bits.
+        prompt: the messages as the model reads them (`Backend.render`).
     """
 
     messages: Sequence[Message]
     seeds: Sequence[int]
+    prompt: str
 
 
 class Backend(AbstractContextManager["Backend"]):
@@ -133,15 +135,15 @@ class Backend(AbstractContextManager["Backend"]):
             a backend works on long responses there may be none, so that the caller can look after something else.
 
         Raises:
-            UserError: a prompt does not fit the model, or its roles not the chat template; the backend cannot sample
-                like that; the model cannot run here.
+            UserError: a prompt does not fit the model; the backend cannot sample like that; the model cannot run here.
         """
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Rollout]]:
         """The rollouts of every prompt, in the order of prompts and of their seeds; errors as of `stream`."""
-        requests = [Request(*pair) for pair in zip(prompts, seeds, strict=True)]
+        texts = self.render(prompts)
+        requests = [Request(*request) for request in zip(prompts, seeds, texts, strict=True)]
         rollouts: dict[int, list[Rollout]] = {}
         for finished in self.stream(requests, sampling):
             rollouts.update(finished)
@@ -160,15 +162,13 @@ class Backend(AbstractContextManager["Backend"]):
         """
         return prompt_text.render_all(self.tokenizer, prompts, self.chat)
 
-    def encode(
-        self, prompts: Sequence[Sequence[Message]], sampling: Sampling
-    ) -> tuple[list[list[int]], list[int]]:
-        """Token ids of the prompts, and the most tokens that each prompt's responses may have.
+    def encode(self, prompts: Sequence[str], sampling: Sampling) -> tuple[list[list[int]], list[int]]:
+        """Token ids of rendered prompts, and the most tokens that each prompt's responses may have.
 
         Raises:
-            UserError: prompts leave no room for a response, or their roles do not fit the chat template.
+            UserError: prompts leave no room for a response.
         """
-        tokens = prompt_text.encode(self.tokenizer, prompts, self.chat)
+        tokens = prompt_text.tokenize(self.tokenizer, prompts, self.chat)
         if self.context is None:
             return tokens, [sampling.max_new_tokens] * len(tokens)
         too_long = [len(prompt) for prompt in tokens if len(prompt) >= self.context]

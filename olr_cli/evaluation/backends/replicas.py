@@ -52,9 +52,7 @@ class ReplicatedVllm(VllmBackend):
         self, requests: Sequence[Request], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
         """See `Backend`."""
-        self.encode(
-            [request.messages for request in requests], sampling
-        )  # its errors, before anything starts
+        self.encode([request.prompt for request in requests], sampling)  # its errors, before anything starts
         if not self._engines:
             self._engines = [self._process(rank) for rank in range(self._count)]
         left: dict[Any, int] = {}

@@ -61,7 +61,7 @@ class TransformersBackend(Backend):
         self, requests: Sequence[Request], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
         """See `Backend`; batch after batch, the longest prompts first."""
-        tokens, limits = self.encode([request.messages for request in requests], sampling)
+        tokens, limits = self.encode([request.prompt for request in requests], sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number in sorted(range(len(requests)), key=lambda number: -len(tokens[number])):

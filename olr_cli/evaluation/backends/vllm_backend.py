@@ -12,6 +12,7 @@ import os
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -127,7 +128,7 @@ class VllmBackend(Backend):
 
         if not requests:
             return
-        tokens, limits = self.encode([request.messages for request in requests], sampling)
+        tokens, limits = self.encode([request.prompt for request in requests], sampling)
         self._seed = next((seed for request in requests for seed in request.seeds), 0) % 2**31
         self._make_room(max(map(len, tokens)), sampling)
         engine = self._llm.llm_engine
@@ -139,16 +140,20 @@ class VllmBackend(Backend):
         adapter = LoRARequest("adapter", 1, str(self._adapter)) if self._adapter is not None else None
         written: dict[int, dict[int, Rollout]] = defaultdict(dict)
         running: dict[str, tuple[int, int]] = {}
+        settings = {limit: self._settings(sampling, limit) for limit in set(limits)}
+        seeded = sampling.temperature and self._seed_each
         most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
         try:
             yield {number: [] for number, request in enumerate(requests) if not request.seeds}
             while True:
                 for number, sample in islice(coming, most - len(running)):
                     name = f"{number}-{sample}"
-                    seed = requests[number].seeds[sample]
-                    settings = self._settings(sampling, limits[number], seed)
+                    params = settings[limits[number]]
+                    if seeded:
+                        params = copy(params)
+                        params.seed = requests[number].seeds[sample] & _SEED_BITS
                     engine.add_request(
-                        name, {"prompt_token_ids": tokens[number]}, settings, lora_request=adapter
+                        name, {"prompt_token_ids": tokens[number]}, params, lora_request=adapter
                     )
                     running[name] = number, sample
                 if not running:
@@ -176,7 +181,8 @@ class VllmBackend(Backend):
             ) from error
         return outputs
 
-    def _settings(self, sampling: Sampling, limit: int, seed: int) -> Any:
+    def _settings(self, sampling: Sampling, limit: int) -> Any:
+        """VLLM's parameters of samples with at most `limit` tokens; the engine copies them for each, not deeply."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -185,12 +191,12 @@ class VllmBackend(Backend):
             top_p=sampling.top_p,
             top_k=sampling.top_k or 0,
             min_p=sampling.min_p,
-            seed=seed & _SEED_BITS if sampling.temperature and self._seed_each else None,
             max_tokens=limit,
             stop_token_ids=self._end_ids,
             stop=list(sampling.stop),
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
         )
 
     def _rollout(self, completion: Any, stop: Sequence[str]) -> Rollout:

@@ -14,7 +14,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from olr_cli.errors import first_line
+from olr_cli.data.files import read_table
 from olr_cli.evaluation.logs.log import (
     Log,
     LoggedSample,
@@ -76,14 +76,7 @@ def _settings(file: Path) -> dict[str, Any]:
 
 def _task(name: str, file: Path, parameters: Any) -> LoggedTask | None:
     """A task; None if it has no generated text."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with file.open("rb") as content:
-            rows = pq.read_table(content, columns=["doc", "metric", "model_response"]).to_pylist()
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise damaged(file, TOOL, first_line(error)) from None
+    rows = read_table([file], ["doc", "metric", "model_response"]).to_pylist()
     if not rows:
         raise damaged(file, TOOL, "it is empty")
     samples, most = [], 0

@@ -233,7 +233,7 @@ def test_trusted_labels_that_are_all_in_doubt_are_noticed(tmp_path, judge):
     wrong = set(range(15))
     log = write(tmp_path / "log.jsonl", many(60, wrong=wrong))
     [text] = warnings(examined(log, judge, trusted=trusting(tmp_path, wrong)))
-    assert "no random draw: the rollouts speak against 100% of them, and against 0% of the others" in text
+    assert "no random draw: one of them is in more doubt than one of the others in 100% of the cases" in text
     assert not list(warnings(examined(log, judge, trusted=trusting(tmp_path, range(0, 60, 4)))))
 
 
@@ -301,3 +301,17 @@ def test_trusted_labels_that_do_not_fit_are_refused(tmp_path, judge, rows, compl
     log = write(tmp_path / "log.jsonl", many(3))
     with pytest.raises(UserError, match=complaint):
         examined(log, judge, trusted=write(tmp_path / "t.jsonl", rows))
+
+
+def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_calibrate_nothing(tmp_path, judge):
+    log = write(tmp_path / "log.jsonl", many(30, wrong={3, 8, 11}))
+    verified = write(
+        tmp_path / "verified.jsonl",
+        [{"prompt_id": "p3", "true_answer": "7"}, {"prompt_id": "p4", "true_answer": "9"}],
+    )
+    trained = audit(read_history(log, [f"data.trusted={verified}"]), judge)
+    for prompt_id, answer in (("p3", "7"), ("p4", "9")):
+        known = row(trained, prompt_id)
+        assert (known["is_trusted"], known["proposed_label"], known["change"]) == (True, answer, "changed")
+    assert trained.trusted is None
+    assert any("trained on 2 verified labels" in note for note in trained.notes)

@@ -190,7 +190,7 @@ def test_a_report_needs_runs_and_whole_files(run, tmp_path):
     assert "name the run directories" in refused("--report")
     shard = run / "rollouts" / "step-000001.parquet"
     shard.write_bytes(shard.read_bytes()[:100])
-    assert f"{shard} is torn" in refused(run, "--report")
+    assert f"{shard} is not a whole Parquet file" in refused(run, "--report")
     (tmp_path / "file").write_text("")
     other = write_history(tmp_path / "other", **SMALL)
     assert "a file" in refused(other, "--report", "--out", tmp_path / "file")

@@ -21,6 +21,7 @@ from olr_cli.analysis.report.prompts import (
     prompt_list,
 )
 from olr_cli.answers import Judge
+from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 
 PLENTY = 10**6
@@ -170,6 +171,17 @@ def test_labels_are_audited_as_olr_audit_does(tmp_path):
     pairs = zip(ids, told["proposed_label"], told["proposal_is_right"], strict=True)
     assert all(right == (None if made is None else made == truths[name]) for name, made, right in pairs)
     assert {True, None} <= set(told["proposal_is_right"])
+
+
+def test_verified_labels_count_in_the_audit_of_the_report(tmp_path):
+    path = write_history(tmp_path / "run", prompts=30, prompts_per_step=10, epochs=5)
+    labels = scan_labels(path).filter(visit=5).select("prompt_id", "true_answer", "given_label").collect()
+    labels.select("prompt_id", "true_answer").write_ndjson(tmp_path / "verified.jsonl")
+    told, _ = audited_labels(run_of(path), labels["prompt_id"].to_list(), tmp_path / "verified.jsonl")
+    is_wrong = (labels["given_label"] != labels["true_answer"]).to_list()
+    assert [confidence > 0.5 for confidence in told["confidence"]] == is_wrong and True in is_wrong
+    with pytest.raises(UserError, match="absent"):
+        audited_labels(run_of(path), ["0"], tmp_path / "absent.jsonl")
 
 
 def test_a_run_without_rollouts_is_not_audited_and_it_is_said(tmp_path):
