@@ -171,7 +171,9 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     names = schema.names if columns is None else [name for name in schema.names if name in columns]
     most = max(_FEW_BYTES, _EXPANSION * size)
     coded, batch = _expanding_columns(file, metadata, names, most)
-    batch = min(batch, max(1, _BATCH_BYTES * metadata.num_rows // max(_bytes_of(metadata, names), 1)))
+    # Of all columns: to ask for those of one that is encrypted would end the process.
+    stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    batch = min(batch, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
     plain = pa.schema([pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata)
     with pq.ParquetFile(file, read_dictionary=coded) as parquet:
         if not names or not metadata.num_rows:
@@ -192,13 +194,6 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             table = pa.Table.from_arrays(values, names).cast(plain)
             table.validate(full=True)
             yield table
-
-
-def _bytes_of(metadata: pq.FileMetaData, names: Collection[str]) -> int:
-    """Bytes of some columns before compression."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    chunks = (group.column(place) for group in groups for place in range(metadata.num_columns))
-    return sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.partition(".")[0] in names)
 
 
 def _expanding_columns(
