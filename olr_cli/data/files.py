@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
 from pathlib import Path
