@@ -118,11 +118,11 @@ def _another_file(source: Path, pretrained: Pretrained) -> UserError:
 
 def _load(weights: Path) -> Policy:
     """The policy that a GGUF file holds, every weight as float32."""
-    place: dict[str, Any] = {"gguf_file": weights.name}
+    remote: dict[str, Any] = {"trust_remote_code": False, "gguf_file": weights.name}
     # tqdm's bar, which knows no switch here, stays out of logs.
     with loading(weights.parent), redirect_stderr(StringIO()):
-        tokenizer = AutoTokenizer.from_pretrained(weights.parent, **place)
-        model = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **place)
+        tokenizer = AutoTokenizer.from_pretrained(weights.parent, **remote)
+        model = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **remote)
     # The tokenizer made of a GGUF file ends texts with the token that begins them; the configuration is right.
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     tokenizer.pad_token = tokenizer.eos_token
