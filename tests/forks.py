@@ -44,15 +44,17 @@ class Plan:
 
     Attributes:
         folder: operations below it count.
-        number: of the operation, from 1; 0: none, and all operations are written to `log`.
+        number: of the operation among those that count, from 1; 0: none, and all operations are written to `log`.
         deed: ``kill``, ``fill`` with the bytes that stay free, or ``limit`` with the most that a file may have.
         log: takes a line an operation; of ``fill`` the file that fills the disk.
+        kind: of the operations that count; all, unless given. Threads may change the order of unlike operations.
     """
 
     folder: Path
     number: int
     deed: str
     log: Path
+    kind: str = ""
 
 
 def preload(*modules: str) -> None:
@@ -162,11 +164,12 @@ def _watch(plan: Plan) -> None:
             return
         is_busy = True
         place = _place(event, arguments)
-        if place.startswith(str(plan.folder)):
+        line = f"{event} {os.path.relpath(place, plan.folder)}"
+        if place.startswith(str(plan.folder)) and plan.kind in ("", kind_of_operation(line)):
             count += 1
             if plan.number == 0:
                 with open(plan.log, "a") as lines:
-                    lines.write(f"{event} {os.path.relpath(place, plan.folder)}\n")
+                    lines.write(line + "\n")
             elif count == plan.number:
                 _do(plan.deed, plan.log)
         is_busy = False

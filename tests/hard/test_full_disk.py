@@ -36,12 +36,10 @@ def disk(workshop):
 
 
 def chosen(operations, kinds, draw):
-    """An operation of every kind, or of these kinds, as its number, from 1; of all that append, for few need room."""
-    of_kind: dict[str, list[int]] = {}
-    for number, line in enumerate(operations, start=1):
-        of_kind.setdefault(kind_of_operation(line), []).append(number)
-    picked = [(kind, draw.choice(of_kind[kind])) for kind in kinds or sorted(of_kind)]
-    appended = [] if kinds else [(APPENDED, number) for number in of_kind.get(APPENDED, [])]
+    """An operation of every kind, or of these, as its number among its kind; of all that append, for few need room."""
+    counts = Counter(map(kind_of_operation, operations))
+    picked = [(kind, draw.randint(1, counts[kind])) for kind in kinds or sorted(counts)]
+    appended = [] if kinds else [(APPENDED, number + 1) for number in range(counts[APPENDED])]
     return picked + appended
 
 
@@ -70,11 +68,11 @@ def test_a_run_that_met_a_full_disk_goes_on_with_room(command, workshop, disk, i
     whole, operations = workshop.whole(command), workshop.operations(command)
     out, ballast = disk / command, disk / "ballast"
     picked = chosen(operations, None if is_long else SHORT, draw)
-    plans = [(f"before {kind}, {number}", number, 0) for kind, number in picked]
+    plans = [(kind, number, 0) for kind, number in picked]
     needed = sum(file.stat().st_size for file in whole.rglob("*"))
-    plans += [(f"{room} bytes", 1, room) for room in (draw.randrange(needed) for _ in range(20 * is_long))]
-    for name, number, room in plans:
-        plan = Plan(out, number, f"fill{room}", ballast)
+    plans += [("", 1, draw.randrange(needed)) for _ in range(20 * is_long)]
+    for kind, number, room in plans:
+        plan = Plan(out, number, f"fill{room}", ballast, kind)
         ended = workshop.start(command, out, plan)
         status = ended.wait()
         count["points"] += 1
@@ -87,7 +85,7 @@ def test_a_run_that_met_a_full_disk_goes_on_with_room(command, workshop, disk, i
         again = workshop.start(command, out)
         found += [again.err] if again.wait() else differences(command, out, whole)
         count["equal"] += not found
-        faults += [f"{name}: {fault}" for fault in found]
+        faults += [f"before {kind or 'the first'}, {number}, {room} bytes: {fault}" for fault in found]
         subprocess.run(["rm", "-rf", str(out)], check=True)
     print(f"\n{command}: {dict(count)}; struck {dict(struck)}")
     assert not faults, "\n".join(faults)
@@ -133,7 +131,7 @@ def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(workshop, 
         for kind, number in chosen(operations, None, draw):
             _clear(workshop, disk)
             before = _contents(disk)
-            status, ended = workshop.olr(*words, plan=Plan(disk, number, "fill0", ballast))
+            status, ended = workshop.olr(*words, plan=Plan(disk, number, "fill0", ballast, kind))
             ballast.unlink()
             found = remains(disk) + (what_is_wrong(ended, status) if status else [])
             found += [
