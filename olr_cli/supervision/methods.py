@@ -2,9 +2,9 @@
 
 | part | rules | where |
 |---|---|---|
-| label | given, refined, majority, the other view's majority, none | here |
+| label | given, refined, majority, the other view's majority, pseudo-label, none | here |
 | reward | the verifier's, self-certainty, entropy, log-likelihood | `olr_cli.supervision.rewards` |
-| prompts that train | all, small loss, random, those with a verified label | `olr_cli.supervision.selection` |
+| prompts that train | all, small loss, random, with a verified label, confident | `olr_cli.supervision.selection` |
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
 The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
@@ -25,6 +25,7 @@ from olr_cli.recipe.schema import (
     OlrMethod,
     PromptRule,
     SelfCertaintyMethod,
+    SelfTrainingMethod,
     SequenceEntropyMethod,
     TokenEntropyMethod,
     TtrlMethod,
@@ -40,6 +41,7 @@ from olr_cli.supervision.rewards import (
     verifier_reward,
 )
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
+from olr_cli.supervision.self_training import LABEL, MAJORITY, Calibration, Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Evidence:
         is_consistent: the majority is the historical majority (R13).
         label: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
             prompt, else the given label (R15).
+        counts: how this visit's rollouts voted.
+        calibration: what verified labels say about votes; None without any.
         first_majority: the majority answer of this view; in a tie, the answer that first had so many rollouts.
         other_view: the same of the other view; None where there is no other view, or no answer in it.
     """
@@ -62,17 +66,24 @@ class Evidence:
     is_consistent: bool
     label: str | None
     source: LabelSource
+    counts: Counts
+    calibration: Calibration | None
     first_majority: str | None = None
     other_view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLabel:
-    """The label a visit's rewards are computed with (R15)."""
+    """The label a visit's rewards are computed with (R15).
+
+    Attributes:
+        confidence: that it is right; 1 where the method does not say.
+    """
 
     answer: str | None
     source: LabelSource
     is_selected: bool
+    confidence: float = 1.0
 
 
 LabelRule = Callable[[Evidence], EffectiveLabel]
@@ -89,6 +100,7 @@ class Method:
         needs_labels: a prompt without a given label is an error.
         rank: of a prompt among those of a step, of which the first train; None: all train.
         orders_rollouts: a tie goes to the answer that came first.
+        precision: least mean confidence of the step's prompts that train and are not verified; None: no matter.
     """
 
     label: LabelRule
@@ -100,6 +112,7 @@ class Method:
     needs_labels: bool = True
     rank: RankRule | None = None
     orders_rollouts: bool = False
+    precision: float | None = None
 
 
 def given_label(evidence: Evidence) -> EffectiveLabel:
@@ -139,6 +152,29 @@ def other_views_label(evidence: Evidence) -> EffectiveLabel:
     return _voted(evidence.other_view)
 
 
+def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
+    """The majority or the label, whichever is likelier to be right (`olr_cli.supervision.self_training`).
+
+    Before anything is verified, the majority where it is consistent (R13).
+    """
+    without = refined_label(
+        OlrMethod(criteria=("consistency",), warmup_epochs=section.warmup(is_verified=False))
+    )
+    warmup = section.warmup(is_verified=True)
+
+    def rule(evidence: Evidence) -> EffectiveLabel:
+        if evidence.calibration is None:
+            return without(evidence)
+        if evidence.visit <= warmup:
+            return replace(given_label(evidence), confidence=evidence.calibration.label_confidence)
+        chances = evidence.calibration.chances(evidence.counts)
+        if chances[MAJORITY] >= chances[LABEL] and evidence.majority is not None:
+            return EffectiveLabel(evidence.majority, "majority", True, float(chances[MAJORITY]))
+        return replace(given_label(evidence), confidence=float(chances[LABEL]))
+
+    return rule
+
+
 def no_label(evidence: Evidence) -> EffectiveLabel:
     """None: the reward looks at no answer."""
     return _voted(None)
@@ -160,6 +196,8 @@ def _by_name(section: MethodSection) -> Method:
         case CoRewardMethod():
             views: tuple[View, ...] = ("original", "rephrased")
             return Method(other_views_label, verifier_reward, votes=True, views=views, orders_rollouts=True)
+        case SelfTrainingMethod():
+            return Method(pseudo_label(section), verifier_reward, votes=True, precision=section.precision)
         case SelfCertaintyMethod():
             return Method(no_label, self_certainty_reward, ("self_certainty",))
         case TokenEntropyMethod(score_reduction="mean"):
