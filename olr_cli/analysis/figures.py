@@ -73,6 +73,7 @@ FIGURES: Mapping[str, Figure] = {
     "composition": Figure("by_epoch:composition", "by_epoch:composition_lacks"),
     "ablation": Figure("variations:ablation", "variations:ablation_lacks"),
     "sensitivity": Figure("variations:sensitivity", "variations:sensitivity_lacks"),
+    "noise": Figure("variations:noise", "variations:noise_lacks"),
     "cost": Figure("cost:charts", "cost:lacking"),
     "theory": Figure("theory.figure:charts", "theory.figure:lacking"),
     "phase": Figure("theory.phase:charts", needs_runs=False),

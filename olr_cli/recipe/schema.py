@@ -299,12 +299,8 @@ class SelfTrainingMethod(MethodSection):
     """
 
     name: Literal["self_training"] = "self_training"
-    precision: Number = _key(
-        0.8,
-        "The most confident prompts of a step train, as many as leave the expected share of right labels among them"
-        " at this or more.",
-        ge=0,
-        le=1,
+    confidence: Number = _key(
+        0.75, "Least chance of a pseudo-label to be right, as verified labels say.", ge=0, le=1
     )
     warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] | None = _key(
         None,

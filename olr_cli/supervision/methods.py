@@ -77,13 +77,13 @@ class EffectiveLabel:
     """The label a visit's rewards are computed with (R15).
 
     Attributes:
-        confidence: that it is right; 1 where the method does not say.
+        teaches: whether the prompt may train on it.
     """
 
     answer: str | None
     source: LabelSource
     is_selected: bool
-    confidence: float = 1.0
+    teaches: bool = True
 
 
 LabelRule = Callable[[Evidence], EffectiveLabel]
@@ -100,7 +100,7 @@ class Method:
         needs_labels: a prompt without a given label is an error.
         rank: of a prompt among those of a step, of which the first train; None: all train.
         orders_rollouts: a tie goes to the answer that came first.
-        precision: least mean confidence of the step's prompts that train and are not verified; None: no matter.
+        calibrates: verified labels say what the others' votes are worth.
     """
 
     label: LabelRule
@@ -112,7 +112,7 @@ class Method:
     needs_labels: bool = True
     rank: RankRule | None = None
     orders_rollouts: bool = False
-    precision: float | None = None
+    calibrates: bool = False
 
 
 def given_label(evidence: Evidence) -> EffectiveLabel:
@@ -163,14 +163,16 @@ def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
     warmup = section.warmup(is_verified=True)
 
     def rule(evidence: Evidence) -> EffectiveLabel:
-        if evidence.calibration is None:
+        calibration = evidence.calibration
+        if calibration is None:
             return without(evidence)
-        if evidence.visit <= warmup:
-            return replace(given_label(evidence), confidence=evidence.calibration.label_confidence)
-        chances = evidence.calibration.chances(evidence.counts)
-        if chances[MAJORITY] >= chances[LABEL] and evidence.majority is not None:
-            return EffectiveLabel(evidence.majority, "majority", True, float(chances[MAJORITY]))
-        return replace(given_label(evidence), confidence=float(chances[LABEL]))
+        if evidence.visit > warmup:
+            chances = calibration.chances(evidence.counts)
+            if chances[MAJORITY] >= max(chances[LABEL], section.confidence) and evidence.majority is not None:
+                return EffectiveLabel(evidence.majority, "majority", is_selected=True)
+            if chances[LABEL] >= section.confidence:
+                return given_label(evidence)
+        return replace(given_label(evidence), teaches=calibration.labels_help)
 
     return rule
 
@@ -197,7 +199,7 @@ def _by_name(section: MethodSection) -> Method:
             views: tuple[View, ...] = ("original", "rephrased")
             return Method(other_views_label, verifier_reward, votes=True, views=views, orders_rollouts=True)
         case SelfTrainingMethod():
-            return Method(pseudo_label(section), verifier_reward, votes=True, precision=section.precision)
+            return Method(pseudo_label(section), verifier_reward, votes=True, calibrates=True)
         case SelfCertaintyMethod():
             return Method(no_label, self_certainty_reward, ("self_certainty",))
         case TokenEntropyMethod(score_reduction="mean"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 from math import fsum, inf
 
 from olr_cli import seeding
@@ -17,15 +16,10 @@ from olr_cli.supervision.groups import RolloutGroup, statistics
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A prompt of a step that may train: its rollouts and their advantages, in one order.
-
-    Attributes:
-        confidence: that its label is right, as far as the method says; 1 where somebody has verified it.
-    """
+    """A prompt of a step that may train: its rollouts and their advantages, in one order."""
 
     group: RolloutGroup
     advantages: tuple[float, ...]
-    confidence: float = 1.0
 
 
 RankRule = Callable[[Candidate], float]
@@ -81,20 +75,6 @@ def prompts_that_train(
     ranked = [place for place in range(len(step)) if rank(step[place]) < inf]
     chosen = set(sorted(ranked, key=order)[:kept])
     return [place in chosen for place in range(len(step))]
-
-
-def confident_prompts(step: Sequence[Candidate], precision: float) -> list[bool]:
-    """Whether each prompt of a step is confident enough to train.
-
-    Those whose label is verified do; of the others the most confident ones, as many as leave their mean confidence at
-    `precision` or more, ties by prompt_id.
-    """
-    others = [place for place, candidate in enumerate(step) if not candidate.group.prompt.is_trusted]
-    others.sort(key=lambda place: (-step[place].confidence, step[place].group.prompt.prompt_id))
-    totals = accumulate(step[place].confidence for place in others)
-    is_enough = [total >= precision * number for number, total in enumerate(totals, start=1)]
-    left_out = set(others[is_enough.index(False) :] if False in is_enough else [])
-    return [place not in left_out for place in range(len(step))]
 
 
 def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fraction:

@@ -1,31 +1,32 @@
-"""Self-training: pseudo-labels, with the confidence that verified labels say they deserve.
+"""Self-training: what verified labels say of the other prompts' votes and labels.
 
-Verified labels (`data.trusted`) train from the first visit. The other prompts train on a pseudo-label, which is the
-majority answer or the given label, whichever is likelier to be right. At a visit with K rollouts, of which m are in
-the majority's class and l match the label, the chances are those of a conditional logit (McFadden 1974):
+Verified labels (`data.trusted`) train from the first visit. Another prompt trains on a pseudo-label, which is the
+majority answer or the given label, once its chance to be right reaches `method.confidence`. At a visit with K rollouts,
+of which m are in the majority's class and l match the label, the chances are those of a conditional logit (McFadden
+1974):
 
     P(majority is right) = exp(a log(m/K) + b [the label is the majority] + c [it is the historical majority]) / Z
     P(label is right)    = exp(a log(l/K) + b) / Z            if the label is another answer, and l > 0
     P(neither)           = exp(d) / Z
 
-`calibrate` fits a, b, c, d to the latest visit of every verified prompt, as a posterior mode under a normal prior. Of a
-step's prompts the most confident ones are admitted, as many as leave the expected share of right pseudo-labels at
-`precision` or more (a bound on the Bayesian false discovery rate; Efron and Tibshirani 2002); the rest do not train.
+`calibrate` fits a, b, c, d to the latest visit of every verified prompt, as a posterior mode under a normal prior.
 
-In the first `warmup_epochs` visits nothing but the label stands for a prompt, and its confidence is the lower end of a
-one-sided 95 % interval of the share of right ones among the verified prompts' labels. So labels that are good train at
-once; with others, the verified prompts train alone, until what the policy has learned of them shows in its votes.
+A prompt that is not that sure trains on its label as it stands where labels help, and not at all elsewhere. Whether
+they help is read from the verified prompts, whose labels without the verified one are known too: the advantages A that
+such a label gives change the chance to be right, to first order, by the mean of A over right rollouts. Labels help
+while the mean of that over the verified prompts is surely above 0. (Reweighting by the agreement of gradients with
+those of trusted data: Ren et al. 2018, arXiv:1803.09050.) In the first visits, `method.warmup_epochs`, there are no
+pseudo-labels: under much noise verified prompts train alone, until what the policy learns of them shows in its votes.
 
-Pseudo-labels chosen by confidence: Lee 2013; Rizve et al. 2021, arXiv:2101.06329. A few trusted labels that say what
-the others are worth: Hendrycks et al. 2018, arXiv:1802.05300; Ren et al. 2018, arXiv:1803.09050.
+Pseudo-labels chosen by confidence: Lee 2013; Rizve et al. 2021, arXiv:2101.06329. A trusted part of the data that says
+what the rest is worth: Hendrycks et al. 2018, arXiv:1802.05300.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import log
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ _MEAN = np.array([1.5, 0.5, 0.5, -2.0])
 _SD = np.array([0.7, 1.0, 0.7, 1.0])
 """The prior of a, b, c and d; with few verified labels a majority counts for little more than its share."""
 
+_ONE_SIDED = 1.645
 _MOST_ROUNDS, _CLOSE = 100, 1e-10
 
 
@@ -83,11 +85,13 @@ class Outcome:
     """What a visit of a verified prompt says about the others.
 
     Attributes:
+        true: how many of its rollouts are right.
         right: which of the outcomes it was.
         label_is_right: whether the label that it would have without the verified one is right.
     """
 
     counts: Counts
+    true: int
     right: int
     label_is_right: bool
 
@@ -108,46 +112,47 @@ class Outcome:
             right = MAJORITY
         elif label_is_right and counts.is_candidate[LABEL]:
             right = LABEL
-        return cls(counts, right, label_is_right)
+        return cls(counts, row["true_answer_count"], right, label_is_right)
+
+    @property
+    def gain_of_label(self) -> float:
+        """The mean over its rollouts of A [is right], with the advantages A that the label gives (Eq. 1): the change
+        of the chance to be right, to first order, if the label trains.
+        """
+        share, right = self.counts.label / self.counts.rollouts, self.true / self.counts.rollouts
+        if share in (0, 1):
+            return 0.0
+        return sqrt(share * (1 - share)) if self.label_is_right else -right * sqrt(share / (1 - share))
 
     def state(self) -> list[int]:
         """The outcome as JSON values."""
         counts = self.counts
         of_visit = [counts.majority, counts.label, counts.rollouts, int(counts.is_consistent)]
-        return [*of_visit, self.right, int(self.label_is_right)]
+        return [*of_visit, self.true, self.right, int(self.label_is_right)]
 
     @classmethod
     def from_state(cls, state: Sequence[int]) -> Outcome:
         """The outcome of a `state`."""
-        majority, label, rollouts, is_consistent, right, label_is_right = state
-        return cls(Counts(majority, label, rollouts, bool(is_consistent)), right, bool(label_is_right))
+        majority, label, rollouts, is_consistent, true, right, label_is_right = state
+        return cls(Counts(majority, label, rollouts, bool(is_consistent)), true, right, bool(label_is_right))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What verified labels say about a vote.
+    """What verified labels say about votes and labels.
 
     Attributes:
         weights: (4,) a, b, c and d.
-        labels: how many verified prompts have a label that is right or wrong.
-        right_labels: how many of those are right.
+        labels_help: whether the mean of `Outcome.gain_of_label` is surely, at 95 %, above 0.
     """
 
     weights: Floats
-    labels: int
-    right_labels: int
+    labels_help: bool
 
     def chances(self, counts: Counts) -> Floats:
         """(3,) the chances that the majority, the label or neither is right."""
         features, possible = np.array([counts.features]), np.array([counts.is_candidate])
         return np.asarray(_chances(self.weights, features, possible)[0])
-
-    @cached_property
-    def label_confidence(self) -> float:
-        """The lower end of the one-sided 95 % interval of the share of right labels (Jeffreys)."""
-        from scipy.stats import beta
-
-        return float(beta.ppf(0.05, self.right_labels + 0.5, self.labels - self.right_labels + 0.5))
 
 
 def calibrate(outcomes: Iterable[Outcome]) -> Calibration | None:
@@ -170,7 +175,9 @@ def calibrate(outcomes: Iterable[Outcome]) -> Calibration | None:
         weights = weights + np.clip(step, -1, 1)
         if np.abs(step).max() < _CLOSE:
             break
-    return Calibration(weights, len(known), sum(outcome.label_is_right for outcome in known))
+    gains = np.array([outcome.gain_of_label for outcome in known])
+    error = gains.std(ddof=1) / sqrt(len(gains)) if len(gains) > 1 else np.inf
+    return Calibration(weights, bool(gains.mean() > _ONE_SIDED * error))
 
 
 def _chances(weights: Floats, features: Floats, possible: NDArray[np.bool_]) -> Floats:

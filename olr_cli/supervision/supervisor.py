@@ -37,7 +37,7 @@ from olr_cli.supervision.history import History, Past, Visit
 from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method, given_label
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
 from olr_cli.supervision.rewards import group_advantages, verifier_reward
-from olr_cli.supervision.selection import Candidate, confident_prompts, prompts_that_train
+from olr_cli.supervision.selection import Candidate, prompts_that_train
 from olr_cli.supervision.self_training import Calibration, Counts, Outcome, calibrate
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -46,16 +46,11 @@ Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class SupervisedGroup:
-    """What was decided for a group: its records, and the advantage of each rollout within its view (Eq. 1).
-
-    Attributes:
-        confidence: that the label is right (`EffectiveLabel`).
-    """
+    """What was decided for a group: its records, and the advantage of each rollout within its view (Eq. 1)."""
 
     label: LabelRecord
     rollouts: tuple[RolloutRecord, ...]
     advantages: tuple[float, ...]
-    confidence: float
 
     @property
     def rewards(self) -> tuple[float, ...]:
@@ -172,7 +167,7 @@ class Supervisor:
 
     def _calibration(self) -> Calibration | None:
         """What the verified prompts' latest visits say, where the method asks; the same after a resume to the bit."""
-        if self.method.precision is None:
+        if not self.method.calibrates:
             return None
         return calibrate(outcome for _, outcome in sorted(self.history.verified.items()))
 
@@ -215,15 +210,9 @@ class Supervisor:
     ) -> list[SupervisedGroup]:
         """The same decisions, with the prompts that don't train marked."""
         chosen = [True] * len(decided)
-        step = [
-            Candidate(group, one.advantages, one.confidence)
-            for group, one in zip(groups, decided, strict=True)
-        ]
-        if self.method.precision is not None:
-            chosen = confident_prompts(step, self.method.precision)
         if self.method.rank is not None:
-            ranked = prompts_that_train(step, self.method.rank, self._keep_fraction, self._seed)
-            chosen = [*map(all, zip(chosen, ranked, strict=True))]
+            step = [Candidate(group, one.advantages) for group, one in zip(groups, decided, strict=True)]
+            chosen = prompts_that_train(step, self.method.rank, self._keep_fraction, self._seed)
         if self._needs_variance:
             chosen = [
                 is_chosen and not one.label.has_zero_variance
@@ -292,10 +281,10 @@ class Supervisor:
             effective_label_is_correct=_label_is_correct(effective, prompt, verified),
             reward_mean=sum(rollout.reward for rollout in rollouts) / len(rollouts),
             has_zero_variance=all(len(set(of_view)) == 1 for of_view in rewards.values()),
-            trains=True,
+            trains=effective.teaches,
         )
         advantages = tuple(value for of_view in rewards.values() for value in group_advantages(of_view))
-        return SupervisedGroup(record, rollouts, advantages, effective.confidence)
+        return SupervisedGroup(record, rollouts, advantages)
 
     def _labels(self, evidence: Evidence, ballots: Mapping[View, _Ballot]) -> dict[View, EffectiveLabel]:
         """The effective label of each view."""
