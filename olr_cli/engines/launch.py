@@ -215,13 +215,14 @@ def launch(
             ):
                 progress.say(sentence)
             done = roll_back(path, kind, progress)
-            write_recipe(path, recipe)
         else:
             create_run(path, recipe, kind=kind, arm=arm)
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.train.prompts, judge, history)
         working_with = {**engine.facts, "recipe_digest": recipe.digest()}
         begin_attempt(path, from_step=done, data=data.facts, facts=working_with)
+        if resume:  # a finished run of more epochs is a run that goes on, wherever this ends
+            write_recipe(path, recipe)
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
         if all(prompt.true_answer is None for prompt in data.train.prompts):

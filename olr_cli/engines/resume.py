@@ -33,17 +33,10 @@ from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
 from olr_cli.supervision import History
 
+_COUNTED = ("rollouts", "majority_count", "given_label_count", "noisy_label_count", "true_answer_count")
 _OF_A_VISIT = (
-    *(
-        "prompt_id",
-        "visit",
-        "majority_answer",
-        "majority_count",
-        "majority_is_correct",
-        "rollouts",
-        "is_consistent",
-    ),
-    *("label_source", "true_answer", "given_label", "given_label_count", "noisy_label", "noisy_label_count"),
+    *("prompt_id", "visit", "true_answer", "given_label", "noisy_label", "label_source", *_COUNTED),
+    *("majority_answer", "majority_is_correct", "is_consistent"),
 )
 
 

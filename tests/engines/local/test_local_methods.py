@@ -98,8 +98,10 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     assert advantages.flatten().tolist() == [value for group in decided for value in group.advantages]
 
 
-def run(path, **method):
-    launch(recipe(method=method), path, LocalEngine, JsonProgress())
+def run(path, *, resume=False, **method):
+    verified = {"train": "arithmetic", "limit": 20, "trusted": 8}
+    data = {"data": verified} if method["name"] == "self_training" else {}
+    launch(recipe(method=method, **data), path, LocalEngine, JsonProgress(), resume=resume)
     return path
 
 
@@ -131,6 +133,7 @@ def test_half_of_each_step_trains_where_half_of_the_labels_are_marked(tmp_path, 
         {"name": "co_reward", "smoothing": 0.1},
         {"name": "self_certainty", "penalty_weight": 0.01},
         {"name": "small_loss_selection"},
+        {"name": "self_training", "confidence": 0.3},
     ],
 )
 def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tmp_path, monkeypatch, method):
@@ -148,7 +151,7 @@ def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tm
         patched.setattr(loop, "save_checkpoint", full)
         run(tmp_path / "run", **method)
     again = tmp_path / "run"
-    launch(recipe(method=method), again, LocalEngine, JsonProgress(), resume=True)
+    run(again, resume=True, **method)
     for scan in (scan_labels, scan_rollouts):
         assert_frame_equal(scan(again).collect(), scan(whole).collect(), check_row_order=False)
     last = [read_metrics(path)[-1]["policy/entropy"] for path in (again, whole)]

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -234,6 +235,10 @@ def test_a_full_disk_stops_the_run_with_a_sentence_and_resumes(whole, tmp_path, 
         assert_frame_equal(resumed, expected)
 
 
+def fail(reason, *_):
+    raise OSError(reason)
+
+
 def of_epochs(epochs, **train):
     return recipe(train={**recipe().train.plain(), "epochs": epochs, **train})
 
@@ -247,6 +252,10 @@ def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
         interrupt(path, monkeypatch, of_epochs(2))
     else:
         go(path, a_recipe=of_epochs(2))
+    assert unfinished_run(recipe(), tmp_path) == path
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="went down"):
+        patched.setattr(launching, "make_supervisor", partial(fail, "as if the machine went down"))
+        go(path, resume=True, a_recipe=recipe())
     assert unfinished_run(recipe(), tmp_path) == path
     go(path, resume=True, a_recipe=recipe())
     for extended, expected in zip(tables(path), tables(whole), strict=True):
