@@ -71,6 +71,7 @@ FIGURES: Mapping[str, Figure] = {
     "arms": Figure("variations:arms_at_the_end"),
     "ablation": Figure("variations:ablation"),
     "sensitivity": Figure("variations:sensitivity"),
+    "noise": Figure("variations:noise"),
     "cost": Figure("cost:charts"),
     "theory": Figure("theory.figure:charts"),
     "phase": Figure("theory.phase:charts", needs_runs=False),

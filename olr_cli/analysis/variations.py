@@ -1,11 +1,13 @@
-"""Figures of what arms come to: all arms, and those of OLR that differ in one setting (sensitivity, ablation).
+"""What arms come to: all arms; arms that differ in one setting (sensitivity of OLR to delta and T, the ablation of its
+criteria); methods over noise ratios.
 
-The score of these two is that at the end of training: where runs have benchmark scores, the mean over in-distribution
+All but the first show the score at the end of training: where runs have benchmark scores, the mean over in-distribution
 benchmarks and that over the others; else held-out accuracy.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm, Run, grpo_beside, measured, tell_apart, vary
+from olr_cli.analysis.arms import Arm, Run, grpo_beside, measured, spelt, tell_apart, telling_settings, vary
 from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.frame import SPREAD, Summary, summarise
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
@@ -215,6 +217,65 @@ def _tick_values(axes: Axes, values: Sequence[float]) -> None:
     axes.set_xticks([*named, *values[-1:]], [f"{value:g}" for value in (*named, *values[-1:])])
     axes.set_xticks(values, minor=True)
     axes.tick_params(which="minor", length=2.0, width=0.6)
+
+
+# Noise ratio ------------------------------------------------------------------------------------------------------
+
+_LINE_COLOURS = (GREY, BLUE, SKY, VERMILION, GREEN, ORANGE, PURPLE)
+
+
+def noise(arms: Sequence[Arm]) -> list[Chart]:
+    """Methods over the noise ratio: the score at the end of training, a line a method.
+
+    A panel all runs that have the rest of their settings in common, such as the number of verified labels. The data
+    have a row a panel, metric, method and ratio.
+    """
+    variations = vary(arms, "noise.ratio")
+    if not variations:
+        raise Lack(
+            "runs that differ in noise.ratio and in nothing else but the seed, as those of laptop/trusted"
+        )
+    source = source_of(arms, ())
+    titles = _score_titles(source)
+    settings = [variation.settings("method.") for variation in variations]
+    panels = dict(zip(map(repr, settings), _panel_titles(settings), strict=True))
+    members = {arm.name: arm for variation in variations for arm in variation.arms.values()}
+    scores = {(one.metric, one.arm): one for one in summarise(measured(members.values(), source.values))}
+    rows = pl.DataFrame(
+        [
+            (panels[repr(rest)], metric, spelt(arm.method), ratio, *score.spread)
+            for variation, rest in zip(variations, settings, strict=True)
+            for metric in titles
+            for ratio, arm in variation.arms.items()
+            if (score := scores.get((metric, arm.name)))
+        ],
+        {"panel": str, "metric": str, "method": str, "ratio": float, **SPREAD},
+        orient="row",
+    ).sort("ratio", maintain_order=True)
+    methods = list(dict.fromkeys(spelt(variation.first.method) for variation in variations))
+    shown = [(metric, panel) for metric in titles for panel in dict.fromkeys(panels.values())]
+    columns = min(len(shown), 3)
+    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=2.0)
+    for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, shown, strict=True)):
+        of_panel = rows.filter(metric=metric, panel=panel)
+        axes.set_title(style.lettered(number, panel or titles[metric]))
+        style.label_first(axes, number % columns, titles[metric] if panel else "")
+        for method, colour, marker in zip(methods, cycle(_LINE_COLOURS), cycle(style.MARKERS), strict=False):
+            label = textwrap.fill(method, _LONGEST_LINE)
+            line = Line(metric, label, colour, marker)
+            sheet.lines(axes, [line], of_panel.filter(method=method), x="ratio")
+        axes.set_xlabel("noise ratio")
+        _tick_values(axes, of_panel["ratio"].unique().sort().to_list())
+        style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
+    return [sheet.chart("noise", rows)]
+
+
+def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells the settings of panels apart, the number of verified labels in words."""
+    return [
+        re.sub(r"trusted=(\d+)", r"\1 verified labels", text.replace("trusted=unset", "none verified"))
+        for text in telling_settings(settings)
+    ]
 
 
 # Ablation ---------------------------------------------------------------------------------------------------------

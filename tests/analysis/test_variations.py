@@ -227,3 +227,24 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
         "active 0.5 path=builtin:addition-easier",
         "active 0.5 path=builtin:addition-harder",
     ]
+
+
+# Noise ratio
+
+
+def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_labels(tmp_path):
+    for trusted in (None, 2):
+        for ratio in (0.25, 0.75):
+            for method, lift in (("grpo", 0.0), ("self_training", 0.1)):
+                place, end = (
+                    tmp_path / f"{trusted}-{ratio}-{method}",
+                    0.9 - ratio + lift + 0.05 * bool(trusted),
+                )
+                write_run(place, method, end, ratio=ratio, data={"trusted": trusted})
+    write_run(tmp_path / "alone", olr(), 0.5)
+    chart = drawn("noise", tmp_path)
+    assert sorted(titles(chart)) == ["(a) 2 verified labels", "(b) none verified"]
+    rows = chart.data.filter(panel="2 verified labels", method="self training")
+    assert rows.select("ratio", "mean").rows() == [(0.25, pytest.approx(0.8)), (0.75, pytest.approx(0.3))]
+    assert names_of(chart, "method") == ["GRPO", "self training"]
+    assert "noise.ratio" in refused("noise", tmp_path / "alone")
