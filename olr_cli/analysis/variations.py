@@ -1,7 +1,6 @@
-"""What arms come to: all arms; arms that differ in one setting (sensitivity of OLR to delta and T, the ablation of its
-criteria); methods over noise ratios.
+"""Figures of what arms come to: all arms, and those that differ in one setting (sensitivity, noise ratio, ablation).
 
-All but the first show the score at the end of training: where runs have benchmark scores, the mean over in-distribution
+The score of these three is that at the end of training: where runs have benchmark scores, the mean over in-distribution
 benchmarks and that over the others; else held-out accuracy.
 """
 
