@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from olr_cli.errors import UserError, did_you_mean, shortened, shown
-from olr_cli.recipe.schema import KINDS, CoRewardMethod, OlrMethod, Recipe, TtrlMethod
+from olr_cli.recipe.schema import KINDS, CoRewardMethod, OlrMethod, Recipe, SelfTrainingMethod, TtrlMethod
 
 MOST_LEVELS = 32
 """Levels of nested lists and mappings."""
@@ -188,7 +188,10 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
                 f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds"
                 f" {float(steepest):.3f} at visit {visit}, and later ones are flatter; {remedy}"
             )
-    if isinstance(method, OlrMethod | TtrlMethod | CoRewardMethod) and train.rollouts_per_prompt < 4:
+    if (
+        isinstance(method, OlrMethod | SelfTrainingMethod | TtrlMethod | CoRewardMethod)
+        and train.rollouts_per_prompt < 4
+    ):
         yield (
             f"train.rollouts_per_prompt {train.rollouts_per_prompt} makes a poor vote: a majority among fewer than 4"
             " rollouts is mostly chance"
