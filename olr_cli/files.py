@@ -126,17 +126,25 @@ def read_lines(file: Path) -> Iterator[str]:
         raise
 
 
+def read_json(file: Path) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        UserError: it cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
+
+
 def read_record(file: Path, version: int) -> Any:
     """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value.
 
     Raises:
         UserError: it is not JSON, or was written by a newer olr.
     """
-    require_regular(file)
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
+    record = read_json(file)
     written = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(written, int) and written > version:
         raise UserError(

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import traceback
@@ -45,7 +46,8 @@ class Plan:
     Attributes:
         folder: operations below it count.
         number: of the operation among those that count, from 1; 0: none, and all operations are written to `log`.
-        deed: ``kill``, ``fill`` with the bytes that stay free, or ``limit`` with the most that a file may have.
+        deed: ``kill``, ``fill`` with the bytes that stay free, ``limit`` with the most that a file may have, or
+            ``move`` and ``remove`` of the folder.
         log: takes a line an operation; of ``fill`` the file that fills the disk.
         kind: of the operations that count; all, unless given. Threads may change the order of unlike operations.
     """
@@ -171,16 +173,20 @@ def _watch(plan: Plan) -> None:
                 with open(plan.log, "a") as lines:
                     lines.write(line + "\n")
             elif count == plan.number:
-                _do(plan.deed, plan.log)
+                _do(plan.deed, plan.log, plan.folder)
         is_busy = False
 
     sys.addaudithook(watch)
 
 
-def _do(deed: str, log: Path) -> None:
+def _do(deed: str, log: Path, folder: Path) -> None:
     if deed == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if deed.startswith("limit"):
+    if deed == "move":
+        os.rename(folder, folder.with_name(f"{folder.name}-moved"))
+    elif deed == "remove":
+        shutil.rmtree(folder)
+    elif deed.startswith("limit"):
         size = int(deed.removeprefix("limit"))
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     else:

@@ -9,7 +9,7 @@ import json
 import os
 import selectors
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -22,10 +22,14 @@ _TASKS_A_WORKER = 32
 _ATTEMPTS = 2
 """A task whose worker died may have been an innocent bystander once."""
 _MOST_FAILED_STARTS = 3
-_PATIENCE = 16
-"""Time limits that may be wasted before a run makes haste."""
-_HASTE = 32
-"""In haste, a task first gets 1/32 of the limit, and at most 1/32 of the tasks get all of it."""
+_ROUNDS = (0.125, 1.0)
+"""Seconds of processor time that every task gets, then those that need more; the last round has the time limit."""
+_TRIES = 4
+"""Tasks with one answer that may run out of the first round's time; the others with it wait for the next round."""
+_PATIENCE = 4
+"""Time limits that a pool may waste after the first round on tasks that do not return."""
+_SECONDS_AN_ANSWER = 1 / 16
+"""By which every answered task raises that."""
 
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -45,12 +49,17 @@ class WorkerPool:
         size: most workers at a time.
         time_limit: seconds of processor time a task may take.
         report: takes how many tasks of a run are done, and how many there are, again and again.
+
+    Attributes:
+        wasted: seconds of processor time, after the first round, on tasks that did not return.
     """
 
     def __init__(self, size: int, time_limit: float, report: Report | None = None) -> None:
         self.size = size
         self.time_limit = time_limit
         self.report = report
+        self.wasted = 0.0
+        self.answered = 0
         self._workers: list[Worker] = []
         self._nurseries: list[Nursery] = []  # one at most
         weakref.finalize(self, _end_all, self._workers, self._nurseries)
@@ -58,8 +67,8 @@ class WorkerPool:
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """The results of `tasks` (as `matching.decide` takes them), in order; `GAVE_UP` where there is none.
 
-        A run ends however many tasks never return: once `_PATIENCE` time limits are wasted, every task first gets a
-        small part of the limit, and those that need more share what `_HASTE` leaves them.
+        A run ends however many tasks never return: each gets an eighth of a second, but for those with an answer that
+        is slow beside other golds; and those that need more share a budget (`is_patient`), the quicker ones first.
 
         Raises:
             RuntimeError: workers can't be started.
@@ -77,6 +86,11 @@ class WorkerPool:
     def close(self) -> None:
         """End all workers; the next `run` starts new ones."""
         _end_all(self._workers, self._nurseries)
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether the pool may waste more: in its life a few time limits, and some time for every answered task."""
+        return self.wasted < _PATIENCE * self.time_limit + _SECONDS_AN_ANSWER * self.answered
 
     def prepare(self) -> None:
         """Start what starts workers, without waiting for it: it takes the most of a second."""
@@ -117,33 +131,42 @@ class _Run:
         self.pending = deque(range(len(tasks)))
         self.failed_starts = 0
         self.postponed: list[int] = []
-        self.is_last_round = False
-        self.wasted = 0.0  # time limits of tasks that did not return
+        self.slow = Counter[str]()  # answers, with the tasks that ran out of time
+        self.limits = [limit for limit in _ROUNDS if limit < pool.time_limit] + [pool.time_limit]
+        self.limit = self.limits[0]
 
     def finish(self) -> list[Any]:
-        self._work()
-        self.pending.extend(self.postponed)
-        self.is_last_round = True
-        self._work()
+        for limit in self.limits:
+            self.limit = limit
+            self.pending.extend(self.postponed)
+            self.postponed.clear()
+            self._work()
         return self.results
 
+    @property
+    def _is_first_round(self) -> bool:
+        return self.limit == self.limits[0]
+
     def _work(self) -> None:
-        most = max(2 * _PATIENCE, len(self.tasks) / _HASTE)
-        while self.pending or any(worker.tasks for worker in self.workers):
+        """Do the pending tasks, and postpone those that need more than the limit."""
+        while self._has_work():
             self._start_workers()
             for worker in self.workers:
                 self._feed(worker)
             self._exchange()
             if self.pool.report is not None:
                 waiting = len(self.pending) + sum(len(worker.tasks) for worker in self.workers)
-                postponed = 0 if self.is_last_round else len(self.postponed)
-                self.pool.report(len(self.tasks) - waiting - postponed, len(self.tasks))
-            if self.is_last_round and self.wasted > most:
-                self.pending.clear()
+                self.pool.report(len(self.tasks) - waiting - len(self.postponed), len(self.tasks))
+
+    def _has_work(self) -> bool:
+        if not self._is_first_round and not self.pool.is_patient:
+            self.pending.clear()
+        return bool(self.pending) or any(worker.tasks for worker in self.workers)
 
     def _start_workers(self) -> None:
-        """As many as the work left is worth."""
-        wanted = min(self.pool.size, -(-len(self.pending) // _TASKS_A_WORKER))
+        """As many as the work left is worth; a task that needs long is worth one."""
+        tasks = _TASKS_A_WORKER if self._is_first_round else 1
+        wanted = min(self.pool.size, -(-len(self.pending) // tasks))
         while len(self.workers) < wanted:
             try:
                 self.pool.start_worker()
@@ -156,12 +179,14 @@ class _Run:
                 self.pool.close()
 
     def _feed(self, worker: Worker) -> None:
-        while self.pending and len(worker.tasks) < _WINDOW:
+        most = _WINDOW if self._is_first_round else 1
+        while self.pending and len(worker.tasks) < most:
             task = self.pending.popleft()
-            share = 1.0 if self.is_last_round or self.wasted < _PATIENCE else 1 / _HASTE
-            worker.tasks.append((task, share))
-            request = [share * self.pool.time_limit, *self.tasks[task]]
-            worker.outbox += json.dumps(request).encode("ascii") + b"\n"
+            if self._is_first_round and self.slow[self.tasks[task][-1]] >= _TRIES:
+                self.postponed.append(task)
+                continue
+            worker.tasks.append(task)
+            worker.outbox += json.dumps([self.limit, *self.tasks[task]]).encode("ascii") + b"\n"
 
     def _exchange(self) -> None:
         """Wait until a worker has something to say or has ended; then talk to all that are ready."""
@@ -194,20 +219,21 @@ class _Run:
             if reply == RETIRED:
                 self._dismiss(worker)
                 return
-            task, _ = worker.tasks.popleft()
-            self.results[task] = reply
+            self.results[worker.tasks.popleft()] = reply
+            self.pool.answered += 1
         if not data:
             self._bury(worker)
 
     def _bury(self, worker: Worker) -> None:
         """Dismiss a worker that has ended, and give up the task that ended it, unless that may yet be done."""
-        culprit, share = worker.tasks.popleft() if worker.tasks else (None, 0.0)
+        culprit = worker.tasks.popleft() if worker.tasks else None
         timed_out = self._dismiss(worker) == TIMED_OUT
         if culprit is None:
             return
         if timed_out:
-            self.wasted += share
-            if share < 1:
+            self.slow[self.tasks[culprit][-1]] += 1
+            self.pool.wasted += 0.0 if self._is_first_round else self.limit
+            if self.limit != self.limits[-1]:
                 self.postponed.append(culprit)
             return
         self.attempts[culprit] += 1
@@ -221,4 +247,4 @@ class _Run:
         return worker.end()
 
     def _put_back(self, worker: Worker) -> None:
-        self.pending.extendleft(task for task, _ in reversed(worker.tasks))
+        self.pending.extendleft(reversed(worker.tasks))

@@ -154,7 +154,7 @@ class Worker:
     """A process and the tasks it holds.
 
     Attributes:
-        tasks: unanswered, in order, each with the share of the time limit that it may take; it works on the first.
+        tasks: unanswered, in order; it works on the first.
     """
 
     def __init__(self, nursery: Nursery, process_id: int, requests: int, replies: int) -> None:
@@ -162,7 +162,7 @@ class Worker:
         self.input, self.output = requests, replies
         for file in (requests, replies):
             os.set_blocking(file, False)
-        self.tasks: deque[tuple[int, float]] = deque()
+        self.tasks: deque[int] = deque()
         self.outbox = bytearray()
         self.inbox = bytearray()
         self._nursery = nursery

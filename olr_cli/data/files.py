@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from olr_cli.data.columns import spelled
 from olr_cli.errors import NotHere, UserError, first_line, no_path
-from olr_cli.files import read_lines, read_text
+from olr_cli.files import read_lines, read_text, require_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,6 +133,7 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Tabl
     Raises:
         UserError: the file is torn, foreign or not readable.
     """
+    require_regular(file)
     if file.suffix != ".parquet":
         yield _csv_table(file)
         return

@@ -238,10 +238,6 @@ def launch(
             with suppress(UserError, OSError):
                 ending: Status = "diverged" if isinstance(error, Diverged) else "failed"
                 end_attempt(path, "interrupted" if stopped else ending)
-            if isinstance(error, OSError | UserError) and not (path / "manifest.json").exists():
-                raise UserError(
-                    f"{path} was moved or removed while it was written; where it is now, --resume continues it"
-                ) from error
             raise
         end_attempt(path, "finished", **facts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError, first_line
+from olr_cli.files import read_json, require_regular
 from olr_cli.runs.throughput import ModelShape
 
 _CONFIGURATION = "config.json"
@@ -88,8 +88,13 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
         trust_remote_code: the user trusts what the model names.
 
     Raises:
-        UserError: it is such a model; says what to do.
+        UserError: it is such a model; says what to do. Or a file of its folder is a pipe, which transformers would
+            wait for.
     """
+    if os.path.isdir(model):
+        for file in Path(model).iterdir():
+            if not file.is_dir():
+                require_regular(file)
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
         raise UserError(
@@ -127,8 +132,8 @@ def comes_with_code(model: str | Path) -> bool:
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
     """Every object of a JSON file, at any depth; none of a file that is not JSON, which transformers refuses too."""
     try:
-        values = [json.loads(file.read_text(encoding="utf-8"))]
-    except (ValueError, RecursionError):
+        values = [read_json(file)]
+    except UserError:
         return
     for value in values:  # grows on the way
         if isinstance(value, dict):

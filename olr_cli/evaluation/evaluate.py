@@ -269,10 +269,7 @@ def regrade(
             data ask other problems.
     """
     read_evaluation(folder)  # or else a lock would be put into a folder of something else
-    with (
-        held(folder, option="folder"),
-        Judge(time_limit=VERIFICATION_SECONDS, report=report) as judge,
-    ):
+    with held(folder, option="folder"):
         drop_leftovers(folder)
         record = read_evaluation(folder)
         definitions = {name: task.definition for name, task in record.benchmarks.items()}
@@ -311,7 +308,11 @@ def regrade(
             else before[name]
             for name in done
         }
-        after = {name: grade(chosen[name], asked[name], judge) for name in done}
+        ledger = folder / GIVEN_UP
+        if record.old_grades:
+            ledger.unlink(missing_ok=True)  # other rules may be quicker
+        with Judge(time_limit=VERIFICATION_SECONDS, ledger=ledger, report=report) as judge:
+            after = {name: grade(chosen[name], asked[name], judge) for name in done}
         # All at once, after what takes long: a definition must not stand beside grades of another one.
         for name in done:
             update: dict[str, object] = {"definition": chosen[name], "answer_rules": RULES}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from olr_cli.data.files import read_table
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError
-from olr_cli.files import require_regular, write_whole, writing
+from olr_cli.files import write_whole, writing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,7 +79,11 @@ class GenerationStore:
             UserError: the disk is full or not writable.
         """
         with writing(self._parts):
-            self._parts.mkdir(parents=True, exist_ok=True)
+            for folder in (
+                self._parts.parent,
+                self._parts,
+            ):  # not the evaluation's, which may have been moved
+                folder.mkdir(exist_ok=True)
         # Not the number of parts: one may have been removed.
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files()]
         _write(self._parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
@@ -180,7 +184,6 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     import polars as pl
     import pyarrow as pa
 
-    require_regular(file)
     try:
         table = read_table([file], columns)
     except UserError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Thread
 
 from olr_cli.errors import UserError
-from olr_cli.files import remove, sync, write_text, writing
+from olr_cli.files import read_json, remove, sync, write_text, writing
 from olr_cli.runs.metrics import read_metrics
 
 VALIDATION = "validation/avg"
@@ -59,7 +59,8 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
         remove(temporary)
-        temporary.mkdir(parents=True)
+        temporary.parent.mkdir(exist_ok=True)  # not the run, which may have been moved
+        temporary.mkdir()
         try:
             fill(temporary)
             _write_list(temporary, {})
@@ -125,16 +126,15 @@ def damage_of(checkpoint: Path) -> str | None:
 
     Every byte is read.
     """
-    if (checkpoint / _LIST).is_fifo():
-        return f"{_LIST} is no list of files"
-    try:
-        listed = json.loads((checkpoint / _LIST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    for file in checkpoint.rglob("*"):
+        if not file.is_dir() and not file.is_file():
+            return f"{file.name} is a pipe, a device or a broken link"
+    if not (checkpoint / _LIST).exists():
         return None
-    except (OSError, RecursionError):
-        return f"{_LIST} is no list of files"
-    except ValueError:
-        return f"{_LIST} is cut off"
+    try:
+        listed = read_json(checkpoint / _LIST)
+    except UserError:
+        return f"{_LIST} is cut off, or no list of files"
     if not isinstance(listed, dict):
         return f"{_LIST} is no list of files"
     there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}
@@ -170,7 +170,7 @@ def finish_digests() -> None:
 def add_digests(checkpoint: Path) -> None:
     """Add the digests of its files to a checkpoint's list; one that goes meanwhile needs none."""
     with suppress(FileNotFoundError, UserError):  # a full disk is noticed by what needs it
-        listed = json.loads((checkpoint / _LIST).read_text(encoding="utf-8"))
+        listed = read_json(checkpoint / _LIST)
         if not all(isinstance(facts, dict) and "sha256" in facts for facts in listed.values()):
             _write_list(checkpoint, {name: _digest(file) for name, file in _files(checkpoint).items()})
 

@@ -44,7 +44,8 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
     With `make`, a missing folder is made, and removed again if it stays empty. `option` is what names the folder.
 
     Raises:
-        UserError: another live process holds it, it can't be made, or its lock file is something else.
+        UserError: another live process holds it, it can't be made, or its lock file is something else; or the folder
+            was moved or removed meanwhile, and the block failed.
     """
     lock, heartbeat = _lock(path, make=make, option=option)
     try:
@@ -52,6 +53,10 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
             os.ftruncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())
         yield
+    except Exception as error:
+        if not is_at(path / LOCK, lock):
+            raise has_gone(path) from error
+        raise
     finally:
         # Still locked, so nothing of another process is removed; a folder that is gone or filled meanwhile may stay so.
         if heartbeat is not None:
@@ -61,6 +66,21 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
                 (path / LOCK).unlink()
                 path.rmdir()
         os.close(lock)
+
+
+def is_at(path: Path, descriptor: int) -> bool:
+    """Whether a file or folder that was opened is at a path still."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def has_gone(path: Path) -> UserError:
+    """The error for a folder that is not where it was when the work on it began."""
+    return UserError(
+        f"{path} was moved or removed while it was written; to go on, name the place where it is now"
+    )
 
 
 def is_held(path: Path) -> bool:

@@ -8,7 +8,7 @@ import time
 import pytest
 from hostile import HOSTILE
 
-from olr_cli.answers import Judge, extract, is_read, pool
+from olr_cli.answers import Judge, extract, is_read
 from olr_cli.answers.notation import normal_text
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
 
@@ -52,25 +52,17 @@ def test_a_hostile_answer_costs_its_neighbours_nothing():
     assert verdicts == {(hostile, r"2\pi"): None, (r"2\pi", r"3\pi"): False}
 
 
-def test_many_tasks_that_never_return_share_what_patience_there_is(monkeypatch):
-    monkeypatch.setattr(pool, "_PATIENCE", 2)
-    monkeypatch.setattr(pool, "_HASTE", 4)
-    limits, bury = [], pool._Run._bury
-
-    def record(run, worker):
-        limits.append(worker.tasks[0][1])
-        bury(run, worker)
-
-    monkeypatch.setattr(pool._Run, "_bury", record)
+def test_many_tasks_that_never_return_share_a_budget():
+    """A pool's life long, so that samples that come some at a time cost no more than those that come together."""
     workers = WorkerPool(1, time_limit=0.4)
-    slow = [("key", rf"\binom{{10^9+{n}}}{{5\cdot 10^8}}") for n in range(6)]
-    quick = [("key", f"{n}+1") for n in range(6)]
-    results = workers.run([task for pair in zip(slow, quick, strict=True) for task in pair])
+    for part in range(3):
+        slow = [("key", rf"\binom{{10^9+{part}{n}}}{{5\cdot 10^8}}") for n in range(6)]
+        quick = [("key", f"{part}{n}+1") for n in range(6)]
+        results = workers.run([task for pair in zip(slow, quick, strict=True) for task in pair])
+        assert results[1::2] == [f"number {10 * part + n + 1}" for n in range(6)]
+        assert results[::2] == [GAVE_UP] * 6
     workers.close()
-    assert results[1::2] == [f"number {n + 1}" for n in range(6)]
-    assert results[::2] == [GAVE_UP] * 6
-    assert limits[:6] == [1.0] * 2 + [0.25] * 4, "in haste once two limits were spent"
-    assert 1 <= len(limits[6:]) <= 2 and set(limits[6:]) == {1.0}, "what remains is for those that were slow"
+    assert not workers.is_patient and 4 * 0.4 <= workers.wasted < 5 * 0.4 + 18 / 16
 
 
 def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):

@@ -165,3 +165,23 @@ def test_data_with_other_problems_are_refused_and_a_benchmarks_file_with_others_
     assert done.exit_code == 0, done.output
     assert f"{tmp_path / 'sums.jsonl'} asks other problems now than were evaluated" in done.stderr
     assert (folder / "generations" / "sums.parquet").read_bytes() == before
+
+
+def test_what_was_given_up_stays_so_until_the_rules_change(folder):
+    hostile = r"\binom{10^9}{5\cdot 10^8}"
+    file = folder / "generations" / "sums.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    for row in rows[:2]:
+        row["response"] = rf"\boxed{{{hostile}}}"
+    pq.write_table(type(table).from_pylist(rows, table.schema), file)
+    (folder / "given_up.jsonl").write_text(json.dumps(["key", hostile]) + "\n")
+    waits = []
+    regrade(folder, report=lambda done, of: waits.append(of))
+    assert not waits, "nothing is left for computer algebra"
+    record = json.loads((folder / "evaluation.json").read_text())
+    record["benchmarks"]["sums"]["answer_rules"] = RULES - 1
+    (folder / "evaluation.json").write_text(json.dumps(record))
+    (folder / "given_up.jsonl").write_text(json.dumps(["key", "x"]) + "\n")
+    regrade(folder)
+    assert not (folder / "given_up.jsonl").exists() or '"x"' not in (folder / "given_up.jsonl").read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,9 +12,11 @@ import time
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from forks import PATIENCE, ROOT
+from forks import ROOT, Plan, kind_of_operation
+from outcomes import differences
 from test_damage import contents, require_error
 
+from olr_cli.engines.local import builtin
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
 from olr_cli.runs.directory import read_manifest
@@ -23,6 +24,8 @@ from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.tables import Block, Column, Row, Table
 from olr_cli.tables.render import markdown
+
+MODEL = "builtin:addition-easier"
 
 
 @pytest.fixture
@@ -120,25 +123,71 @@ def test_a_pipe_in_place_of_a_file_keeps_no_command_waiting(name, workshop, run)
         assert status == 2 and "Error: " in said.err, said.err
 
 
-@pytest.mark.parametrize("deed", ["moved", "removed"])
-def test_a_run_that_goes_while_it_trains_ends_with_a_sentence(deed, workshop):
-    out = workshop.place("goes")
-    command = workshop.start("train", out)
-    deadline = time.monotonic() + PATIENCE
-    while not (out / "rollouts").is_dir():
-        assert time.monotonic() < deadline, command.err
-        time.sleep(0.005)
-    command.signal(signal.SIGSTOP)
-    if deed == "moved":
-        shutil.rmtree(out.with_name("elsewhere"), ignore_errors=True)
-        os.rename(out, out.with_name("elsewhere"))
+PIPES = {
+    "evaluation.json": "evaluate --regrade EVALUATION",
+    "scores.json": "analyze --table main EVALUATION",
+    "generations/arithmetic.parquet": "evaluate --regrade EVALUATION",
+    "given_up.jsonl": "evaluate --regrade EVALUATION",
+    "x.jsonl": "inject-noise --type active --ratio 0.5 --dataset PIPE",
+    "columns.jsonl": "audit PIPE",
+    "x.parquet": "replay PIPE",
+    "trusted.jsonl": "audit RUN --trusted PIPE",
+    "mine.yaml": "train PIPE",
+    "data.jsonl": "rollouts MODEL PIPE",
+    "problems.jsonl": "evaluate MODEL --data PIPE",
+    "examples.jsonl": "evaluate MODEL --shots 2 --examples PIPE",
+    "template.jinja": "evaluate MODEL --chat-template PIPE",
+    "benchmark.yaml": "evaluate MODEL --benchmarks PIPE",
+    "samples_x_1.jsonl": "evaluate --import PIPE",
+    "details_x_1.parquet": "evaluate --import FOLDER",
+    "tokenizer.json": "evaluate FOLDER",
+    "config.json": "evaluate FOLDER",
+    "model.safetensors": "rollouts FOLDER train.jsonl",
+}
+"""A pipe in place of a file, and a command that reads the file."""
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_pipe_in_place_of_any_file_that_is_read_keeps_no_command_waiting(name, workshop, tmp_path):
+    folder, words = tmp_path / "folder", PIPES[name]
+    if "EVALUATION" in words:
+        shutil.copytree(workshop.whole("evaluate"), folder)
+    elif "evaluate FOLDER" in words or "rollouts FOLDER" in words:
+        shutil.copytree(builtin.model_location(MODEL), folder)
     else:
-        shutil.rmtree(out)
-    command.signal(signal.SIGCONT)
-    assert command.wait() == 2
-    assert "was moved or removed while it was written" in command.err.splitlines()[-1]
-    if deed == "moved":
-        workshop.finish("train", out.with_name("elsewhere"))
+        folder.mkdir()
+    run = workshop.whole("train") if "RUN" in words else ""
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    names = {
+        "PIPE": folder / name,
+        "RUN": run,
+        "FOLDER": folder,
+        "EVALUATION": folder,
+        "MODEL": MODEL,
+    }
+    status, said = workshop.olr(*(names.get(word, word) for word in words.split()))
+    assert status == 2 and said.err.splitlines()[-1].startswith("Error: "), said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("deed", ["move", "remove"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "rollouts"])
+def test_a_folder_that_goes_while_it_is_written_ends_with_a_sentence(command, deed, workshop, is_long):
+    whole, kinds = workshop.whole(command), {}
+    for number, line in enumerate(workshop.operations(command), start=1):
+        kinds.setdefault(kind_of_operation(line), number)
+    numbers = [number for kind, number in kinds.items() if "lock" not in kind and number > 2]
+    for number in numbers if is_long else numbers[len(numbers) // 2 :][:1]:
+        out = workshop.place(f"goes-{command}-{number}")
+        moved = workshop.place(f"{out.name}-moved")
+        ended = workshop.start(command, out, Plan(out, number, deed, out))
+        assert ended.wait() == 2, ended.err
+        assert "was moved or removed while it was written" in ended.err.splitlines()[-1], number
+        assert "Traceback" not in ended.err and not out.exists(), number
+        if deed == "move":
+            workshop.finish(command, moved)
+            assert not differences(command, moved, whole), number
 
 
 def test_without_standard_output_nothing_starts(workshop, tmp_path):

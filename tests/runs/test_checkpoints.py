@@ -49,17 +49,35 @@ def test_without_a_validation_set_nothing_is_best(tmp_path):
             lambda folder: (folder / "state" / "of-0").write_bytes(b"1"),
             "state/of-0 has other bytes than were written",
         ),
-        (lambda folder: (folder / "files.json").write_text("{"), "files.json is cut off"),
+        *(
+            (
+                lambda folder, text=text: (folder / "files.json").write_text(text),
+                "files.json is cut off, or no list of files",
+            )
+            for text in ("{", "[" * 99_999)
+        ),
         *(
             (
                 lambda folder, text=text: (folder / "files.json").write_text(text),
                 "files.json is no list of files",
             )
-            for text in ("[]", '{"weights": "9"}', '{"weights": {}}', '{"weights": null}', "[" * 99_999)
+            for text in ("[]", '{"weights": "9"}', '{"weights": {}}', '{"weights": null}')
         ),
         (
             lambda folder: (folder / "files.json").write_text('{"weights": 999}'),
             "weights has 1,000 of its 999 bytes",
+        ),
+        *(
+            (
+                lambda folder, name=name, put=put: ((folder / name).unlink(), put(folder / name)),
+                f"{name} is a pipe, a device or a broken link",
+            )
+            for name in ("files.json", "weights")
+            for put in (os.mkfifo, lambda file: file.symlink_to("nowhere"))
+        ),
+        (
+            lambda folder: ((folder / "files.json").unlink(), (folder / "files.json").mkdir()),
+            "files.json is cut off, or no list of files",
         ),
         (lambda folder: (folder / "files.json").unlink(), None),  # of an earlier olr
         (lambda folder: (folder / "notes.txt").write_text("mine"), None),

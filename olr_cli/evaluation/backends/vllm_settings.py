@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from olr_cli.engines.model_files import require_finite_files, require_safetensors
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
+from olr_cli.files import read_json
 
 LORA = "lora"
 """The one key that is no setting of vLLM's: the folder of an adapter (PEFT)."""
@@ -67,8 +67,8 @@ def adapter_rank(folder: str) -> int:
     require_safetensors(folder)
     require_finite_files(folder)
     try:
-        rank = int(json.loads(file.read_text(encoding="utf-8"))["r"])
-    except (OSError, ValueError, KeyError, TypeError):
+        rank = int(read_json(file)["r"])
+    except (UserError, ValueError, KeyError, TypeError):
         raise UserError(
             f"--vllm lora={folder} is no LoRA adapter (its adapter_config.json has no rank r); name a folder that PEFT"
             " has saved"

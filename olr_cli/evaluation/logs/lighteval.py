@@ -9,12 +9,12 @@ text for each sample. `model_response.output_tokens` is padded, so lengths are n
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from olr_cli.data.files import read_table
+from olr_cli.errors import UserError
 from olr_cli.evaluation.logs.log import (
     Log,
     LoggedSample,
@@ -25,6 +25,7 @@ from olr_cli.evaluation.logs.log import (
     read_tasks,
     require_one_model,
 )
+from olr_cli.files import read_json
 
 TOOL = "lighteval"
 PATTERN = "details_*.parquet"
@@ -67,8 +68,8 @@ def _settings(file: Path) -> dict[str, Any]:
             model = file.parent.parent.relative_to(above)
             place = above.parent / "results" / model / f"results_{date}.json"
             try:
-                config = json.loads(place.read_text(encoding="utf-8"))["config_general"]["model_config"]
-            except (OSError, ValueError, KeyError, TypeError):
+                config = read_json(place)["config_general"]["model_config"]
+            except (UserError, KeyError, TypeError):
                 break
             return config if isinstance(config, dict) else {}
     return {}

@@ -27,6 +27,7 @@ from olr_cli.evaluation.logs.log import (
     readable,
     require_one_model,
 )
+from olr_cli.files import read_json, read_lines
 
 TOOL = "lm-eval"
 PATTERN = "samples_*.jsonl"
@@ -68,8 +69,8 @@ def _results(file: Path) -> dict[str, Any]:
     date = file.stem.rpartition("_")[2]
     beside = file.with_name(f"results_{date}.json")
     try:
-        plain = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        plain = read_json(beside)
+    except UserError:
         return {}
     return plain if isinstance(plain, dict) else {}
 
@@ -113,13 +114,12 @@ def _task(name: str, file: Path) -> LoggedTask | None:
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     try:
-        with file.open(encoding="utf-8") as content:
-            for number, text in enumerate(content, start=1):
-                line = json.loads(text)
-                missing = {"doc_id", "doc", "target", "arguments", "resps"} - set(line)
-                if missing:
-                    raise damaged(file, TOOL, f"line {number} has no {min(missing)}")
-                yield line
+        for number, text in enumerate(read_lines(file), start=1):
+            line = json.loads(text)
+            missing = {"doc_id", "doc", "target", "arguments", "resps"} - set(line)
+            if missing:
+                raise damaged(file, TOOL, f"line {number} has no {min(missing)}")
+            yield line
     except UserError:
         raise
     except (ValueError, TypeError, AttributeError):
