@@ -5,7 +5,8 @@
 First a run of laptop/quickstart: medians of its steps' parts, and what storing a step costs. Then generate + update
 alone (80 prompts x 8 rollouts, KL term), of the built-in policy and of one four times as wide with random weights: the
 share of each kind of kernel in a step's time (the rest is Python and torch's dispatch), and the share of the limit.
-These are CPU seconds, which other programs on the machine disturb less.
+These are CPU seconds, which other programs on the machine disturb less. With `--model smollm2-135m --steps 3`: steps of
+a pretrained model (`make smollm` first) instead.
 
 The limit is the time of the floating-point operations that no step can do without (each prompt read once, backward
 twice the forward, attention included) at the rate of a matrix product of this size, measured in the same run.
@@ -251,9 +252,9 @@ def print_run(epochs: int | None) -> None:
     )
 
 
-def print_steps(name: str, policy: Policy, count: int) -> None:
+def print_steps(name: str, policy: Policy, count: int, setting: Setting | None = None) -> None:
     """Time, share of the limit, and kernels of one policy's steps."""
-    steps = Steps(policy, Setting(arithmetic(80), 8, 6, 1e-3))
+    steps = Steps(policy, setting or Setting(arithmetic(80), 8, 6, 1e-3))
     for _ in range(WARM_UP_STEPS + count):
         steps.step()
     measured = range(WARM_UP_STEPS, WARM_UP_STEPS + count)
@@ -276,7 +277,13 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=20, help="of the built-in policy; a third of that of the wide one"
     )
+    parser.add_argument("--model", help="only steps of this policy, on 32 few-shot prompts: smollm2-135m")
     arguments = parser.parse_args()
+    if arguments.model:
+        set_up_torch(load_recipe(RECIPE))
+        setting = Setting(few_shot(32), 8, 4, 1e-3, arguments.model)
+        print_steps(arguments.model, setting.policy(), arguments.steps, setting)
+        return
     print_run(arguments.epochs)
     set_up_torch(load_recipe(RECIPE))
     print_steps("built-in policy", Policy.load(policy_path(MODEL), device="cpu"), arguments.steps)
