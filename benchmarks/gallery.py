@@ -1,6 +1,7 @@
 """The gallery: every figure and table, made from laptop runs by one command.
 
     make gallery        (or: python benchmarks/gallery.py; runs that are there already are not made again)
+    python benchmarks/gallery.py --only cost-of-a-step      (this section alone, from the runs that are there)
 
 Trains the sweep ``laptop/gallery``, runs each command of `ENTRIES` in a shell exactly as the page prints it, and
 writes docs/gallery.md and the images beside it in docs/gallery/. The page says how long its making took.
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +46,11 @@ class Entry:
     text: str
     command: str
     shows: Literal["figure", "table", "text"]
+
+    @property
+    def name(self) -> str:
+        """The title as the page's address has it, and the image."""
+        return "-".join(self.title.lower().replace(",", "").split())
 
 
 def _figure(title: str, text: str, runs: str, name: str) -> Entry:
@@ -87,6 +94,12 @@ ENTRIES = (
         " without OLR.",
         f"{RUNS}/{{active,active+olr}}_seed-*",
         "composition",
+    ),
+    _figure(
+        "What arms come to",
+        "The end of training, a dot a run: what `--table arms` compares.",
+        STUDY,
+        "arms",
     ),
     _table(
         "Noise ratios", "The paper's main table.", f"{BOTH_NOISES}{{,-0.?}}{{,+olr}}_seed-*", "noise_ratios"
@@ -181,8 +194,17 @@ def main() -> None:
     """Train, draw, write."""
     arguments = _arguments()
     here = Path(__file__).resolve().parent.parent
-    images = here / "docs" / "gallery"
+    images, page = here / "docs" / "gallery", here / "docs" / "gallery.md"
     images.mkdir(exist_ok=True)
+    if arguments.only:
+        head, *old = re.split(r"\n+(?=## )", page.read_text(encoding="utf-8").rstrip())
+        sections = {section.partition("\n")[0].removeprefix("## "): section for section in old}
+        sections |= {
+            entry.title: _section(entry, here, images) for entry in ENTRIES if entry.name in arguments.only
+        }
+        parts = [head, *(sections[entry.title] for entry in ENTRIES if entry.title in sections)]
+        page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        return
     before = _runs(here)
     began = time.perf_counter()
     _shell(SWEEP.format(jobs=arguments.jobs), here, shown=True)
@@ -190,9 +212,9 @@ def main() -> None:
     sections = [_section(entry, here, images) for entry in ENTRIES]
     whole = time.perf_counter() - began
     runs = _runs(here)
-    page = [*_head(arguments.jobs, runs, len(runs) - len(before), trained, whole), *sections]
-    (here / "docs" / "gallery.md").write_text("\n\n".join(page) + "\n", encoding="utf-8")
-    print(f"Wrote {here / 'docs' / 'gallery.md'}")
+    parts = [*_head(arguments.jobs, runs, len(runs) - len(before), trained, whole), *sections]
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print(f"Wrote {page}")
 
 
 def _runs(folder: Path) -> list[Path]:
@@ -202,6 +224,10 @@ def _runs(folder: Path) -> list[Path]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    names = [entry.name for entry in ENTRIES]
+    parser.add_argument(
+        "--only", nargs="+", choices=names, metavar="NAME", help=f"sections: {', '.join(names)}"
+    )
     return parser.parse_args()
 
 
@@ -262,9 +288,8 @@ def _section(entry: Entry, folder: Path, images: Path) -> str:
 
 def _image(entry: Entry, file: Path, images: Path) -> str:
     """Copied under the section's name, which stays the same when the page is made again."""
-    name = "-".join(entry.title.lower().replace(",", "").split()) + ".png"
-    shutil.copyfile(file, images / name)
-    return f"![{entry.title}]({images.name}/{name})"
+    shutil.copyfile(file, images / f"{entry.name}.png")
+    return f"![{entry.title}]({images.name}/{entry.name}.png)"
 
 
 if __name__ == "__main__":

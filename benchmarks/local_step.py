@@ -37,7 +37,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.progress import JsonProgress
+from olr_cli.runs.progress import Progress
 
 MODEL = "builtin:addition-easier"
 RECIPE = "laptop/quickstart"
@@ -235,7 +235,7 @@ def print_run(epochs: int | None) -> None:
     settings = [] if epochs is None else [f"train.epochs={epochs}"]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        launch(load_recipe(RECIPE, settings), run, LocalEngine, Silent())
+        launch(load_recipe(RECIPE, settings), run, LocalEngine, Progress())
         lines = [line for line in read_metrics(run) if line["step"]]
     plain = [line for line in lines if "time/evaluation" not in line]
     whole = statistics.median(line["time/step"] for line in plain)
@@ -249,13 +249,6 @@ def print_run(epochs: int | None) -> None:
     print(
         f"  held-out evaluation, every {len(lines) // (len(lines) - len(plain))} steps{1e3 * evaluation:8.0f} ms\n"
     )
-
-
-class Silent(JsonProgress):
-    """A run that tells nothing."""
-
-    def _print(self, event: dict[str, object]) -> None:
-        pass
 
 
 def print_steps(name: str, policy: Policy, count: int) -> None:

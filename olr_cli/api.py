@@ -14,8 +14,6 @@ takes and returns changes only with a new major version. `olr_cli.trainers` has 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from typing import Any, TypeAlias
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.interchange import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt
-from olr_cli.data.questions import QuestionIds
+from olr_cli.data.questions import QuestionIds, turns_digest
 from olr_cli.data.recipe_sets import sentinel_type
 from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
@@ -441,7 +439,7 @@ class OnlineLabelRefinement:
         self.recipe = validate(self._tree, "recipe")
         run = ExternalRun.resume(path, self.recipe, self._trainer, run_id=state["run"], step=state["step"])
         self._prompts = dict(run.prompts)
-        self._ids = {_digest(prompt.messages): name for name, prompt in run.prompts.items()}
+        self._ids = {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
         self._write_to(run)
 
     def _write_to(self, run: ExternalRun) -> None:
@@ -477,7 +475,7 @@ class OnlineLabelRefinement:
 
     def _name(self, messages: Sequence[Message]) -> str:
         """The id of a prompt that comes without one."""
-        digest = _digest(messages)
+        digest = turns_digest(messages)[:16]
         if digest not in self._ids:
             name = self._new_ids.next(messages)
             while name in self._taken_ids:  # before a resume
@@ -598,8 +596,3 @@ def _text(content: Any) -> str:
 def _parts(content: Any) -> Iterator[str]:
     for part in content:
         yield part if isinstance(part, str) else str(part.get("text") or "")
-
-
-def _digest(messages: Sequence[Message]) -> str:
-    text = json.dumps([(message.role, message.content) for message in messages])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli import seeding
+from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.recipe.checks import validate
@@ -287,3 +288,10 @@ def _metrics(labels: Columns) -> dict[str, float]:
     frame = pl.from_arrow(_table("labels", labels))
     assert isinstance(frame, pl.DataFrame)
     return label_metrics(frame)
+
+
+def replayed(history, judge) -> list[LabelRecord]:
+    """The decisions of a replay, as records."""
+    return [
+        LabelRecord(**row) for table in label_tables(history, judge) for row in table.iter_rows(named=True)
+    ]

@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import replay
+from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import arrow_table, scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 SMALL = {"prompts": 60, "visits": 10, "prompts_per_step": 20, "response_characters": 80}
 
@@ -35,8 +35,7 @@ def run(tmp_path_factory):
 
 def test_a_replay_of_a_synthetic_run_gives_its_stored_decisions(run):
     with Judge(workers=1) as judge:
-        decided = [record for step in replay(read_history(run), judge) for record in step]
-    again = pl.DataFrame(pl.from_arrow(arrow_table("labels", decided)))
+        again = pl.concat(label_tables(read_history(run), judge))
     stored = scan_labels(run).collect()
     assert again.equals(stored)
     assert again.height == 60 * 10
@@ -89,5 +88,5 @@ def test_a_synthetic_run_can_be_of_another_method(tmp_path, method):
     run = write_run(tmp_path / "run", **SMALL, steps=6, settings={"method": {"name": method}})
     history = read_history(run, [f"method.name={method}"])
     with Judge(workers=1) as judge:
-        decided = [record for step in replay(history, judge) for record in step]
-    assert pl.DataFrame(pl.from_arrow(arrow_table("labels", decided))).equals(scan_labels(run).collect())
+        decided = pl.concat(label_tables(history, judge))
+    assert decided.equals(scan_labels(run).collect())

@@ -67,11 +67,7 @@ class Run:
 
     @cached_property
     def labels(self) -> pl.LazyFrame:
-        """The labels table (`LabelRecord`).
-
-        Raises:
-            UserError: there are no labels yet, or a shard is torn or foreign.
-        """
+        """The labels table (`LabelRecord`)."""
         return scan_labels(self.path)
 
     @cached_property

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.frame import spreads
 from olr_cli.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.recipe.schema import Criterion, OlrMethod
@@ -27,6 +28,8 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     together at first; what happens then is the effect of the noise.
     """
     histories = [_History(arm, [PANELS["a"]]) for arm in arms]
+    if all(history.remark(PANELS["a"]) is not None for history in histories):
+        raise Lack("true answers")
     rows = pl.concat([history.rows(PANELS["a"]) for history in histories])
     columns = min(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
@@ -43,12 +46,6 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
         sheet.lines(axes, history.lines(PANELS["a"]), rows.filter(arm=history.arm.name))
         style.label_first(axes, number % columns, "majority accuracy")
     return [sheet.chart("coherence", rows)]
-
-
-def coherence_lacks(arms: Sequence[Arm]) -> str | None:
-    """True answers; None if some arm knows them."""
-    known = any(_History(arm, [PANELS["a"]]).remark(PANELS["a"]) is None for arm in arms)
-    return None if known else "true answers"
 
 
 # Composition ------------------------------------------------------------------------------------------------------
@@ -76,6 +73,8 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     On clean prompts a majority is right or wrong; on noisy ones it is right, equal to the noisy label, or neither.
     """
     rows = pl.concat([spreads(arm.frame(COMPOSITION)) for arm in arms])
+    if rows.is_empty():
+        raise Lack("true answers, and to know which labels are noise")
     is_alone, are_many = len(arms) == 1, len(arms) > 2
     columns = 2 if is_alone else 4
     width, height = (4.0, 2.1) if is_alone else (style.TEXT_WIDTH, 1.75)
@@ -101,12 +100,6 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
             [Patch(fc=area.colour, hatch=area.hatch, ec="white", label=label) for area, label in named]
         )
     return [sheet.chart("composition", rows)]
-
-
-def composition_lacks(arms: Sequence[Arm]) -> str | None:
-    """True answers and marks; None if some arm has them."""
-    known = any(not arm.frame(COMPOSITION).is_empty() for arm in arms)
-    return None if known else "true answers, and to know which labels are noise"
 
 
 def _composition_remark(arm: Arm, prompts: str, rows: pl.DataFrame) -> str | None:
@@ -250,14 +243,9 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
             _finish_axes(axes, history, panel, rows, is_first=axes is sheet.panels[0])
         name, caption = f"dynamics{suffix}", f"Arm: {arm.title}." if len(arms) > 1 else ""
         charts.append(sheet.chart(name, pl.concat(data), note=_left_out(name, history), caption=caption))
+    if not charts:
+        raise Lack("true answers, or two epochs")
     return charts
-
-
-def dynamics_lacks(arms: Sequence[Arm]) -> str | None:
-    """What the first panel lacks; None if some arm has something to show in one."""
-    histories = [_History(arm, PANELS.values()) for arm in arms]
-    remarks = [history.remark(panel) for history in histories for panel in PANELS.values()]
-    return None if None in remarks else "true answers, or two epochs"
 
 
 def _left_out(name: str, history: _History) -> str:

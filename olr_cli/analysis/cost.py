@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
@@ -141,9 +142,12 @@ def costs(arms: Sequence[Arm]) -> list[Cost]:
     """The times of every arm that has some.
 
     Raises:
+        Lack: none has.
         UserError: a line of metrics.jsonl is damaged.
     """
     timed = [(arm, {run.seed: lines for run in arm.runs if (lines := _timed(run))}) for arm in arms]
+    if not any(lines for _, lines in timed):
+        raise Lack("runs whose metrics.jsonl has the time of a step (time/step)")
     return [_cost(arm, lines) for arm, lines in timed if lines]
 
 
@@ -211,12 +215,6 @@ def unit_of(costs: Iterable[Cost]) -> Unit:
     """Milliseconds if every arm's step is shorter than ten seconds, else seconds."""
     longest = max(cost.spread(STEP).median for cost in costs)
     return Unit("ms", 0.001, 1) if longest < 10 else Unit("s", 1.0, 2)
-
-
-def lacking(arms: Sequence[Arm]) -> str | None:
-    """The runs that the figure needs; None if it can be drawn."""
-    timed = any(_timed(run) for arm in arms for run in arm.runs)
-    return None if timed else "runs whose metrics.jsonl has the time of a step (time/step)"
 
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:

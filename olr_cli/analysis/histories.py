@@ -16,7 +16,16 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.files import matching_files
 from olr_cli.data.log_files import is_log
 from olr_cli.data.log_tables import STATISTICS
-from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt, View
+from olr_cli.data.prompts import (
+    NEVER_REWARDED,
+    NOISE_TYPES,
+    SENTINEL,
+    Message,
+    NoiseType,
+    Prompt,
+    PromptSet,
+    View,
+)
 from olr_cli.data.recipe_sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.rollout_logs import LABELS, Report, RolloutLog, answers_of, read_log, silent
 from olr_cli.data.trusted import with_trusted
@@ -210,23 +219,23 @@ def _with_trusted(prompts: Mapping[str, Prompt], recipe: Recipe, source: Path) -
     return {prompt.prompt_id: prompt for prompt in verified}
 
 
-def run_prompts(run: Path, recipe: Recipe) -> tuple[Mapping[str, Prompt], str]:
-    """The prompts of a run from its built-in data or its files; never from the hub, so that no network is needed.
+def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
+    """The data set that a run was made on; with `is_local` never from the hub, so that no network is needed.
 
-    Returns:
-        prompt_id -> prompt; and if there are none, the reason.
+    Raises:
+        UserError: it can't be read, or is not what it was.
     """
+    recipe, digest = read_recipe(run), data_digests(run).get("train")
     source = recipe.data.train
     try:
-        if parse_source(source) is None:
+        if is_local and parse_source(source) is None:
             matching_files(source)
-        digest = data_digests(run).get("train")
         prompts = training_prompts(recipe, digest)
     except (UserError, OSError) as error:
-        return {}, f"{source} is not to be read from here ({error})."
-    if prompts.digest != digest:
-        return {}, f"{source} does not hold the prompts of this run any more."
-    return {prompt.prompt_id: prompt for prompt in prompts.prompts}, ""
+        raise UserError(f"{source} is not to be read from here ({error})") from None
+    if digest not in (None, prompts.digest):
+        raise UserError(f"{source} does not hold the prompts of this run any more")
+    return prompts
 
 
 def _complete_steps(run: Path) -> list[int]:

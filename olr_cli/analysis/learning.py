@@ -13,6 +13,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.frame import frame, spreads
 from olr_cli.analysis.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.runs.metrics import read_metrics
@@ -63,6 +64,8 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     fifteenth of the steps. A single run's steps are shown pale behind. Panels that no run has values for are left out.
     """
     values = pl.concat([_measured(arm) for arm in arms])
+    if values.is_empty():
+        raise Lack("metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(PANELS))
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
     window = max(1, last // _WINDOWS) | 1
     rows = spreads(_smoothed(values, window), "step")
@@ -89,13 +92,6 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
         f"Averaged over {window} steps{', which are shown pale' if is_single else ''}." if window > 1 else ""
     )
     return [sheet.chart("learning", rows, caption=caption)]
-
-
-def lacking(arms: Sequence[Arm]) -> str | None:
-    """The values by step that the figure needs; None if there are any."""
-    if any(not _measured(arm).is_empty() for arm in arms):
-        return None
-    return "metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(PANELS)
 
 
 def _measured(arm: Arm) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from olr_cli.analysis import figures
@@ -75,13 +76,14 @@ def carry_out(request: Request) -> Answer:
         UserError: something that is asked for does not exist or needs other runs, a run has no labels, a file is
             damaged, the folder can't be written.
     """
-    named = figures.known_figures(request.wanted_figures)
+    wanted = request.wanted_figures
+    figures.known_figures(wanted)
     if request.trusted is not None and not request.report:
         raise UserError(
             "--trusted is for --report; for the audit of one run alone: olr audit RUN --trusted FILE"
         )
     if not request.places:
-        return _without_runs(request, named)
+        return _without_runs(request)
     models = [place for place in request.places if is_evaluation(place)]
     places = [place for place in request.places if place not in models]
     if not places:
@@ -95,10 +97,6 @@ def carry_out(request: Request) -> Answer:
     renamed = {old.name: arm.name for old, arm in zip(unlabelled, arms, strict=True)}
     baseline = renamed.get(request.baseline or "", request.baseline)
     _require_runs(request, arms)
-    wanted = request.wanted_figures
-    if not request.figure and wanted and figures.FIGURES["learning"].lacking(arms) is not None:
-        wanted = ["all"]
-    drawn = figures.drawable(wanted, arms)
     names = figures.known("table", request.tables(arms), TABLES)
     if models and set(PAPER_TABLES).isdisjoint(names):
         raise UserError(
@@ -106,19 +104,23 @@ def carry_out(request: Request) -> Answer:
             f" (--table {', '.join(PAPER_TABLES)}); leave it out"
         )
     with_published = _wants_published(request.compare, names)
-    writes = bool(drawn) or request.report
-    folder = (request.out or _default_folder(places, runs)) if writes else Path()
+    folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
+    try:
+        drawn, lacking = figures.draw([*wanted, *(["all"] if request.report else [])], arms)
+    except UserError:
+        if request.figure or not wanted:
+            raise
+        # Runs that have no metrics by step may have other figures.
+        wanted = ["all"]
+        drawn, lacking = figures.draw(wanted, arms)
     tables = {name: count(name, arms, baseline, models, with_published=with_published) for name in names}
-    written, gaps = figures.draw(drawn, arms, folder)
-    notes = [
-        *_notes(runs, left_out, arms),
-        *gaps,
-        *figures.left_out(["all"] if request.report else wanted, arms),
-    ]
+    saved = [chart for name, charts in drawn.items() if name in wanted or "all" in wanted for chart in charts]
+    written = figures.save(saved, folder)
+    notes = [*_notes(runs, left_out, arms), *(chart.note for chart in saved if chart.note), *lacking]
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
-        written.append(write_report(arms, folder, notes, tables, request.trusted))
+        written.append(write_report(arms, folder, drawn, notes, tables, request.trusted))
     return _answer(tables, written, notes, dict(_next(request, arms, names)))
 
 
@@ -139,16 +141,17 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
         )
 
 
-def _without_runs(request: Request, named: Sequence[str]) -> Answer:
+def _without_runs(request: Request) -> Answer:
     """Figures of the theory alone."""
     _wants_published(request.compare, [])
-    if request.report or request.labels or not named or not set(named) <= set(figures.WITHOUT_RUNS):
+    named = set(request.wanted_figures)
+    if request.report or request.labels or not named or not named <= set(figures.WITHOUT_RUNS):
         raise UserError(
             "name the run directories to analyse, or folders with runs below them (without any: --figure"
             f" {', '.join(figures.WITHOUT_RUNS)})"
         )
-    written, gaps = figures.draw(named, [], request.out or Path("figures"))
-    return _answer({}, written, gaps)
+    drawn, _ = figures.draw([*named], [])
+    return _answer({}, figures.save(chain(*drawn.values()), request.out or Path("figures")))
 
 
 def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:

@@ -18,6 +18,7 @@ from olr_cli.files import writing
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.progress import of_epoch
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
 
 STATUSES = ("finished", "running", "stopped", "failed", "diverged", "crashed", "damaged")
@@ -42,17 +43,17 @@ class RunEntry:
 
     name: str
     path: str
-    kind: str
-    engine: str
-    arm: str
-    seed: int | None
-    status: str
-    epoch: int | None
-    epochs: int | None
-    accuracy: float | None
-    wrong_labels: float | None
-    created: str
-    size: int
+    kind: str = "training"
+    engine: str = ""
+    arm: str = ""
+    seed: int | None = None
+    status: str = "damaged"
+    epoch: int | None = None
+    epochs: int | None = None
+    accuracy: float | None = None
+    wrong_labels: float | None = None
+    created: str = ""
+    size: int = 0
     problem: str | None = None
 
 
@@ -93,19 +94,9 @@ def list_runs(
 
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     """The table of runs, and what to do with them."""
-    heads = (
-        "run",
-        "arm",
-        "seed",
-        "status",
-        "epoch",
-        "held-out\naccuracy",
-        "wrong\nlabels",
-        "created",
-        "size",
-    )
-    texts = {0, 1, 3, 7}
-    columns = [Column(head, is_text=place in texts) for place, head in enumerate(heads)]
+    texts, numbers = ("run", "arm", "status", "created"), ("epoch", "held-out\naccuracy", "wrong\nlabels")
+    heads = (*texts[:2], "seed", "status", *numbers, "created", "size")
+    columns = [Column(head, is_text=head in texts) for head in heads]
     rows = [Row(_cells(run)) for run in entries]
     plain = [asdict(run) for run in entries]
     named = " ".join(quote(str(folder)) for folder in folders)
@@ -175,28 +166,13 @@ def _require_removable(path: Path, folder: Path) -> None:
 
 def _entry(path: Path, folder: Path) -> RunEntry:
     name = str(path.relative_to(folder)) if path != folder else path.name
-    facts: dict[str, Any] = {
-        "name": name,
-        "path": str(path),
-        "kind": "training",
-        "engine": "",
-        "arm": "",
-        "seed": None,
-        "status": "damaged",
-        "epoch": None,
-        "epochs": None,
-        "accuracy": None,
-        "wrong_labels": None,
-        "created": "",
-        "size": _size(path),
-    }
+    facts: dict[str, Any] = {"name": name, "path": str(path), "size": _size(path)}
     try:
         manifest = read_manifest(path)
         facts["created"] = str(manifest.get("created") or "")
         run = read_run(path)
         facts |= {"kind": run.kind, "seed": run.seed, "epochs": run.recipe.train.epochs}
-        facts["engine"] = run.recipe.engine.name
-        facts["arm"] = arm_name(run)
+        facts |= {"engine": run.recipe.engine.name, "arm": arm_name(run)}
         facts |= _progress(read_metrics(path))
         facts["status"] = status_of(path, manifest)
     except UserError as error:
@@ -217,20 +193,11 @@ def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
 
 def _progress(lines: Sequence[Metrics]) -> dict[str, float | None]:
     """Epoch, held-out accuracy and share of wrong labels, from the metrics; each step counts by its prompts."""
-    accuracies = [line["eval/avg"] for line in lines if "eval/avg" in line]
     trained = [line for line in lines if line["step"]]
     epoch = int(trained[-1]["epoch"]) if trained else None
-    shares = [
-        (line["label/effective_noise"], line.get("rollout/groups", 1.0))
-        for line in trained
-        if line["epoch"] == epoch and "label/effective_noise" in line
-    ]
-    weight = sum(prompts for _, prompts in shares)
-    return {
-        "epoch": epoch,
-        "accuracy": accuracies[-1] if accuracies else None,
-        "wrong_labels": sum(share * prompts for share, prompts in shares) / weight if weight else None,
-    }
+    last = [line for line in trained if line["epoch"] == epoch]
+    wrong_labels = of_epoch("label/effective_noise", last)
+    return {"epoch": epoch, "accuracy": of_epoch("eval/avg", lines), "wrong_labels": wrong_labels}
 
 
 def _size(path: Path) -> int:

@@ -1,11 +1,12 @@
-"""Figures of arms of OLR that differ in one setting: sensitivity to delta and T, and the ablation of the criteria.
+"""Figures of what arms come to: all arms, and those that differ in one setting (sensitivity, noise ratio, ablation).
 
-Both show the score at the end of training: where runs have benchmark scores, the mean over in-distribution benchmarks
-and that over the others; else held-out accuracy.
+The score of these three is that at the end of training: where runs have benchmark scores, the mean over in-distribution
+benchmarks and that over the others; else held-out accuracy.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm, Run, grpo_beside, measured, tell_apart, vary
+from olr_cli.analysis.arms import Arm, Run, grpo_beside, measured, spelt, tell_apart, telling_settings, vary
+from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.frame import SPREAD, Summary, summarise
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
+from olr_cli.analysis.tables.arms import TITLES, at_the_end
 from olr_cli.analysis.tables.sources import HELD_OUT, Source, source_of
 from olr_cli.recipe.schema import Criterion, OlrMethod
 
@@ -66,6 +69,56 @@ def _summaries(
     return {(one.metric, one.arm): one for one in summarise(measured(arms.values(), values))}
 
 
+# Arms -------------------------------------------------------------------------------------------------------------
+
+
+def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
+    """Arms at the end of training, a dot a run: what the table of arms compares.
+
+    A panel a metric of the table, a row an arm, and a line through the mean. The data have a row a run and metric.
+    """
+    if len(arms) < 2:
+        raise Lack("several arms")
+    values = measured(arms, at_the_end).drop("at")
+    shown = [metric for metric in TITLES if metric in values["metric"]]
+    columns = min(len(shown), 2)
+    height = 0.5 + 0.15 * len(arms)
+    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=height)
+    for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
+        title = TITLES[metric]
+        axes.set_title(style.lettered(number, title[0].upper() + title[1:]), pad=5)
+        of_metric = values.filter(metric=metric)
+        for place, arm in enumerate(arms):
+            dots = of_metric.filter(arm=arm.name)["value"].to_numpy()
+            if not len(dots):  # of which a line would have no place
+                continue
+            look: dict[str, Any] = {"alpha": 0.6, "markeredgewidth": 0, "markersize": 3.5, "clip_on": False}
+            axes.plot(dots, [place] * len(dots), "o", color=BLUE, **look)
+            axes.plot([dots.mean()] * 2, [place - 0.35, place + 0.35], color=style.BLACK, clip_on=False)
+            _write_mean(axes, place, dots.mean())
+        _rows(axes, [arm.title for arm in arms], labelled=number % columns == 0)
+        axes.set_xlim(style.percent_limits(of_metric.select(mean="value", sd=None)))
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    runs = values.group_by("arm").agg(pl.col("seed").n_unique())["seed"]
+    most = " to ".join(map(str, dict.fromkeys((runs.min(), runs.max()))))
+    caption = f"A dot a run, {most} an arm; lines and numbers: their means, in %."
+    return [sheet.chart("arms", values, caption=caption)]
+
+
+def _rows(axes: Axes, names: Sequence[str], *, labelled: bool) -> None:
+    """Named rows from top to bottom, and shares across."""
+    axes.set_yticks(range(len(names)), names if labelled else [""] * len(names))
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")
+
+
+def _write_mean(axes: Axes, place: int, mean: float) -> None:
+    """The mean as a number at the right of its row."""
+    axes.text(1.05, place, f"{100 * mean:.1f}", transform=axes.get_yaxis_transform(), va="center_baseline")
+
+
 # Sensitivity ------------------------------------------------------------------------------------------------------
 
 
@@ -94,26 +147,18 @@ _LONGEST_LINE = 18
 """Signs in a line of a label at the right of a panel."""
 
 
-def sensitivity_lacks(arms: Sequence[Arm]) -> str | None:
-    """The runs that the figure needs; None if it can be drawn."""
-    if any(_families(arms, name, setting.applies) for name, setting in SETTINGS.items()):
-        return None
-    return (
-        "runs of OLR that differ in method.slope_threshold, or in method.warmup_epochs, and in nothing else but the"
-        " seed, as those of paper/slope-sensitivity and paper/warmup-sensitivity"
-    )
-
-
 def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
     """Sensitivity to OLR's two settings: the score at the end of training against delta, and against T.
 
     A line a kind of noise, dashed: GRPO under that noise. The data have a row a setting, noise, value and metric;
     without a value GRPO's.
-
-    Raises:
-        UserError: a file of a run is damaged.
     """
     families = {name: _families(arms, name, setting.applies) for name, setting in SETTINGS.items()}
+    if not any(families.values()):
+        raise Lack(
+            "runs of OLR that differ in method.slope_threshold, or in method.warmup_epochs, and in nothing else but the"
+            " seed, as those of paper/slope-sensitivity and paper/warmup-sensitivity"
+        )
     source = source_of(arms, ())
     titles = _score_titles(source)
     scores = _summaries([*chain(*families.values())], source.values)
@@ -173,6 +218,65 @@ def _tick_values(axes: Axes, values: Sequence[float]) -> None:
     axes.tick_params(which="minor", length=2.0, width=0.6)
 
 
+# Noise ratio ------------------------------------------------------------------------------------------------------
+
+_LINE_COLOURS = (GREY, BLUE, SKY, VERMILION, GREEN, ORANGE, PURPLE)
+
+
+def noise(arms: Sequence[Arm]) -> list[Chart]:
+    """Methods over the noise ratio: the score at the end of training, a line a method.
+
+    A panel all runs that have the rest of their settings in common, such as the number of verified labels. The data
+    have a row a panel, metric, method and ratio.
+    """
+    variations = vary(arms, "noise.ratio")
+    if not variations:
+        raise Lack(
+            "runs that differ in noise.ratio and in nothing else but the seed, as those of laptop/trusted"
+        )
+    source = source_of(arms, ())
+    titles = _score_titles(source)
+    settings = [variation.settings("method.") for variation in variations]
+    panels = dict(zip(map(repr, settings), _panel_titles(settings), strict=True))
+    members = {arm.name: arm for variation in variations for arm in variation.arms.values()}
+    scores = {(one.metric, one.arm): one for one in summarise(measured(members.values(), source.values))}
+    rows = pl.DataFrame(
+        [
+            (panels[repr(rest)], metric, spelt(arm.method), ratio, *score.spread)
+            for variation, rest in zip(variations, settings, strict=True)
+            for metric in titles
+            for ratio, arm in variation.arms.items()
+            if (score := scores.get((metric, arm.name)))
+        ],
+        {"panel": str, "metric": str, "method": str, "ratio": float, **SPREAD},
+        orient="row",
+    ).sort("ratio", maintain_order=True)
+    methods = list(dict.fromkeys(spelt(variation.first.method) for variation in variations))
+    shown = [(metric, panel) for metric in titles for panel in dict.fromkeys(panels.values())]
+    columns = min(len(shown), 3)
+    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=2.0)
+    for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, shown, strict=True)):
+        of_panel = rows.filter(metric=metric, panel=panel)
+        axes.set_title(style.lettered(number, panel or titles[metric]))
+        style.label_first(axes, number % columns, titles[metric] if panel else "")
+        for method, colour, marker in zip(methods, cycle(_LINE_COLOURS), cycle(style.MARKERS), strict=False):
+            label = textwrap.fill(method, _LONGEST_LINE)
+            line = Line(metric, label, colour, marker)
+            sheet.lines(axes, [line], of_panel.filter(method=method), x="ratio")
+        axes.set_xlabel("noise ratio")
+        _tick_values(axes, of_panel["ratio"].unique().sort().to_list())
+        style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
+    return [sheet.chart("noise", rows)]
+
+
+def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells the settings of panels apart, the number of verified labels in words."""
+    return [
+        re.sub(r"trusted=(\d+)", r"\1 verified labels", text.replace("trusted=unset", "none verified"))
+        for text in telling_settings(settings)
+    ]
+
+
 # Ablation ---------------------------------------------------------------------------------------------------------
 
 _SELECTED = {"selection_accuracy": "Right if selected", "coverage": "Coverage"}
@@ -194,27 +298,20 @@ _BARS: dict[tuple[Criterion, ...] | None, tuple[str, str]] = {
 """Criteria (None: GRPO, which selects nothing) -> name and colour of the bar, from top to bottom."""
 
 
-def ablation_lacks(arms: Sequence[Arm]) -> str | None:
-    """The runs that the figure needs; None if it can be drawn."""
-    if _families(arms, "criteria"):
-        return None
-    return (
-        "runs of OLR that differ in method.criteria and in nothing else but the seed, as those of paper/ablation;"
-        " what other criteria would have selected needs no other runs: --figure dynamics, or olr replay"
-    )
-
-
 def ablation(arms: Sequence[Arm]) -> list[Chart]:
     """The ablation of OLR's criteria as bars (the paper's Table ablation, and its Fig. 3e as a whole).
 
     A row of panels a kind of noise, a bar a choice of criteria. Accuracy of the selected labels and coverage are over
     all visits after warm-up, counted from each run's selection during its training. The data have a row a noise, choice
     of criteria and metric.
-
-    Raises:
-        UserError: a run has no labels, or a file is damaged.
     """
-    families, source = _families(arms, "criteria"), source_of(arms, ())
+    families = _families(arms, "criteria")
+    if not families:
+        raise Lack(
+            "runs of OLR that differ in method.criteria and in nothing else but the seed, as those of paper/ablation;"
+            " what other criteria would have selected needs no other runs: --figure dynamics, or olr replay"
+        )
+    source = source_of(arms, ())
     titles = _SELECTED | _score_titles(source)
     values = _summaries(families, lambda run: {**source.values(run), **_selected(run)})
     rows = pl.DataFrame(
@@ -236,7 +333,7 @@ def ablation(arms: Sequence[Arm]) -> list[Chart]:
         place, column = divmod(number, len(titles))
         metric, noise = list(titles)[column], families[place].name
         of_panel = rows.filter(noise=noise, metric=metric)
-        _draw_bars(sheet, axes, bars, of_panel)
+        _draw_bars(sheet, axes, bars, of_panel, labelled=column == 0)
         if of_panel.is_empty():
             style.remark(axes, NO_VALUE.get(metric, "no scores"), keeps_axes=True)
         # The last line of a title is room for the noise, which may be wider than the panel.
@@ -246,8 +343,6 @@ def ablation(arms: Sequence[Arm]) -> list[Chart]:
         if column == 0:
             named = axes.annotate(noise, (0, 1), (0, 3), "axes fraction", "offset points", color=GREY)
             named.set_in_layout(False)
-        else:
-            axes.tick_params(labelleft=False)
     return [sheet.chart("ablation", rows)]
 
 
@@ -263,19 +358,16 @@ def _selected(run: Run) -> dict[str, float | None]:
     return shares.collect().row(0, named=True)
 
 
-def _draw_bars(sheet: style.Sheet, axes: Axes, bars: Mapping[str, str], rows: pl.DataFrame) -> None:
+def _draw_bars(
+    sheet: style.Sheet, axes: Axes, bars: Mapping[str, str], rows: pl.DataFrame, *, labelled: bool
+) -> None:
     """One panel: a bar a choice with its sd, and the mean as a number at the right."""
     by_choice = {row["criteria"]: row for row in rows.iter_rows(named=True)}
     for place, (label, colour) in enumerate(bars.items()):
         if (row := by_choice.get(label)) is None:
             continue
         sheet.bar(axes, place, row["mean"], row["sd"], color=colour)
-        number = f"{100 * row['mean']:.1f}"
-        axes.text(1.05, place, number, transform=axes.get_yaxis_transform(), va="center_baseline")
-    axes.set_yticks(range(len(bars)), list(bars))
-    axes.set_ylim(len(bars) - 0.5, -0.5)
+        _write_mean(axes, place, row["mean"])
+    _rows(axes, list(bars), labelled=labelled)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.5, 1])
-    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.grid(visible=False, axis="y")
-    axes.grid(visible=True, axis="x")

@@ -26,8 +26,10 @@ def analyze(
             "--figure",
             autocompletion=figures,
             help="Figure to draw: learning (reward, held-out accuracy, entropy, length, KL and more by step; the"
-            " default), coherence, dynamics, composition, ablation (needs runs with several method.criteria),"
-            " sensitivity (needs runs with several slope thresholds or warm-ups), cost (time of each part of a step),"
+            " default), coherence, dynamics, composition, arms (what the arms come to, a dot a run), ablation (needs"
+            " runs with several method.criteria),"
+            " sensitivity (needs runs with several slope thresholds or warm-ups), noise (methods over the noise ratio),"
+            " cost (time of each part of a step),"
             " theory (the theory's quantities, measured), phase (the theory's regions, simulated; needs no run) or all"
             " (every figure that these runs allow); may be repeated.",
         ),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from olr_cli.cli.options import LogColumns, require_new
+from olr_cli.cli.options import JsonObject, LogColumns, require_new
 from olr_cli.cli.printing import show
 from olr_cli.cli.waiting import Waiting
 
@@ -56,7 +56,7 @@ def audit(
             min=0.0,
             max=1.0,
             help="Change a label if the confidence that it is wrong is at least P and the proposal is more likely"
-            " right. By default 0.5, or 0.9 if the confidence itself is doubtful.",
+            " right. By default 0.5.",
             show_default=False,
         ),
     ] = None,
@@ -81,9 +81,10 @@ def audit(
             "--out", metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    json: JsonObject = False,
 ) -> None:
     """Rank prompts by the confidence that their label is wrong, given stored rollouts, and repair the data set."""
+    from contextlib import suppress
     from dataclasses import replace
 
     from olr_cli.analysis.audit import answer as answers
@@ -108,8 +109,9 @@ def audit(
         result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
         is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
     waiting.done()
-    known = rows or repair.local_data_of(source)
-    notes = [*result.notes, *(f"{note}." for note in (repeat_notes(known) if known else ()))]
+    notes = [*result.notes]
+    with suppress(UserError):
+        notes += [f"{note}." for note in repeat_notes(rows or repair.data_of(source, is_local=True))]
     answer = answers.audit_answer(result, top, notes, is_exported=export is not None)
     if json:
         show(answer, "json")

@@ -33,6 +33,21 @@ def values(column: pa.ChunkedArray, name: str, place: str) -> list[Any]:
         ) from None
 
 
+def column_at(table: pa.Table, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
+    """The column or struct field that a dotted path leads to, None without one, and the steps that remain below it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if path in table.column_names:
+        return table.column(path), []
+    name, *steps = path.split(".")
+    column = table.column(name) if name in table.column_names else None
+    while column is not None and steps and pa.types.is_struct(column.type):
+        has_field = column.type.get_field_index(steps[0]) >= 0
+        column = pc.struct_field(column, steps.pop(0)) if has_field else None
+    return column, steps
+
+
 def texts(
     column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False, first: int = 0
 ) -> list[str | None]:

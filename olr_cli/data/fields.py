@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.data.columns import text_of, texts, values
+from olr_cli.data.columns import column_at, text_of, texts, values
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe.schema import ColumnRole
 
@@ -172,20 +172,13 @@ def field_texts(raw: pa.Table, path: str | None, place: str) -> list[str | None]
 def _column(raw: pa.Table, path: str, place: str) -> tuple[Any, list[str]]:
     """The column or struct field that a path leads to, and the steps that remain below it; None if there is none."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    if path in raw.column_names:
-        return raw.column(path), []
-    name, *steps = path.split(".")
-    if name not in raw.column_names:
+    column, steps = column_at(raw, path)
+    if column is None:
         return None, []
-    column = raw.column(name)
-    while steps and pa.types.is_struct(column.type):
-        if column.type.get_field_index(steps[0]) < 0:
-            return None, []
-        column = pc.struct_field(column, steps.pop(0))
     if not steps or pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         return column, steps
+    name = path.partition(".")[0]
     if name in ("reward_model", "extra_info") and not pa.types.is_null(column.type):
         raise UserError(
             f"{place}: column '{name}' holds {column.type}, and it should be a struct with '{steps[0]}'"

@@ -8,8 +8,6 @@ Plain question/answer rows become such rows; every other column, and every other
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,8 +33,9 @@ from olr_cli.data.prompts import (
     Message,
     NoiseType,
     Prompt,
+    PromptSet,
 )
-from olr_cli.data.questions import QuestionIds
+from olr_cli.data.questions import QuestionIds, turns_digest
 from olr_cli.errors import UserError, no_rows
 from olr_cli.recipe.schema import ColumnRole
 
@@ -175,6 +174,14 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
     return pa.table(standard | others)
 
 
+def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
+    """Prompts that come from no file, with their rows in the interchange format."""
+    import pyarrow as pa
+
+    no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
+    return PromptSet(tuple(prompts), interchange_table(no_columns, prompts, split), source)
+
+
 def _holds_messages(column: Any) -> bool:
     import pyarrow as pa
 
@@ -229,11 +236,9 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
 def _labels(raw: pa.Table, path: str | None, place: str) -> list[str | None]:
     r"""The labels in the file; of a worked solution the content of its last ``\boxed{…}``, or what follows ``####``."""
     labels = field_texts(raw, path, place)
-    return labels if path == GROUND_TRUTH else [None if label is None else _final(label) for label in labels]
-
-
-def _final(solution: str) -> str | None:
-    return boxed(solution) or solution.rpartition("####")[2].strip() or None
+    if path == GROUND_TRUTH:
+        return labels
+    return [text and (boxed(text) or text.rpartition("####")[2].strip() or None) for text in labels]
 
 
 def _without_answer(prompt: Any) -> Any:
@@ -330,7 +335,7 @@ def _prompt_ids(
         if len(set(present)) == len(messages):
             return present, column
     if reading.are_numbered:
-        return [f"{row}-{_digest(turns)}" for row, turns in enumerate(messages)], None
+        return [f"{row}-{turns_digest(turns)[:8]}" for row, turns in enumerate(messages)], None
     ids = QuestionIds()
     return [ids.next(turns) for turns in messages], None
 
@@ -346,11 +351,6 @@ def _named_ids(raw: pa.Table, path: str, place: str) -> list[str]:
             )
         rows[name] = row
     return list(rows)
-
-
-def _digest(turns: Iterable[Message]) -> str:
-    text = json.dumps([(turn.role, turn.content) for turn in turns])
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _index(prompt_ids: Sequence[str]) -> pa.Array:

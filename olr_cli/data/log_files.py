@@ -36,7 +36,7 @@ def log_files(places: Sequence[Path]) -> list[Path]:
     """
     files = [file for place in places for file in _files_at(place)]
     unique = {file.resolve(): file for file in files}
-    return sorted(unique.values(), key=lambda file: [_natural(part) for part in file.parts])
+    return sorted(unique.values(), key=lambda file: [natural(part) for part in file.parts])
 
 
 def _files_at(place: Path) -> list[Path]:
@@ -66,7 +66,8 @@ def is_log(place: Path) -> bool:
         return False
 
 
-def _natural(name: str) -> list[Any]:
+def natural(name: str) -> list[Any]:
+    """A key that sorts names with their numbers as numbers: a2 before a10."""
     return [int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name))]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
-from olr_cli.data.columns import numbers, text_column, values
+from olr_cli.data.columns import column_at, numbers, text_column, values
 from olr_cli.data.files import Kinds, is_json, json_batches, json_table, read_batches, read_table
 from olr_cli.data.log_formats import TABLE, LogFormat, as_text, flattened, lacking, recognised, response_text
 from olr_cli.errors import UserError, no_rows
@@ -256,8 +256,8 @@ def _renamed(table: pa.Table, layout: _Layout, step: int, first: int) -> pl.Data
     """Rows with olr's names; `first` is the number of the first."""
     path, columns = layout.path, []
     for name, column in layout.places.items():
-        cells = _field(table, column)
-        if cells is None:
+        cells, steps = column_at(table, column)
+        if cells is None or steps:
             continue
         if name in ("prompt", "response"):
             cells = _as_texts(cells, as_text if name == "prompt" else response_text, column, path, first)
@@ -277,24 +277,6 @@ def _renamed(table: pa.Table, layout: _Layout, step: int, first: int) -> pl.Data
         known = [pl.col("step")] if "step" in frame.columns else []
         frame = frame.with_columns(pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step"))
     return frame
-
-
-def _field(table: pa.Table, dotted: str) -> pa.ChunkedArray | None:
-    """A column, or the field of a struct that a dotted name leads to; None if there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if dotted in table.column_names:
-        return table.column(dotted)
-    name, _, inner = dotted.partition(".")
-    if name not in table.column_names:
-        return None
-    column = table.column(name)
-    for part in inner.split("."):
-        if not pa.types.is_struct(column.type) or column.type.get_field_index(part) < 0:
-            return None
-        column = pc.struct_field(column, part)
-    return column
 
 
 def _as_texts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -37,6 +38,11 @@ def question_of(messages: Sequence[Message]) -> str:
     """What the user asks last, without other turns and without what a chat template put around it."""
     asked = [message.content for message in messages if message.role == "user"]
     return _without_template(asked[-1] if asked else "\n\n".join(message.content for message in messages))
+
+
+def turns_digest(turns: Iterable[Message]) -> str:
+    """sha256 (hexadecimal) of the roles and contents of chat turns."""
+    return hashlib.sha256(json.dumps([(turn.role, turn.content) for turn in turns]).encode()).hexdigest()
 
 
 def _without_template(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, SetName, arithmetic_prompts, parse_source
 from olr_cli.data.files import SUFFIXES, matching_files, read_table
 from olr_cli.data.hub import load_hub_table, parse_hub_id
-from olr_cli.data.interchange import Reading, interchange_table, read_rows
+from olr_cli.data.interchange import Reading, prompt_set, read_rows
 from olr_cli.data.prompts import NoiseType, PromptSet
 from olr_cli.errors import UserError, did_you_mean
 
@@ -64,14 +64,10 @@ def read_prompts(
 
 
 def _built_in(name: str, kind: SetName, *, split: str, size: int | None, seed: int) -> PromptSet:
-    import pyarrow as pa
-
     part = next((known for known in SPLIT_ENDS if known == split), None)
     if part is None:
         raise UserError(f"{name} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}")
-    prompts = tuple(arithmetic_prompts(kind, size, seed, part))
-    no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
-    return PromptSet(prompts, interchange_table(no_columns, prompts, split), name)
+    return prompt_set(arithmetic_prompts(kind, size, seed, part), name, split)
 
 
 def _load(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:

@@ -15,6 +15,9 @@ from olr_cli.data.questions import same_prompts
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 
+VERDICTS = ("kept", "wrong", "unsure")
+"""What a reader of the report decides about a label."""
+
 
 def with_trusted(
     prompts: Iterable[Prompt], trusted: str | int, seed: int, source: object, reading: Reading
@@ -64,7 +67,8 @@ def verified_answers(
     """prompt_id -> true answer, from a table of prompt_id and true_answer, or a verified data set.
 
     Prompts are matched by prompt_id; where none fits, those of a data set by the text of the question. A column verdict
-    is read too (of the report's selection): "wrong" without a true answer gives None, all that is known then.
+    is read too (of the report's selection): "wrong" without a true answer gives None, all that is known then; "kept"
+    without one gives given_label.
 
     Args:
         file: of verified labels.
@@ -103,17 +107,24 @@ def _answers_in(
         raise UserError(
             f"{file} is no file; {setting} names a Parquet or JSON table with prompt_id and true_answer"
         )
-    table = read_table([file], {"prompt_id", "true_answer", "verdict"})
-    if not {"prompt_id", "true_answer"} <= set(table.column_names):
+    columns = ("prompt_id", "true_answer", "verdict", "given_label")
+    table = read_table([file], columns)
+    if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(table.column_names):
         prompts = read_prompts(str(file), reading=reading).prompts
         return {prompt.prompt_id: prompt.gold for prompt in prompts if prompt.gold is not None}, prompts
     answers: dict[str, str | None] = {}
-    names = [name for name in ("prompt_id", "true_answer", "verdict") if name in table.column_names]
-    for prompt_id, answer, *verdict in zip(
-        *(texts(table.column(name), name, str(file)) for name in names), strict=True
-    ):
-        known = None if answer == SENTINEL else answer
-        if prompt_id is None or (known is None and verdict != ["wrong"]):
+    rows = (
+        texts(table.column(name), name, str(file)) if name in table.column_names else [None] * len(table)
+        for name in columns
+    )
+    for prompt_id, answer, verdict, label in zip(*rows, strict=True):
+        if verdict not in (None, *VERDICTS):
+            raise UserError(
+                f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
+            )
+        known = label if answer is None and verdict == "kept" else answer
+        known = None if known == SENTINEL else known
+        if prompt_id is None or (known is None and verdict != "wrong"):
             continue
         if answers.setdefault(prompt_id, known) != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")

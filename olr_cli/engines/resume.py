@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 
+import polars as pl
+
 from olr_cli.answers import Judge
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
@@ -31,13 +33,27 @@ from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
 from olr_cli.supervision import History
 
+_OF_A_VISIT = (
+    *(
+        "prompt_id",
+        "visit",
+        "majority_answer",
+        "majority_count",
+        "majority_is_correct",
+        "rollouts",
+        "is_consistent",
+    ),
+    *("label_source", "true_answer", "given_label", "given_label_count", "noisy_label", "noisy_label_count"),
+)
+
 
 def stored_history(path: Path, judge: Judge) -> History:
     """The history in a run's labels table; `judge` finds the classes of its majority answers."""
-    columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
-    labels = scan_labels(path).select(columns).sort("visit").collect()
+    labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
-    return History.from_rows(labels.iter_rows(named=True), keys)
+    verified = labels.filter(pl.col("label_source") == "trusted", pl.col("noisy_label").is_null())
+    pairs = verified.select("true_answer", "given_label").drop_nulls().unique(maintain_order=True).rows()
+    return History.from_rows(labels.iter_rows(named=True), keys, judge.matches(pairs))
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:

@@ -7,14 +7,15 @@ names as `data.train`.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.prompts import Message, Prompt, digested
+from olr_cli.data.interchange import prompt_set
+from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.readers import read_prompts
+from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.files import require_regular
 from olr_cli.recipe.schema import Recipe, changed_keys
@@ -116,8 +117,8 @@ class ExternalRun:
             return
         for prompt in new:
             self._note(prompt)
-        with (self.path / PROMPTS).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(_row(prompt)) + "\n" for prompt in new)
+        with (self.path / PROMPTS).open("ab") as file:
+            file.write(encode(prompt_set(new, PROMPTS), self.path / PROMPTS))
         write_manifest(self.path, {**read_manifest(self.path), "data": self._facts})
 
     def add_metrics(self, step: int, epoch: int, metrics: Mapping[str, float]) -> None:
@@ -157,24 +158,3 @@ def _read_prompts(file: Path) -> Sequence[Prompt]:
     if whole != content:
         file.write_bytes(whole)
     return read_prompts(file).prompts if whole else ()
-
-
-def _row(prompt: Prompt) -> dict[str, Any]:
-    """A prompt in the interchange format."""
-
-    def chat(messages: Sequence[Message]) -> list[dict[str, str]]:
-        return [{"role": message.role, "content": message.content} for message in messages]
-
-    return {
-        "data_source": prompt.data_source,
-        "prompt": chat(prompt.messages),
-        "ability": "math",
-        "reward_model": {"ground_truth": prompt.given_label, "style": "rule"},
-        "extra_info": {
-            "index": prompt.prompt_id,
-            "split": "train",
-            "original_ground_truth": prompt.true_answer,
-            "noise_type": prompt.noise_type,
-        },
-        **({} if prompt.rephrased is None else {"rephrased_prompt": chat(prompt.rephrased)}),
-    }

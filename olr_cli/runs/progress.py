@@ -7,25 +7,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from olr_cli.errors import printable
 from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.throughput import GENERATED, UTILISATION
 
 
-class Display(Protocol):
-    """Shows the progress of a run (`Progress`), or of an evaluation (`olr_cli.evaluation.progress`)."""
-
-    def say(self, sentence: str) -> None:
-        """Print a line: a warning, a checkpoint."""
-
-    def stop(self) -> None:
-        """The work ended, however."""
-
-
-class Progress(Display, Protocol):
-    """Shows the steps of a run, as an engine reports them."""
+class Progress:
+    """Shows the steps of a run, as an engine reports them; this one shows nothing."""
 
     def leave_out_truth(self) -> None:
         """The data have no true answers: before `start`, leave out what only they would show."""
@@ -40,12 +30,15 @@ class Progress(Display, Protocol):
         fewer.
         """
 
+    def say(self, sentence: str) -> None:
+        """Print a line: a warning, a checkpoint."""
 
-class JsonProgress:
-    """One JSON object a line on standard output."""
+    def stop(self) -> None:
+        """The work ended, however."""
 
-    def leave_out_truth(self) -> None:
-        """A step has the metrics that are known in any case."""
+
+class JsonProgress(Progress):
+    """One JSON object a line on standard output; a step has the metrics that are known in any case."""
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._print("start", steps=steps, done=done, steps_per_epoch=steps_per_epoch)
@@ -57,18 +50,14 @@ class JsonProgress:
         if sentence:
             self._print("note", text=sentence)
 
-    def stop(self) -> None:
-        """Nothing is held open."""
-
     def _print(self, event: str, **values: object) -> None:
         print(json.dumps({"event": event, **values}), flush=True)
 
 
-class LineProgress:
-    """A row an epoch, for logs and pipes."""
+class _EpochProgress(Progress):
+    """A row an epoch."""
 
-    def __init__(self, stream: TextIO | None = None, layout: Layout | None = None) -> None:
-        self._stream = sys.stdout if stream is None else stream
+    def __init__(self, layout: Layout | None) -> None:
         self._layout = layout or TRAINING
 
     def leave_out_truth(self) -> None:
@@ -76,7 +65,19 @@ class LineProgress:
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
-        self._steps, self._done, self._began = steps, done, time.monotonic()
+        self._steps, self._done, self._per_epoch = steps, done, steps_per_epoch
+
+
+class LineProgress(_EpochProgress):
+    """A row an epoch, for logs and pipes."""
+
+    def __init__(self, stream: TextIO | None = None, layout: Layout | None = None) -> None:
+        super().__init__(layout)
+        self._stream = sys.stdout if stream is None else stream
+
+    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+        super().start(steps, done, steps_per_epoch, seen)
+        self._began = time.monotonic()
         for line, above_time in zip(self._layout.header, ("time", "left"), strict=True):
             self.say(f"{line}{above_time:>5}")
 
@@ -90,11 +91,8 @@ class LineProgress:
     def say(self, sentence: str) -> None:
         print(printable(sentence), file=self._stream, flush=True)
 
-    def stop(self) -> None:
-        """Nothing is held open."""
 
-
-class LiveProgress:
+class LiveProgress(_EpochProgress):
     """A row an epoch above a progress bar, in a terminal."""
 
     def __init__(self, layout: Layout | None = None) -> None:
@@ -102,7 +100,7 @@ class LiveProgress:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        self._layout = layout or TRAINING
+        super().__init__(layout)
         self._console = Console()
         self._bar = Bar(
             TextColumn(f"{self._layout.row} {{task.fields[epoch]}}"),
@@ -115,12 +113,8 @@ class LiveProgress:
             expand=False,
         )
 
-    def leave_out_truth(self) -> None:
-        self._layout = self._layout.without_truth or self._layout
-
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
-        self._per_epoch = steps_per_epoch
+        super().start(steps, done, steps_per_epoch, seen)
         for line in self._layout.header:
             self.say(line)
         self._bar.start()

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from olr_cli.answers import Key
+from olr_cli.supervision.self_training import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,15 @@ class Past:
 
 
 class History:
-    """The past of every prompt. Grows by one visit at a time and is never rewritten."""
+    """The past of every prompt. Grows by one visit at a time and is never rewritten.
+
+    Attributes:
+        verified: prompt_id -> what the latest visit of a prompt with a verified label says about the others.
+    """
 
     def __init__(self) -> None:
         self._pasts: dict[str, Past] = {}
+        self.verified: dict[str, Outcome] = {}
 
     def of(self, prompt_id: str) -> Past:
         """The prompt's visits so far; none before the first."""
@@ -114,12 +120,18 @@ class History:
         self._pasts[prompt_id] = past.after(visit)
 
     @classmethod
-    def from_rows(cls, rows: Iterable[Mapping[str, Any]], keys: Mapping[str, Key]) -> History:
+    def from_rows(
+        cls,
+        rows: Iterable[Mapping[str, Any]],
+        keys: Mapping[str, Key],
+        verdicts: Mapping[tuple[str, str], bool | None],
+    ) -> History:
         """The history in stored label rows.
 
         Args:
             rows: ordered by visit within each prompt.
             keys: of their majority answers.
+            verdicts: whether the given label of a verified prompt matches its true answer, by (true answer, label).
         """
         history = cls()
         for row in rows:
@@ -127,17 +139,20 @@ class History:
             key = None if answer is None else keys[answer]
             visit = Visit(key, answer, row["majority_count"], row["rollouts"])
             history.add(row["prompt_id"], row["visit"], visit)
+            if row["label_source"] == "trusted":
+                is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
+                history.verified[row["prompt_id"]] = Outcome.of_row(row, given_is_right=is_right)
         return history
 
     def copy(self) -> History:
         """A history that grows apart from this one."""
         history = History()
-        history._pasts = dict(self._pasts)
+        history._pasts, history.verified = dict(self._pasts), dict(self.verified)
         return history
 
     def state(self) -> dict[str, Any]:
         """The history as JSON values; answers stand for their classes."""
-        return {
+        state: dict[str, dict[str, Any]] = {
             prompt_id: {
                 "visits": past.visits,
                 "scale": past.scale,
@@ -147,6 +162,9 @@ class History:
             }
             for prompt_id, past in self._pasts.items()
         }
+        for prompt_id, outcome in self.verified.items():
+            state[prompt_id]["verified"] = outcome.state()
+        return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], keys: Mapping[str, Key]) -> History:
@@ -159,6 +177,8 @@ class History:
             history._pasts[prompt_id] = Past(
                 sums["visits"], majorities, sums["scale"], sums["total"], sums["moment"]
             )
+            if "verified" in sums:
+                history.verified[prompt_id] = Outcome.from_state(sums["verified"])
         return history
 
 

@@ -2,9 +2,9 @@
 
 | part | rules | where |
 |---|---|---|
-| label | given, refined, majority, the other view's majority, none | here |
+| label | given, refined, majority, the other view's majority, pseudo-label, none | here |
 | reward | the verifier's, self-certainty, entropy, log-likelihood | `olr_cli.supervision.rewards` |
-| prompts that train | all, small loss, random, those with a verified label | `olr_cli.supervision.selection` |
+| prompts that train | all, small loss, random, with a verified label, confident | `olr_cli.supervision.selection` |
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
 The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
@@ -25,6 +25,7 @@ from olr_cli.recipe.schema import (
     OlrMethod,
     PromptRule,
     SelfCertaintyMethod,
+    SelfTrainingMethod,
     SequenceEntropyMethod,
     TokenEntropyMethod,
     TtrlMethod,
@@ -40,6 +41,7 @@ from olr_cli.supervision.rewards import (
     verifier_reward,
 )
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
+from olr_cli.supervision.self_training import LABEL, MAJORITY, Calibration, Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Evidence:
         is_consistent: the majority is the historical majority (R13).
         label: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
             prompt, else the given label (R15).
+        counts: how this visit's rollouts voted.
+        calibration: what verified labels say about votes; None without any.
         first_majority: the majority answer of this view; in a tie, the answer that first had so many rollouts.
         other_view: the same of the other view; None where there is no other view, or no answer in it.
     """
@@ -62,17 +66,24 @@ class Evidence:
     is_consistent: bool
     label: str | None
     source: LabelSource
+    counts: Counts
+    calibration: Calibration | None
     first_majority: str | None = None
     other_view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLabel:
-    """The label a visit's rewards are computed with (R15)."""
+    """The label a visit's rewards are computed with (R15).
+
+    Attributes:
+        teaches: whether the prompt may train on it.
+    """
 
     answer: str | None
     source: LabelSource
     is_selected: bool
+    teaches: bool = True
 
 
 LabelRule = Callable[[Evidence], EffectiveLabel]
@@ -89,6 +100,7 @@ class Method:
         needs_labels: a prompt without a given label is an error.
         rank: of a prompt among those of a step, of which the first train; None: all train.
         orders_rollouts: a tie goes to the answer that came first.
+        calibrates: verified labels say what the others' votes are worth.
     """
 
     label: LabelRule
@@ -100,6 +112,7 @@ class Method:
     needs_labels: bool = True
     rank: RankRule | None = None
     orders_rollouts: bool = False
+    calibrates: bool = False
 
 
 def given_label(evidence: Evidence) -> EffectiveLabel:
@@ -139,6 +152,31 @@ def other_views_label(evidence: Evidence) -> EffectiveLabel:
     return _voted(evidence.other_view)
 
 
+def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
+    """The majority or the label, whichever is likelier to be right (`olr_cli.supervision.self_training`).
+
+    Before anything is verified, the majority where it is consistent (R13).
+    """
+    without = refined_label(
+        OlrMethod(criteria=("consistency",), warmup_epochs=section.warmup(is_verified=False))
+    )
+    warmup = section.warmup(is_verified=True)
+
+    def rule(evidence: Evidence) -> EffectiveLabel:
+        calibration = evidence.calibration
+        if calibration is None:
+            return without(evidence)
+        if evidence.visit > warmup:
+            chances = calibration.chances(evidence.counts)
+            if chances[MAJORITY] >= max(chances[LABEL], section.confidence) and evidence.majority is not None:
+                return EffectiveLabel(evidence.majority, "majority", is_selected=True)
+            if chances[LABEL] >= section.confidence:
+                return given_label(evidence)
+        return replace(given_label(evidence), teaches=calibration.labels_help)
+
+    return rule
+
+
 def no_label(evidence: Evidence) -> EffectiveLabel:
     """None: the reward looks at no answer."""
     return _voted(None)
@@ -160,6 +198,8 @@ def _by_name(section: MethodSection) -> Method:
         case CoRewardMethod():
             views: tuple[View, ...] = ("original", "rephrased")
             return Method(other_views_label, verifier_reward, votes=True, views=views, orders_rollouts=True)
+        case SelfTrainingMethod():
+            return Method(pseudo_label(section), verifier_reward, votes=True, calibrates=True)
         case SelfCertaintyMethod():
             return Method(no_label, self_certainty_reward, ("self_certainty",))
         case TokenEntropyMethod(score_reduction="mean"):

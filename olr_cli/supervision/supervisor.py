@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import groupby
 from typing import TypeAlias
@@ -38,6 +38,7 @@ from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method, given_
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
 from olr_cli.supervision.rewards import group_advantages, verifier_reward
 from olr_cli.supervision.selection import Candidate, prompts_that_train
+from olr_cli.supervision.self_training import Calibration, Counts, Outcome, calibrate
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """Counts the time of a block as a part of the step."""
@@ -132,13 +133,24 @@ class Supervisor:
             drawn = zip(noisy_labels, answers, strict=True)
             verified.add(self.judge, (pair for label, texts in drawn for pair in _pairs(label, texts)))
         with measure("labels"):
-            decided = []
-            for group, views, noisy_label in zip(groups, ballots, noisy_labels, strict=True):
-                tally = views["original"].tally
-                visit = Visit(tally.majority, tally.majority_answer, tally.majority_count, tally.rollouts)
-                decided.append(self._decide(group, views, visit, noisy_label, verified))
-                self.history.add(group.prompt.prompt_id, group.visit, visit)
-            return self._choose(groups, decided)
+            decided: dict[int, SupervisedGroup] = {}
+            # Verified prompts first: what their visits show says how far to trust the others' votes.
+            places = sorted(range(len(groups)), key=lambda place: not groups[place].prompt.is_trusted)
+            for is_trusted, part in groupby(places, key=lambda place: groups[place].prompt.is_trusted):
+                calibration = None if is_trusted else self._calibration()
+                for place in part:
+                    group, views, noisy_label = groups[place], ballots[place], noisy_labels[place]
+                    tally = views["original"].tally
+                    visit = Visit(tally.majority, tally.majority_answer, tally.majority_count, tally.rollouts)
+                    decided[place] = self._decide(group, views, visit, noisy_label, verified, calibration)
+                    self.history.add(group.prompt.prompt_id, group.visit, visit)
+                    if is_trusted:
+                        given_is_right = verified.matches(group.prompt.true_answer, group.prompt.given_label)
+                        row = asdict(decided[place].label)
+                        self.history.verified[group.prompt.prompt_id] = Outcome.of_row(
+                            row, given_is_right=given_is_right
+                        )
+            return self._choose(groups, [decided[place] for place in range(len(groups))])
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
         """Let the verifier start beside whatever comes next, if the labels of these prompts say that it is needed."""
@@ -152,6 +164,12 @@ class Supervisor:
         still being made.
         """
         self._verified(groups, [self._answers(group) for group in groups])
+
+    def _calibration(self) -> Calibration | None:
+        """What the verified prompts' latest visits say, where the method asks; the same after a resume to the bit."""
+        if not self.method.calibrates:
+            return None
+        return calibrate(outcome for _, outcome in sorted(self.history.verified.items()))
 
     def _check_visits(self, groups: Sequence[RolloutGroup]) -> None:
         if len({group.prompt.prompt_id for group in groups}) < len(groups):
@@ -212,6 +230,7 @@ class Supervisor:
         visit: Visit,
         noisy_label: str | None,
         verified: _Verified,
+        calibration: Calibration | None,
     ) -> SupervisedGroup:
         prompt, tally = group.prompt, ballots["original"].tally
         majority = tally.majority_answer
@@ -219,7 +238,10 @@ class Supervisor:
         slope, historical = past.slope, past.historical_majority
         label, source = _standing_label(prompt, noisy_label)
         is_consistent = tally.majority is not None and tally.majority == historical
-        evidence = Evidence(group.visit, majority, slope, is_consistent, label, source)
+        answers = ballots["original"].answers
+        label_count = verified.count(label, answers) or 0
+        counts = Counts(tally.majority_count, label_count, tally.rollouts, is_consistent)
+        evidence = Evidence(group.visit, majority, slope, is_consistent, label, source, counts, calibration)
         labels = (
             dict.fromkeys(ballots, given_label(evidence))
             if prompt.is_trusted
@@ -232,7 +254,6 @@ class Supervisor:
             for view, ballot in ballots.items()
             for number, (answer, reward) in enumerate(zip(ballot.answers, rewards[view], strict=True))
         )
-        answers = ballots["original"].answers
         record = LabelRecord(
             prompt_id=prompt.prompt_id,
             visit=group.visit,
@@ -260,7 +281,7 @@ class Supervisor:
             effective_label_is_correct=_label_is_correct(effective, prompt, verified),
             reward_mean=sum(rollout.reward for rollout in rollouts) / len(rollouts),
             has_zero_variance=all(len(set(of_view)) == 1 for of_view in rewards.values()),
-            trains=True,
+            trains=effective.teaches,
         )
         advantages = tuple(value for of_view in rewards.values() for value in group_advantages(of_view))
         return SupervisedGroup(record, rollouts, advantages)

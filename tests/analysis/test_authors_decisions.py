@@ -10,9 +10,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from histories import replayed
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import extract
 from olr_cli.supervision import Past
 
@@ -65,8 +65,8 @@ def ours(judge, tmp_path_factory):
         file = folder / f"{warmup}-{threshold}.parquet"
         rows.write_parquet(file)
         settings = [f"method.warmup_epochs={warmup}", f"method.slope_threshold={threshold}"]
-        for labels in replay(read_history(file, settings), judge):
-            found |= {(int(label.prompt_id), label.visit): label for label in labels}
+        labels = replayed(read_history(file, settings), judge)
+        found |= {(int(label.prompt_id), label.visit): label for label in labels}
     return found
 
 

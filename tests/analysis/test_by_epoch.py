@@ -20,7 +20,7 @@ OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}
 
 
 def drawn(figure, *runs):
-    (chart,) = FIGURES[figure].drawn(group(find_runs(runs)))
+    (chart,) = FIGURES[figure].draw(group(find_runs(runs)))
     return chart
 
 
@@ -78,9 +78,10 @@ def test_four_arms_are_four_panels_side_by_side(tmp_path):
     ],
 )
 def test_coherence_shows_what_is_known(tmp_path, settings, metrics, shown):
-    chart = drawn("coherence", write_history(tmp_path / "run", **SMALL, **settings))
-    assert chart.data["metric"].unique().to_list() == metrics
-    assert texts(chart) == [shown]
+    known = write_history(tmp_path / "known", arm="known", **SMALL)
+    chart = drawn("coherence", write_history(tmp_path / "run", arm="run", **SMALL, **settings), known)
+    assert chart.data.filter(arm="run")["metric"].unique().to_list() == metrics
+    assert texts(chart)[0] == shown
 
 
 # Composition
@@ -135,8 +136,9 @@ def test_each_arm_is_a_pair_of_panels_and_the_end_of_warmup_is_named_once(tmp_pa
     ],
 )
 def test_a_panel_of_the_composition_without_numbers_says_why(tmp_path, settings, remark):
-    run = write_history(tmp_path / "run", **{**SMALL, **settings})
-    assert texts(drawn("composition", run))[1] == [remark]
+    known = write_history(tmp_path / "known", arm="known", **SMALL)
+    run = write_history(tmp_path / "run", arm="run", **{**SMALL, **settings})
+    assert texts(drawn("composition", run, known))[1] == [remark]
 
 
 # Dynamics
@@ -293,7 +295,7 @@ def test_seeds_of_an_arm_are_averaged_and_several_arms_are_several_charts(tmp_pa
     for seed in (1, 2, 3):
         write_history(tmp_path / f"olr{seed}", method=OLR, seed=seed, **SMALL)
     write_history(tmp_path / "grpo", method=GRPO, seed=1, **SMALL)
-    charts = FIGURES["dynamics"].drawn(group(find_runs([tmp_path])))
+    charts = FIGURES["dynamics"].draw(group(find_runs([tmp_path])))
     assert sorted(chart.name for chart in charts) == ["dynamics_active-0.5-grpo", "dynamics_active-0.5-olr"]
     (averaged,) = (chart for chart in charts if chart.name.endswith("olr"))
     rows = averaged.data.filter(panel="a")

@@ -11,6 +11,7 @@ from olr_cli import tables
 from olr_cli.analysis import cost
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.cost import STEP, TOGETHER, Spread, costs, unit_of
+from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.tables.cost import cost_table
 from olr_cli.errors import UserError
 
@@ -207,14 +208,14 @@ def test_steps_of_minutes_are_in_seconds(tmp_path):
 def test_runs_without_times_are_named_or_refused(tmp_path):
     write_history(tmp_path / "untimed", arm="untimed", **TINY)
     arms = group(find_runs([tmp_path]))
-    assert "time/step" in cost.lacking(arms)
+    with pytest.raises(Lack, match="time/step"):
+        cost.charts(arms)
     with pytest.raises(
         UserError, match=r"--table cost needs runs whose metrics\.jsonl has the time of a step"
     ):
         cost_table(arms)
     write_timed(tmp_path / "timed", arm="timed")
     assert "No times of untimed." in table_of(tmp_path).notes
-    assert cost.lacking(group(find_runs([tmp_path]))) is None
 
 
 def test_the_table_has_throughput_where_it_was_measured_and_nothing_elsewhere(tmp_path):

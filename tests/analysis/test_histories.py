@@ -4,10 +4,9 @@ import filecmp
 
 import polars as pl
 import pytest
-from histories import write_history
+from histories import replayed, write_history
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import replay
 from olr_cli.answers import Judge
 from olr_cli.runs.store import arrow_table, scan_labels, scan_rollouts
 
@@ -26,7 +25,7 @@ def test_the_project_decides_a_synthetic_history_as_it_was_written(tmp_path, cri
     method = {"name": "olr", "criteria": criteria, "slope_threshold": 0.02, "warmup_epochs": 3}
     run = write_history(tmp_path / "run", noise="inactive", method=method)
     with Judge(workers=1) as judge:
-        decided = [record for step in replay(read_history(run), judge) for record in step]
+        decided = replayed(read_history(run), judge)
     again = pl.from_arrow(arrow_table("labels", decided)).sort("visit", "prompt_id")
     assert again.equals(scan_labels(run).collect().sort("visit", "prompt_id"))
     assert again["is_selected"].sum() > 20

@@ -8,7 +8,7 @@ import pytest
 from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.figures import FIGURES, Lack
 
 TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
@@ -25,7 +25,7 @@ def write_run(path, rewards, **settings):
 
 
 def learning(*places):
-    (chart,) = FIGURES["learning"].drawn(group(find_runs(places)))
+    (chart,) = FIGURES["learning"].draw(group(find_runs(places)))
     return chart
 
 
@@ -80,6 +80,5 @@ def test_a_log_of_trl_shows_rewards_lengths_and_groups_of_equal_rewards():
 def test_what_has_nothing_to_show_says_what_is_missing(tmp_path):
     run = write_history(tmp_path / "run", **SMALL)
     (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "time/step": 1.0}\n')
-    assert "metrics.jsonl of these runs has none" in (
-        FIGURES["learning"].lacking(group(find_runs([run]))) or ""
-    )
+    with pytest.raises(Lack, match="of these runs has none"):
+        FIGURES["learning"].draw(group(find_runs([run])))

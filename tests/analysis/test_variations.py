@@ -6,7 +6,7 @@ from histories import write_history
 from paper_runs import NINE, write_evaluated, write_run
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.figures import FIGURES, Lack
 from olr_cli.runs.store import scan_labels
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
@@ -32,12 +32,14 @@ def arms_of(*places):
 
 
 def drawn(figure, *places):
-    (chart,) = FIGURES[figure].drawn(arms_of(*places))
+    (chart,) = FIGURES[figure].draw(arms_of(*places))
     return chart
 
 
-def lacking(figure, *places):
-    return FIGURES[figure].lacking(arms_of(*places))
+def refused(figure, *places):
+    with pytest.raises(Lack) as lack:
+        drawn(figure, *places)
+    return str(lack.value)
 
 
 def titles(chart):
@@ -102,12 +104,27 @@ def test_a_panel_without_such_runs_says_so(tmp_path):
     assert names_of(chart, "setting") == ["slope_threshold"]
 
 
+def test_arms_are_compared_with_a_dot_a_run(tmp_path):
+    for arm, kind in (("grpo", {"name": "grpo"}), ("olr", chosen("slope"))):
+        for seed in (1, 2, 3):
+            write_history(tmp_path / f"{arm}-{seed}", arm=arm, method=kind, seed=seed, **SMALL)
+    chart = drawn("arms", tmp_path)
+    panel = next(axes for axes in chart.figure.axes if "Effective noise" in axes.get_title("left"))
+    for place, arm in enumerate(["grpo", "olr"]):
+        values = chart.data.filter(arm=arm, metric="label/effective_noise")["value"].to_list()
+        assert len(values) == 3
+        dots = next(line for line in panel.lines if list(line.get_ydata()) == [place] * 3)
+        assert list(dots.get_xdata()) == values
+        assert panel.texts[place].get_text() == f"{100 * sum(values) / 3:.1f}"
+    assert "A dot a run, 3 an arm" in chart.caption
+    assert "several arms" in refused("arms", tmp_path / "olr-1")
+
+
 def test_runs_that_differ_in_more_than_one_setting_make_no_line(tmp_path):
     write_run(tmp_path / "one", olr(0.02, 1))
     write_run(tmp_path / "other", olr(0.05, 2))
-    assert "method.slope_threshold" in lacking("sensitivity", tmp_path)
+    assert "method.slope_threshold" in refused("sensitivity", tmp_path)
     write_run(tmp_path / "third", olr(0.05, 1))
-    assert lacking("sensitivity", tmp_path) is None
     chart = drawn("sensitivity", tmp_path)
     assert list(line(chart, "slope_threshold", "active 0.5")) == [0.02, 0.05]
     assert list(line(chart, "warmup_epochs", "active 0.5")) == [1, 2]
@@ -116,7 +133,7 @@ def test_runs_that_differ_in_more_than_one_setting_make_no_line(tmp_path):
 def test_a_threshold_that_decides_nothing_makes_no_line(tmp_path):
     for threshold in (0.02, 0.05):
         write_run(tmp_path / str(threshold), olr(threshold, criteria=["consistency"]))
-    assert lacking("sensitivity", tmp_path) is not None
+    assert refused("sensitivity", tmp_path)
 
 
 # Ablation
@@ -193,11 +210,10 @@ def test_without_true_answers_coverage_is_still_shown(tmp_path):
 
 def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
     write_history(tmp_path / "both", method=chosen("slope", "consistency"), **SMALL)
-    assert "method.criteria" in lacking("ablation", tmp_path)
+    assert "method.criteria" in refused("ablation", tmp_path)
     write_history(tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL)
-    assert lacking("ablation", tmp_path) is not None
+    assert refused("ablation", tmp_path)
     write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
-    assert lacking("ablation", tmp_path) is None
     assert names_of(drawn("ablation", tmp_path), "criteria") == ["both", "slope alone"]
 
 
@@ -211,3 +227,24 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
         "active 0.5 path=builtin:addition-easier",
         "active 0.5 path=builtin:addition-harder",
     ]
+
+
+# Noise ratio
+
+
+def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_labels(tmp_path):
+    for trusted in (None, 2):
+        for ratio in (0.25, 0.75):
+            for method, lift in (("grpo", 0.0), ("self_training", 0.1)):
+                place, end = (
+                    tmp_path / f"{trusted}-{ratio}-{method}",
+                    0.9 - ratio + lift + 0.05 * bool(trusted),
+                )
+                write_run(place, method, end, ratio=ratio, data={"trusted": trusted})
+    write_run(tmp_path / "alone", olr(), 0.5)
+    chart = drawn("noise", tmp_path)
+    assert sorted(titles(chart)) == ["(a) 2 verified labels", "(b) none verified"]
+    rows = chart.data.filter(panel="2 verified labels", method="self training")
+    assert rows.select("ratio", "mean").rows() == [(0.25, pytest.approx(0.8)), (0.75, pytest.approx(0.3))]
+    assert names_of(chart, "method") == ["GRPO", "self training"]
+    assert "noise.ratio" in refused("noise", tmp_path / "alone")

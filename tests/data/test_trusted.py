@@ -41,7 +41,7 @@ def test_a_larger_draw_contains_a_smaller_one_and_noise_stays_where_it_was():
 def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
     selection = tmp_path / "selection.json"
     rows = [
-        {"prompt_id": "a", "verdict": "kept", "given_label": "1", "true_answer": "1"},
+        {"prompt_id": "a", "verdict": "kept", "given_label": "1", "true_answer": None},
         {"prompt_id": "b", "verdict": "wrong", "given_label": "1", "true_answer": "2"},
         {"prompt_id": "c", "verdict": "wrong", "given_label": "1", "true_answer": None},
     ]
@@ -67,6 +67,10 @@ def test_a_data_set_is_matched_by_its_questions(unknown, tmp_path):
     [
         ([{"prompt_id": "z", "true_answer": "1"}], "none of its prompts is among"),
         ([{"prompt_id": "a", "true_answer": None, "verdict": "wrong"}], "gives no true answer"),
+        (
+            [{"prompt_id": "a", "verdict": "maybe"}],
+            "verdict on prompt a is 'maybe'; known: kept, wrong, unsure",
+        ),
         (
             [{"prompt_id": "a", "true_answer": "1"}, {"prompt_id": "a", "true_answer": "2"}],
             "several true answers",

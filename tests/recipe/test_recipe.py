@@ -412,7 +412,10 @@ def test_few_rollouts_make_a_poor_vote(name):
             {"name": "grpo", "score_reduction": "sum"},
             "'method.score_reduction' is a key of method.name token_entropy and sequence_entropy",
         ),
-        ({"name": "tttrl"}, "method.name is 'tttrl' (did you mean 'ttrl'?); known: 'grpo', 'olr', 'ttrl'"),
+        (
+            {"name": "tttrl"},
+            "method.name is 'tttrl' (did you mean 'ttrl'?); known: 'grpo', 'olr', 'self_training'",
+        ),
     ],
 )
 def test_a_method_that_cannot_be_is_refused_in_a_sentence(section, said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import polars as pl
 
 from olr_cli.analysis.audit import confidence, estimator
 from olr_cli.analysis.audit.confidence import Calibrations, CrossValidation, TrustedLabels
-from olr_cli.analysis.audit.estimator import Floats, Noise
+from olr_cli.analysis.audit.estimator import Noise, floats
 from olr_cli.analysis.audit.forecast import Forecast, forecast
 from olr_cli.analysis.audit.tally import Tally, tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
-from olr_cli.analysis.histories import RolloutHistory, read_history, run_prompts
+from olr_cli.analysis.histories import RolloutHistory, read_history, run_data
 from olr_cli.answers import Judge
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
@@ -23,7 +24,7 @@ from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.data.rollout_logs import Report, silent
 from olr_cli.data.trusted import verified_answers
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import Status, kind_of, read_manifest, read_recipe
+from olr_cli.runs.directory import Status, kind_of, read_manifest
 
 THRESHOLD = 0.5
 """From which confidence labels are changed."""
@@ -132,7 +133,7 @@ def audit(
         history = with_labels_of(history, data)
     manifest = read_manifest(history.source) if history.is_run else None
     was_training = None if manifest is None else kind_of(manifest) == "training"
-    counted = tally(history, judge)
+    counted, texts = tally(history, judge), _with_texts(history)
     is_training = was_training is not False
     votes, labels = estimator.pooled_votes(counted, is_training=is_training), counted.label_answers
     # Labels that the run itself was given as verified (`data.trusted`) are known, and measure nothing: votes on prompts
@@ -141,7 +142,7 @@ def audit(
     answers = {**trained}
     known: TrustedLabels | None = None
     if trusted is not None:
-        checked = verified_answers(trusted, _with_texts(history), counted.prompt_ids, data_reading(history))
+        checked = verified_answers(trusted, texts, counted.prompt_ids, data_reading(history))
         answers |= checked
         measuring = {name: answer for name, answer in checked.items() if name not in trained}
         known = confidence.trusted_labels(measuring, counted.prompt_ids, counted.labels, judge)
@@ -157,12 +158,10 @@ def audit(
     table = judged(counted, model, maps)
     if known is not None:
         is_decided = table["confidence"].is_not_null().to_numpy()
-        odds = np.where(is_decided, _floats(table["log_odds"]), np.nan)
+        odds = np.where(is_decided, floats(table["log_odds"]), np.nan)
         proposal_right = confidence.is_right(table["proposed_label"].to_list(), known.answers, judge)
-        maps = confidence.calibrations(
-            prior, known, odds, _floats(table["proposal_log_odds"]), proposal_right
-        )
-        validation = confidence.cross_validated(known, model, is_decided, prior.wrong)
+        maps = confidence.calibrations(prior, known, odds, floats(table["proposal_log_odds"]), proposal_right)
+        validation = confidence.cross_validated(known, model, is_decided, prior[0])
         table = judged(counted, model, maps)
     threshold = THRESHOLD if threshold is None else threshold
     verdicts = with_changes(with_trusted(table, verified), threshold)
@@ -177,12 +176,12 @@ def audit(
         forecast=forecast(verdicts, maps),
         calibrations=maps,
         trusted=known,
-        selection=None if known is None else confidence.selection(known, _floats(table["log_odds"])),
+        selection=None if known is None else confidence.selection(known, floats(table["log_odds"])),
         cross_validation=validation,
         threshold=threshold,
         answered=float(answered / rollouts),
         truth=_truth(history, verdicts, judge),
-        questions=_questions(history),
+        questions={p.prompt_id: question_of(p.messages) for p in texts.values() if p.messages},
         notes=[*history.notes, *_trained_note(len(trained))],
     )
 
@@ -250,22 +249,14 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
 def _with_texts(history: RolloutHistory) -> Mapping[str, Prompt]:
     """The prompts of a history with their messages, where its data set can be read."""
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
-        return run_prompts(history.source, read_recipe(history.source))[0]
+        with suppress(UserError):
+            return {prompt.prompt_id: prompt for prompt in run_data(history.source, is_local=True).prompts}
     return history.prompts
 
 
 def _visits(counted: Tally) -> float:
     """Of the middle prompt."""
     return float(np.median(np.bincount(counted.visits["prompt"].to_numpy())))
-
-
-def _questions(history: RolloutHistory) -> dict[str, str]:
-    prompts = _with_texts(history).values()
-    return {prompt.prompt_id: question_of(prompt.messages) for prompt in prompts if prompt.messages}
-
-
-def _floats(values: pl.Series) -> Floats:
-    return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
 def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[str, float | None] | None:
@@ -280,7 +271,7 @@ def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[s
     if not known.any():
         return None
     repaired = np.where((estimated["change"] == "changed").to_numpy(), proposal_right, right)
-    measured = confidence.quality(_floats(estimated["confidence"])[known], right[known] == 0)
+    measured = confidence.quality(floats(estimated["confidence"])[known], right[known] == 0)
     return measured | {
         "right_before": float(right[known].mean()),
         "right_after": float(repaired[known].mean()),

@@ -48,16 +48,8 @@ class Prior:
     log_slope_sd: float
 
 
-@dataclass(frozen=True)
-class Priors:
-    """Of the map that a label is wrong, and of the map that the proposal in its place is right."""
-
-    wrong: Prior
-    proposal: Prior
-
-
-def priors(*, is_training: bool, is_doubtful: bool) -> Priors:
-    """The priors of a history.
+def priors(*, is_training: bool, is_doubtful: bool) -> tuple[Prior, Prior]:
+    """The priors of a history: of the map that a label is wrong, and of that that the proposal in its place is right.
 
     The errors of a policy that is not trained look like wrong labels, so that there is too much doubt; votes that are
     doubtful mean less than they say.
@@ -68,10 +60,10 @@ def priors(*, is_training: bool, is_doubtful: bool) -> Priors:
     """
     if not is_training:
         wrong = Prior(-2.6, 0.2, 1.5, 0.3) if is_doubtful else Prior(-1.0, 0.1, 1.8, 0.4)
-        return Priors(wrong, Prior(-0.4, -0.7, 0.7, 0.7))
+        return wrong, Prior(-0.4, -0.7, 0.7, 0.7)
     if is_doubtful:
-        return Priors(Prior(0.0, -0.9, 0.8, 0.8), Prior(-0.4, -0.9, 0.6, 0.7))
-    return Priors(Prior(0.4, 0.0, 0.9, 0.4), Prior(-0.1, -0.2, 0.7, 0.5))
+        return Prior(0.0, -0.9, 0.8, 0.8), Prior(-0.4, -0.9, 0.6, 0.7)
+    return Prior(0.4, 0.0, 0.9, 0.4), Prior(-0.1, -0.2, 0.7, 0.5)
 
 
 @dataclass(frozen=True)
@@ -159,13 +151,12 @@ def calibration(prior: Prior, log_odds: Floats, is_true: Bools) -> Calibration:
 # How good confidences are -----------------------------------------------------------------------------------------
 
 
-def quality(confidence: Floats, is_wrong: Bools, *, threshold: float = 0.5) -> dict[str, float | None]:
+def quality(confidence: Floats, is_wrong: Bools) -> dict[str, float | None]:
     """How well doubt finds wrong labels.
 
     Args:
         confidence: (N,) that a label is wrong; NaN where undecided.
         is_wrong: (N,) the truth.
-        threshold: from which confidence a label counts as doubted.
 
     Returns:
         Counts ``labels``, ``wrong`` and ``doubted``; ``precision``: share of wrong ones among the doubted; ``recall``:
@@ -173,7 +164,7 @@ def quality(confidence: Floats, is_wrong: Bools, *, threshold: float = 0.5) -> d
         for a share of nothing.
     """
     is_decided = ~np.isnan(confidence)
-    is_doubted = is_decided & (np.nan_to_num(confidence) >= threshold)
+    is_doubted = is_decided & (np.nan_to_num(confidence) >= 0.5)
     hits, doubted, wrong = (int(which.sum()) for which in (is_doubted & is_wrong, is_doubted, is_wrong))
     return {
         "labels": len(is_wrong),
@@ -250,10 +241,8 @@ def trusted_labels(
     truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
     is_known = np.array([prompt_id in answers for prompt_id in prompt_ids])
     is_wrong = 1 - is_right(labels, truths, judge)
-    is_wrong[
-        is_known
-        & np.array([truth is None and label is not None for truth, label in zip(truths, labels, strict=True)])
-    ] = 1
+    has_no_truth = [truth is None and label is not None for truth, label in zip(truths, labels, strict=True)]
+    is_wrong[is_known & np.array(has_no_truth)] = 1
     return TrustedLabels(truths, is_wrong, len(answers) - int(is_known.sum()))
 
 
@@ -272,26 +261,31 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
 
 
 def calibrations(
-    prior: Priors, trusted: TrustedLabels | None, odds: Floats, proposal_odds: Floats, proposal_right: Floats
+    prior: tuple[Prior, Prior],
+    trusted: TrustedLabels | None,
+    odds: Floats,
+    proposal_odds: Floats,
+    proposal_right: Floats,
 ) -> Calibrations:
     """The maps after what is trusted.
 
     Args:
-        prior: of the maps.
+        prior: as of `priors`.
         trusted: of P prompts.
         odds: (P,) model log odds that the label is wrong; NaN where undecided.
         proposal_odds: (P,) that the proposal is right, if the label is wrong or missing; NaN without one.
         proposal_right: (P,) 1 or 0: whether the proposal is right; NaN where that is not known.
     """
+    of_wrong, of_proposal = prior
     if trusted is None:
         nothing = np.empty(0)
-        wrong, proposal = (calibration(p, nothing, nothing > 0) for p in (prior.wrong, prior.proposal))
+        wrong, proposal = (calibration(p, nothing, nothing > 0) for p in prior)
         return Calibrations(wrong, proposal, proposal)
     is_wrong = trusted.is_wrong
     return Calibrations(
-        _moved(prior.wrong, odds, is_wrong),
-        _moved(prior.proposal, np.where(is_wrong == 1, proposal_odds, np.nan), proposal_right),
-        _moved(prior.proposal, np.where(np.isnan(is_wrong), proposal_odds, np.nan), proposal_right),
+        _moved(of_wrong, odds, is_wrong),
+        _moved(of_proposal, np.where(is_wrong == 1, proposal_odds, np.nan), proposal_right),
+        _moved(of_proposal, np.where(np.isnan(is_wrong), proposal_odds, np.nan), proposal_right),
     )
 
 

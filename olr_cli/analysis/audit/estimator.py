@@ -240,6 +240,11 @@ def _log_prior_odds(rho: float, alpha: float, is_seen: Bools) -> Floats:
     return np.asarray(np.where(is_seen, np.log(alpha), np.log1p(-alpha)) + np.log(rho) - np.log1p(-rho))
 
 
+def floats(values: pl.Series) -> Floats:
+    """A column of numbers; NaN where one is missing."""
+    return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
 def logistic(odds: Floats) -> Floats:
     """Chances from log odds, any shape; NaN stays NaN."""
     return np.asarray(1 / (1 + np.exp(-np.clip(odds, -700, 700))))

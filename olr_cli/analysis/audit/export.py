@@ -15,19 +15,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from olr_cli.analysis.audit.audit import Audit
-from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.audit.confidence import is_right
+from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
-from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.fields import PROMPT_COLUMNS
-from olr_cli.data.files import matching_files
 from olr_cli.data.interchange import read_rows, with_fields
-from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, NoiseType, Prompt, PromptSet
+from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import question_of
-from olr_cli.data.recipe_sets import training_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import data_digests, read_recipe
 
 Row = Mapping[str, Any]
 
@@ -46,40 +45,20 @@ def require_exportable(target: Path) -> None:
         )
 
 
-def data_of(history: RolloutHistory) -> PromptSet:
+def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
     """The data set that a history's rollouts were made on, as far as the history tells.
 
-    Of a run that its recipe names; of a log its own column of prompts.
+    Of a run that its recipe names (with `is_local`: where no network is needed); of a log its own column of prompts.
 
     Raises:
         UserError: it can't be had, or is not what it was; `--data` is the remedy.
     """
     if not history.is_run:
         return _of_log(history)
-    made_on = data_digests(history.source).get("train")
     try:
-        prompts = training_prompts(
-            read_recipe(history.source), made_on
-        )  # data.columns of a history are for --data
+        return run_data(history.source, is_local=is_local)
     except UserError as error:
-        raise UserError(f"the run's data set can't be read ({error}); name it with --data") from None
-    if made_on not in (None, prompts.digest):
-        raise UserError(
-            f"{history.recipe.data.train} is not what it was when {history.source} was made (another digest); name the"
-            " data set with --data"
-        )
-    return prompts
-
-
-def local_data_of(history: RolloutHistory) -> PromptSet | None:
-    """The same, where it can be had without a network."""
-    source = history.recipe.data.train
-    try:
-        if history.is_run and parse_source(source) is None:
-            matching_files(source)
-        return data_of(history)
-    except UserError:
-        return None
+        raise UserError(f"{error}; name the data set with --data") from None
 
 
 def _of_log(history: RolloutHistory) -> PromptSet:
@@ -175,17 +154,15 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
 
 def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
     """Prompts with other labels than before: clean where the label means the stored truth, else frozen noise (R4)."""
-    pairs = {
-        row: (after.true_answer, str(after.given_label))
-        for row, (after, before) in enumerate(zip(prompts, old, strict=True))
-        if after.given_label != before.given_label and after.true_answer is not None
-    }
-    verdicts = judge.matches(pairs.values())
-    marked = list(prompts)
-    for row, pair in pairs.items():
-        noise_type: NoiseType = "clean" if verdicts[pair] else "active_frozen"
-        marked[row] = replace(prompts[row], noise_type=noise_type)
-    return marked
+    changed = [
+        after.given_label if after.given_label != before.given_label else None
+        for after, before in zip(prompts, old, strict=True)
+    ]
+    right = is_right(changed, [prompt.true_answer for prompt in prompts], judge)
+    return [
+        prompt if np.isnan(verdict) else replace(prompt, noise_type="clean" if verdict else "active_frozen")
+        for prompt, verdict in zip(prompts, right, strict=True)
+    ]
 
 
 def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from olr_cli.analysis.audit.confidence import Calibrations
-from olr_cli.analysis.audit.estimator import Floats
+from olr_cli.analysis.audit.estimator import Floats, floats
 
 _TAILS = (0.025, 0.975)
 _PROMPTS_AT_ONCE = 8192
@@ -49,16 +49,19 @@ def forecast(table: pl.DataFrame, maps: Calibrations) -> Forecast | None:
     rows = table.filter(pl.col("log_odds").is_not_null() & (pl.col("status") != "missing"))
     if rows.is_empty():
         return None
-    known = pl.when("is_trusted").then("confidence")
-    known_proposal = pl.when(pl.col("is_trusted") & (pl.col("proposal_confidence") == 1)).then(1.0)
+    rows = rows.with_columns(
+        pl.col("proposal_log_odds").fill_null(0),
+        known=pl.when("is_trusted").then("confidence"),
+        known_proposal=pl.when(pl.col("is_trusted") & (pl.col("proposal_confidence") == 1)).then(1.0),
+    )
     size, variance = len(rows), np.zeros(3)
     wrong, right = np.zeros(len(maps.wrong.weights)), np.zeros((1, 1))
     for part in rows.iter_slices(_PROMPTS_AT_ONCE):
-        is_wrong = _chances(maps.wrong.chances(_floats(part, pl.col("log_odds"))), _floats(part, known))
+        is_wrong = _chances(maps.wrong.chances(floats(part["log_odds"])), floats(part["known"]))
         is_changed = (part["change"] == "changed").to_numpy()
         replaced = part.filter(pl.Series(is_changed))
-        proposal_odds = _floats(replaced, pl.col("proposal_log_odds").fill_null(0))
-        is_right = _chances(maps.proposal.chances(proposal_odds), _floats(replaced, known_proposal))
+        proposal_odds = floats(replaced["proposal_log_odds"])
+        is_right = _chances(maps.proposal.chances(proposal_odds), floats(replaced["known_proposal"]))
         wrong = wrong + is_wrong.sum(axis=1)
         kept = (1 - is_wrong[:, ~is_changed]).sum(axis=1)
         right = right + kept[:, None] + is_wrong[:, is_changed] @ is_right.T
@@ -79,10 +82,6 @@ def forecast(table: pl.DataFrame, maps: Calibrations) -> Forecast | None:
     )
     before = Estimate(1 - of_wrong.mean, 1 - of_wrong.high, 1 - of_wrong.low)
     return Forecast(of_wrong, before, of_right, gain)
-
-
-def _floats(rows: pl.DataFrame, column: pl.Expr) -> Floats:
-    return rows.select(column.cast(pl.Float64).fill_null(np.nan)).to_series().to_numpy()
 
 
 def _chances(chances: Floats, known: Floats) -> Floats:

@@ -33,6 +33,7 @@ def is_columnar(method: Method) -> bool:
     return (
         method.reward is verifier_reward
         and method.rank is None
+        and not method.calibrates
         and method.views == ("original",)
         and not method.orders_rollouts
     )

@@ -25,15 +25,9 @@ from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels
-from olr_cli.supervision import LabelRecord, Method, Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import Method, Rollout, RolloutGroup, Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 from olr_cli.tables import Answer, File
-
-
-def replay(history: RolloutHistory, judge: Judge) -> Iterator[list[LabelRecord]]:
-    """The rows of `label_tables` as records, some at a time."""
-    for table in label_tables(history, judge):
-        yield [LabelRecord(**row) for row in table.iter_rows(named=True)]
 
 
 def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:

@@ -16,8 +16,9 @@ from xml.etree.ElementTree import Element
 import matplotlib
 
 from olr_cli import __version__
-from olr_cli.analysis import figures, style
+from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.figures import FIGURES
 from olr_cli.analysis.report.prompts import prompt_list
 from olr_cli.analysis.report.summary import epochs, recipes, summary
 from olr_cli.analysis.tables import count
@@ -40,11 +41,14 @@ _NO_DATES = {"Date": None, "Creator": None, "Format": None, "Type": None}
 def write_report(
     arms: Sequence[Arm],
     folder: Path,
+    drawn: Mapping[str, Sequence[style.Chart]],
     notes: Sequence[str] = (),
     tables: Mapping[str, Table] | None = None,
     trusted: Path | None = None,
 ) -> Path:
     """Write the report of some arms into a folder; an older one is replaced. Several arms are compared in any case.
+
+    `drawn` are their figures (`figures.draw`), `trusted` a file of verified labels for the audit.
 
     Raises:
         UserError: a run has no complete step, a shard is torn, the folder can't be written, or the file of verified
@@ -53,7 +57,7 @@ def write_report(
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
         shown = {"arms": count("arms", arms)} | shown
-    page = _page(arms, notes, shown, trusted)
+    page = _page(arms, drawn, notes, shown, trusted)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / NAME, page)
@@ -61,7 +65,11 @@ def write_report(
 
 
 def _page(
-    arms: Sequence[Arm], notes: Sequence[str], tables: Mapping[str, Table], trusted: Path | None
+    arms: Sequence[Arm],
+    drawn: Mapping[str, Sequence[style.Chart]],
+    notes: Sequence[str],
+    tables: Mapping[str, Table],
+    trusted: Path | None,
 ) -> str:
     style_sheet = _file("report.css")
     script = '"use strict";\n{\n' + "\n".join(map(_file, _SCRIPTS)) + "}\n"
@@ -80,7 +88,7 @@ def _page(
         title=html([element("title", f"{title}: olr report")]),
         heading=html([element("h1", isolated(title))]),
         summary=html(summary(arms, [*notes, *notes_on_prompts])),
-        figures=html(drawings(arms)),
+        figures=html(drawings(drawn)),
         tables=html(chain.from_iterable(tabulated)),
         recipes=html(recipes(arms)),
         runs=html(choices),
@@ -98,19 +106,16 @@ def _title(arms: Sequence[Arm]) -> str:
     return f"{', '.join(names[:2])}{more}: {len(runs)} runs in {len(arms)} arms"
 
 
-def drawings(arms: Sequence[Arm]) -> Iterator[Element]:
-    """Every figure that the arms have the runs for, as a ``figure`` element with its caption.
-
-    Raises:
-        UserError: a run has no labels, or a file is damaged.
-    """
-    for name in figures.drawable(["all"], arms):
-        figure = figures.FIGURES[name]
-        for chart in figure.drawn(arms):
+def drawings(drawn: Mapping[str, Sequence[style.Chart]]) -> Iterator[Element]:
+    """The charts of figures as ``figure`` elements, each with its caption."""
+    for name, charts in drawn.items():
+        about = FIGURES[name].caption
+        for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
-            words = f"{figure.caption} {chart.caption}".rstrip()
-            image = element("img", src=_svg_address(chart), alt=words, width=width)
-            caption = element("figcaption", element("b", isolated(chart.name)), f": {figure.caption}")
+            image = element(
+                "img", src=_svg_address(chart), alt=f"{about} {chart.caption}".rstrip(), width=width
+            )
+            caption = element("figcaption", element("b", isolated(chart.name)), f": {about}")
             yield element("figure", element("div", image, class_="sheet"), caption)
 
 

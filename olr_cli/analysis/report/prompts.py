@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.labels import audited_labels
+from olr_cli.data.log_files import natural
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.supervision.records import LabelSource
 from olr_cli.tables.html import element
@@ -59,9 +59,6 @@ def prompt_list(
 
     Returns:
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
-
-    Raises:
-        UserError: a run has no complete step, or a shard is torn or foreign.
     """
     runs = [(arm.name, run) for arm in arms for run in arm.runs]
     by_seed = [run for seeds in zip_longest(*(arm.runs for arm in arms)) for run in seeds if run is not None]
@@ -164,11 +161,7 @@ class PromptHistories:
 
 
 def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
-    """The histories of a run's prompts; prompts beyond `most_visits` visits in all are left out.
-
-    Raises:
-        UserError: there are no labels yet, or a shard is torn or foreign.
-    """
+    """The histories of a run's prompts; prompts beyond `most_visits` visits in all are left out."""
     last_visits = run.labels.group_by("prompt_id").agg(pl.col("visit").max()).collect()
     visits = int(last_visits["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
     ids = sorted(last_visits["prompt_id"], key=natural)
@@ -245,9 +238,3 @@ def _kind() -> pl.Expr:
 def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
     """The place of each value among others; null is 0."""
     return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)
-
-
-def natural(name: str) -> list[Any]:
-    """A key that sorts names with their numbers as numbers: a2 before a10."""
-    parts = re.split("([0-9]+)", name)
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)]

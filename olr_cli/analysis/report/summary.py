@@ -31,11 +31,7 @@ _EPOCHS = {
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
-    """Outcomes and settings of one run, or a line a run; then what a reader should know.
-
-    Raises:
-        UserError: a run has no complete step, or a file is damaged.
-    """
+    """Outcomes and settings of one run, or a line a run; then what a reader should know."""
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:
         yield _tiles(outcomes(runs[0].path))

@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.arms import Run
-from olr_cli.analysis.histories import run_prompts
-from olr_cli.data.prompts import Message
+from olr_cli.analysis.histories import run_data
 from olr_cli.data.questions import question_of
+from olr_cli.errors import UserError
 from olr_cli.runs.store import read_rollout_steps
 
 SAMPLES = 4
@@ -66,15 +66,16 @@ def questions(run: Run) -> tuple[Mapping[str, str], str]:
         prompt_id -> the question of the user, then the other turns with the role before each; and why there are none,
         if so.
     """
-    prompts, why_none = run_prompts(run.path, run.recipe)
-    texts = {name: _question_first(prompt.messages) for name, prompt in prompts.items()}
-    return texts, f"The questions are not shown: {why_none}" if why_none else ""
-
-
-def _question_first(messages: Sequence[Message]) -> str:
-    question = question_of(messages)
-    others = [m for m in messages if not (m.role == "user" and question in m.content)]
-    return "\n\n".join([question, *(f"[{m.role}] {m.content}" for m in others)])
+    texts = {}
+    try:
+        prompts = run_data(run.path, is_local=True).prompts
+    except UserError as error:
+        return {}, f"The questions are not shown: {error}."
+    for prompt in prompts:
+        question = question_of(prompt.messages)
+        others = [m for m in prompt.messages if not (m.role == "user" and question in m.content)]
+        texts[prompt.prompt_id] = "\n\n".join([question, *(f"[{m.role}] {m.content}" for m in others)])
+    return texts, ""
 
 
 def cut_questions(questions: Mapping[str, str], ids: Sequence[str], budget: int) -> list[list[Any]]:
@@ -91,9 +92,6 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail (together at
         most `LONGEST` characters) and length (of the whole response); by `ORDER`.
-
-    Raises:
-        UserError: a shard is torn or foreign.
     """
     wanted = visits.select("prompt_id", "visit")
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")

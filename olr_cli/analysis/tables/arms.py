@@ -21,7 +21,7 @@ COUNTED = {
 }
 """Metrics from the labels table, in the last complete epoch."""
 
-_TITLES = LOGGED | COUNTED
+TITLES = LOGGED | COUNTED
 
 
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
@@ -36,8 +36,8 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
         raise unknown("--baseline", baseline, names)
-    summaries = {(row.metric, row.arm): row for row in summarise(measured(arms, _at_the_end), baseline)}
-    metrics = [metric for metric in _TITLES if any((metric, arm) in summaries for arm in names)]
+    summaries = {(row.metric, row.arm): row for row in summarise(measured(arms, at_the_end), baseline)}
+    metrics = [metric for metric in TITLES if any((metric, arm) in summaries for arm in names)]
     rows = {
         metric: [summaries.get((metric, arm), Summary(metric, arm, {})) for arm in names]
         for metric in metrics
@@ -56,7 +56,8 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     )
 
 
-def _at_the_end(run: Run) -> dict[str, float | None]:
+def at_the_end(run: Run) -> dict[str, float | None]:
+    """The metrics of `TITLES`; None where a run has no value."""
     logged = {name: run.last_logged(name) for name in LOGGED}
     last = run.by_epoch({name: LABEL_METRICS[name] for name in COUNTED}).tail(1).row(0, named=True)
     return logged | {name: last[name] for name in COUNTED}
@@ -70,11 +71,11 @@ def _metric_block(metric: str, summaries: Sequence[Summary], baseline: str) -> B
         if row.difference is not None:
             change = [points(row.difference.mean), interval(row.difference.ends) or NOTHING]
         rows.append(Row([row.arm, str(len(row.values)), percent(row.mean), percent(row.sd), *change]))
-    return Block([*map(Column, heads)], rows, f"{_TITLES[metric]}, %", only="terminal")
+    return Block([*map(Column, heads)], rows, f"{TITLES[metric]}, %", only="terminal")
 
 
 def _document_block(summaries: Mapping[str, Sequence[Summary]]) -> Block:
-    columns = [Column("arm"), Column("n"), *(Column(f"{_TITLES[metric]}, %") for metric in summaries)]
+    columns = [Column("arm"), Column("n"), *(Column(f"{TITLES[metric]}, %") for metric in summaries)]
     rows = []
     for of_arm in zip(*summaries.values(), strict=True):
         runs = max(len(row.values) for row in of_arm)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, grpo_beside
 from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Cost, Spread, Unit, costs, spreads, unit_of
+from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.frame import Difference, difference
 from olr_cli.analysis.tables.arms import difference_cell
 from olr_cli.errors import UserError
@@ -34,9 +35,10 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
     Raises:
         UserError: no arm has times, a run has no labels yet, or its files are damaged.
     """
-    timed = costs(arms)
-    if not timed:
-        raise UserError("--table cost needs runs whose metrics.jsonl has the time of a step (time/step)")
+    try:
+        timed = costs(arms)
+    except Lack as lack:
+        raise UserError(f"--table cost needs {lack}") from None
     rows = [(cost, compared_with_grpo(cost, timed)) for cost in timed]
     published = published_cost() if with_published else {}
     untimed = [arm.name for arm in arms if arm.name not in {cost.arm.name for cost in timed}]

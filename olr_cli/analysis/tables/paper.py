@@ -182,11 +182,7 @@ def _plain(value: Any) -> Any:
 def paper_table(
     layout: Layout, arms: Sequence[Arm], models: Sequence[Path] = (), *, with_published: bool = False
 ) -> PaperTable:
-    """One of the paper's tables, of our arms, and of `models`: evaluations of policies before training.
-
-    Raises:
-        UserError: a run has no labels yet, or its files are damaged.
-    """
+    """One of the paper's tables, of our arms, and of `models`: evaluations of policies before training."""
     source = source_of(arms, models)
     rows = _Rows(layout, arms, source, source.published if with_published else ())
     shown = [*rows.of_the_paper(), *rows.others()]

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, spelt
+from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.frame import spreads
 from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart, Line
 from olr_cli.analysis.theory.measure import gap_titles, has_noisy_labels, measure
@@ -30,22 +31,13 @@ _NOISE = "effective_noise"
 _SHOWN = f"^(log_ratio|{_NOISE}_.*|selection_.*)$"
 
 
-def lacking(arms: Sequence[Arm]) -> str | None:
-    """What the figure needs that these arms are not; None if it can be drawn."""
-    if any(arm.epochs >= _FEWEST_EPOCHS and any(map(has_noisy_labels, arm.runs)) for arm in arms):
-        return None
-    return f"runs of {_FEWEST_EPOCHS} epochs or more with active noise whose true answers are known"
-
-
 def charts(arms: Sequence[Arm]) -> list[Chart]:
     """The theory's quantities drawn: L_t by epoch, OLR's effective noise, and how often majorities are wrong.
 
-    A panel of L_t for each method, then effective noise under OLR, then errors by Delta_p. Some of the arms must have
-    noisy labels: see `lacking`.
-
-    Raises:
-        UserError: a run has no labels, or a file is damaged.
+    A panel of L_t for each method, then effective noise under OLR, then errors by Delta_p.
     """
+    if not any(arm.epochs >= _FEWEST_EPOCHS and any(map(has_noisy_labels, arm.runs)) for arm in arms):
+        raise Lack(f"runs of {_FEWEST_EPOCHS} epochs or more with active noise whose true answers are known")
     rows = spreads(measure(arms).filter(pl.col("metric").str.contains(_SHOWN)), "at")
     lines = _lines(arms)
     panels: list[tuple[str, Callable[[style.Sheet, Axes], None]]] = [

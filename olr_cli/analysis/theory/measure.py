@@ -68,9 +68,6 @@ def measure(arms: Sequence[Arm]) -> pl.DataFrame:
     Returns:
         A frame. `at` is the epoch of ``log_ratio`` and ``effective_noise_*``, the bin of Delta_p of ``selection_error``
         and ``selection_bound``, else null.
-
-    Raises:
-        UserError: a run has no complete step, or a file is damaged.
     """
     return frame(
         (arm.name, run.seed, *value)
@@ -155,11 +152,7 @@ def _selections(run: Run, epochs: int) -> Values:
 
 
 def has_noisy_labels(run: Run) -> bool:
-    """Whether some visit has a noisy label that rollouts can meet, true answers are known, and rollouts are stored.
-
-    Raises:
-        UserError: the run has no complete step, or a shard is torn or foreign.
-    """
+    """Whether some visit has a noisy label that rollouts can meet, true answers are known, and rollouts are stored."""
     labelled = run.labels.filter(_NOISY, _KNOWN, _HAS_LABEL).select(_KEYS)
     return not labelled.join(_rolled_out(run), on=_KEYS, how="semi").head(1).collect().is_empty()
 

@@ -93,9 +93,6 @@ def theory_table(arms: Sequence[Arm]) -> Table:
 
     Args:
         arms: at least one.
-
-    Raises:
-        UserError: a run has no labels, or a shard is torn or foreign.
     """
     values = measure(arms)
     values = pl.concat([values, frame(_critical_ratios(arms, values))])

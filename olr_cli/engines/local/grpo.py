@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from transformers import get_scheduler
 
 from olr_cli.engines.divergence import LOSS_OR_GRADIENT, NONFINITE, NonFinite
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
 from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, MIN_LR_RATIO, WEIGHT_DECAY
 from olr_cli.recipe.schema import LossAverage, LrSchedule
@@ -34,6 +34,12 @@ from olr_cli.recipe.schema import LossAverage, LrSchedule
 MOST_SCORES = 2**28
 """Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
 needs whole distributions."""
+
+_FULL_TREE = 384
+"""Nodes from which on further prompts begin another tree: each node attends, with a mask, to all nodes of its tree."""
+
+_MOST_NODES = 4096
+"""Of one tree."""
 
 
 def clipped_surrogate(
@@ -130,51 +136,69 @@ def response_statistics(
     tokens_PGT: Tensor,
     temperature: float,
     *,
+    lengths_PG: Tensor | None = None,
     entropy: bool = False,
     self_certainty: bool = False,
 ) -> TokenStatistics:
-    """Statistics of given responses; each prompt is read once, and equal responses to it too if tokens are costly.
+    """Statistics of given responses; each prompt is read once, and where tokens are costly every equal beginning.
 
-    Differentiable. Padding after a response has no influence on it; what stands there has no meaning.
+    Differentiable. Padding after a response (of T tokens, unless `lengths_PG` says how many) has no influence on it;
+    what stands there has no meaning.
     """
-    P, G, T = tokens_PGT.shape
-    tokens_BT, place_PG = tokens_PGT.reshape(P * G, T), None
-    if policy.shares_texts:
-        prompt_B1 = torch.arange(P, device=tokens_BT.device).repeat_interleave(G)[:, None]
-        rows_B = torch.cat([prompt_B1, tokens_BT], dim=1)
-        distinct, place_PG = torch.unique(rows_B, dim=0, return_inverse=True)
-        tokens_BT = distinct[:, 1:]
-    B = len(tokens_BT)
     with policy.precision():
-        context = policy.read(prompts)
-        if place_PG is None:
-            context.repeat(G)
-        else:
-            context.select(distinct[:, 0])
-        logits_BTV = context.logits_BV[:, None]
-        if T > 1:
-            logits_BTV = torch.cat([logits_BTV, policy.extend(context, tokens_BT[:, :-1])], dim=1)
-    logits_NV = logits_BTV.flatten(0, 1).float()
+        scores = _scores_of_tree(policy, prompts, tokens_PGT, lengths_PG) if policy.reads_trees else None
+        logits_NV, place_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
+    logits_NV = logits_NV.float()
     if temperature != 1:
         logits_NV = logits_NV / temperature
-    entropy_N = self_certainty_N = None
-    logprobs_N = -cross_entropy(logits_NV, tokens_BT.flatten(), reduction="none")
-    if entropy or self_certainty:
-        log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
-        if entropy:
-            entropy_N = -(log_pi_NV.exp() * log_pi_NV).sum(-1)
-        if self_certainty:
-            self_certainty_N = self_certainty_of(log_pi_NV)
+    log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
+    return TokenStatistics(
+        log_pi_NV[place_PGT, tokens_PGT],
+        -(log_pi_NV.exp() * log_pi_NV).sum(-1)[place_PGT] if entropy else None,
+        self_certainty_of(log_pi_NV)[place_PGT] if self_certainty else None,
+    )
 
-    def of_all(values_N: Tensor | None) -> Tensor | None:
-        if values_N is None:
+
+def _scores_of_rows(
+    policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Logits before every token of every response, (N, V), and which of them are whose, (P, G, T)."""
+    P, G, T = tokens_PGT.shape
+    context = policy.read(prompts)
+    context.repeat(G)
+    logits_BTV = context.logits_BV[:, None]
+    if T > 1:
+        later_BTV = policy.extend(context, tokens_PGT.flatten(0, 1)[:, :-1])
+        logits_BTV = torch.cat([logits_BTV, later_BTV], dim=1)
+    return logits_BTV.flatten(0, 1), torch.arange(P * G * T, device=policy.device).view(P, G, T)
+
+
+def _scores_of_tree(
+    policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor, lengths_PG: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """The same, equal beginnings computed once; None if one prompt's tree is too large for attention to all of it."""
+    P, G, T = tokens_PGT.shape
+    lengths = [[T] * G] * P if lengths_PG is None else lengths_PG.tolist()
+    trees: list[tuple[PrefixTree, list[int]]] = []
+    place_PGT = torch.zeros(P, G, T, dtype=torch.long)
+    scored = 0
+    for p, group in enumerate(tokens_PGT.tolist()):
+        if not trees or len(trees[-1][0]) >= _FULL_TREE:
+            trees.append((PrefixTree(), []))
+        tree, nodes = trees[-1]
+        end = tree.add(prompts[p])[-1]
+        places: dict[int, int] = {}
+        for g, (tokens, length) in enumerate(zip(group, lengths[p], strict=True)):
+            path = [end, *tree.add(tokens[: length - 1], after=end)]
+            for node in path:
+                places.setdefault(node, scored + len(places))
+            place_PGT[p, g, :length] = torch.tensor([places[node] for node in path])
+        nodes += places
+        scored += len(places)
+        if len(tree) > _MOST_NODES:
             return None
-        values_BT = values_N.view(B, T)
-        return (values_BT if place_PG is None else values_BT[place_PG]).view(P, G, T)
-
-    logprobs_PGT = of_all(logprobs_N)
-    assert logprobs_PGT is not None
-    return TokenStatistics(logprobs_PGT, of_all(entropy_N), of_all(self_certainty_N))
+    logits = [policy.read_tree(tree, nodes) for tree, nodes in trees]
+    return torch.cat(logits), place_PGT.to(policy.device)
 
 
 @dataclass(frozen=True)
@@ -185,13 +209,19 @@ class _MicroBatch:
         where: index into the step's (P, G).
         prompts: their token ids.
         tokens_PGT: their responses, T the longest here.
-        is_response_PGT: False at padding.
+        lengths_PG: response tokens.
     """
 
     where: tuple[list[int], slice]
     prompts: list[list[int]]
     tokens_PGT: Tensor
-    is_response_PGT: Tensor
+    lengths_PG: Tensor
+
+    @property
+    def is_response_PGT(self) -> Tensor:
+        """False at padding."""
+        positions_T = torch.arange(self.tokens_PGT.shape[2], device=self.lengths_PG.device)
+        return positions_T < self.lengths_PG[..., None]
 
 
 class Grpo:
@@ -348,7 +378,13 @@ class Grpo:
         if self.reference is None:
             return loss_PGT, torch.zeros_like(loss_PGT), clipped_PGT
         with torch.no_grad():
-            reference = response_statistics(self.reference, batch.prompts, batch.tokens_PGT, self.temperature)
+            reference = response_statistics(
+                self.reference,
+                batch.prompts,
+                batch.tokens_PGT,
+                self.temperature,
+                lengths_PG=batch.lengths_PG,
+            )
         kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
         return loss_PGT + self.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
@@ -358,6 +394,7 @@ class Grpo:
             batch.prompts,
             batch.tokens_PGT,
             self.temperature,
+            lengths_PG=batch.lengths_PG,
             entropy=entropy,
             self_certainty=self.smoothing > 0,
         )
@@ -419,12 +456,11 @@ class Grpo:
                     slice(first_rollout, first_rollout + rollouts_at_once),
                 )
                 lengths_PG = rollouts.lengths_PG[where]
-                positions_T = torch.arange(int(lengths_PG.max()), device=lengths_PG.device)
                 yield _MicroBatch(
                     where=where,
                     prompts=[rollouts.prompts[prompt] for prompt in where[0]],
-                    tokens_PGT=rollouts.tokens_PGT[where][..., : len(positions_T)],
-                    is_response_PGT=positions_T < lengths_PG[..., None],
+                    tokens_PGT=rollouts.tokens_PGT[where][..., : int(lengths_PG.max())],
+                    lengths_PG=lengths_PG,
                 )
 
     def _metrics(

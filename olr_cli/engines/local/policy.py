@@ -8,6 +8,7 @@ a prompt more than once; the G rollouts of a group continue from a shared contex
     logits = policy.extend(context, tokens)       # (P * G, T, V), one token at a time or the whole response
 
 Gradients flow through all three, the shared prompt included. Prompts of unequal length are padded on the left.
+Responses that are there already can also be read as a tree (`read_tree`), which leaves out what they share.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
+from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.model_files import (
     loading,
     require_finite,
@@ -110,6 +112,9 @@ class Policy:
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
+        self._has_windows = any(
+            type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers
+        )
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     @classmethod
@@ -197,8 +202,7 @@ class Policy:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
         cache = DynamicCache(config=self.model.config)
         # A sliding window counts places, and padding after the shared tokens would take some.
-        has_windows = any(type(layer) is not DynamicLayer for layer in cache.layers)
-        shared = 0 if has_windows else shared_prefix(prompts)
+        shared = 0 if self._has_windows else shared_prefix(prompts)
         if shared:
             self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
             cache.batch_repeat_interleave(len(prompts))
@@ -232,6 +236,23 @@ class Policy:
         context.lengths_B = context.lengths_B + added
         context.logits_BV = logits_BTV[:, -1]
         return logits_BTV
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether `read_tree` saves work, and the model's attention takes a mask of any form."""
+        takes_mask = "sdpa" in self.model.config._attn_implementation
+        return self.shares_texts and takes_mask and not self._has_windows
+
+    def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
+        """Scores of the token that follows each of these nodes, (len(nodes), V), by one pass over all nodes."""
+        logits_1NV: Tensor = self.model(
+            input_ids=torch.tensor([tree.tokens], device=self.device),
+            attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(self.device),
+            position_ids=torch.tensor([tree.depths], device=self.device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(nodes, device=self.device),
+        ).logits
+        return logits_1NV[0]
 
     def _forward(
         self,

@@ -110,8 +110,9 @@ def _join_group(
 ) -> TcpGroup:
     from vllm.distributed.utils import StatelessProcessGroup
 
+    # The trainer waits for all engines after each weight, so the one before is no longer needed when the next is sent.
     group = StatelessProcessGroup.create(
-        host=master_address, port=master_port, rank=rank, world_size=world_size
+        host=master_address, port=master_port, rank=rank, world_size=world_size, data_expiration_seconds=0
     )
     return TcpGroup(group)
 
@@ -123,9 +124,13 @@ class TcpGroup:
         self._group = group
 
     def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
-        """Send `tensor` from `src` to all, or receive into it."""
-        received = self._group.broadcast(tensor, src)
-        if received is not None and received is not tensor:
+        """Send `tensor` from `src` to all, or receive into it.
+
+        A copy is sent: DeepSpeed's weights are views of one buffer, and pickling a view takes the whole buffer along.
+        """
+        sent = tensor.detach().clone()
+        received = self._group.broadcast(sent, src)
+        if received is not sent:
             tensor.copy_(received)
 
 

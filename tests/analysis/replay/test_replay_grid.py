@@ -5,7 +5,7 @@ from itertools import product
 
 import polars as pl
 import pytest
-from histories import write_history
+from histories import replayed, write_history
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,6 @@ from olr_cli.analysis.replay.grid import (
     trained_setting,
 )
 from olr_cli.analysis.replay.grid_answer import grid_answer, sentences, table
-from olr_cli.analysis.replay.replay import replay
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OlrMethod
@@ -51,7 +50,7 @@ def grid_of(source, judge, grid=GRID):
     return count(evidence(history, judge), grid, trained_setting(history))
 
 
-def replayed(source, judge, cell):
+def counts_of(source, judge, cell):
     """The counts of a cell from the records of a full replay under its setting."""
     criteria = "" if cell["criteria"] == "none" else cell["criteria"].replace("+", ",")
     settings = [
@@ -59,7 +58,7 @@ def replayed(source, judge, cell):
         f"method.warmup_epochs={cell['warmup_epochs']}",
         f"method.slope_threshold={cell['slope_threshold'] or 0}",
     ]
-    labels = [label for step in replay(read_history(source, settings), judge) for label in step]
+    labels = replayed(read_history(source, settings), judge)
     selected = [label for label in labels if label.is_selected]
     marked = [x for x in labels if x.noise_type not in (None, "clean") and x.true_answer is not None]
     return {
@@ -82,7 +81,7 @@ def test_every_cell_of_a_run_is_a_full_replay_under_its_setting(run, judge):
     sizes = dict.fromkeys(("slope+consistency", "slope"), 12) | dict.fromkeys(("consistency", "none"), 3)
     assert dict(cells.group_by("criteria").len().iter_rows()) == sizes
     for cell in cells.iter_rows(named=True):
-        expected = replayed(run, judge, cell)
+        expected = counts_of(run, judge, cell)
         assert {name: cell[name] for name in expected} == expected, cell
     assert cells["selected"].n_unique() > 10
     assert any(0 < x["repaired"] < x["right"] < x["selected"] for x in cells.iter_rows(named=True))
@@ -104,7 +103,7 @@ def test_answers_that_are_read_anew_are_replayed(run, judge):
     anew, stored = evidence(history, judge), evidence(read_history(run), judge)
     # "I give up" is an answer then, and has votes that it does not have in the run.
     assert len(anew) == len(stored) and not anew.equals(stored)
-    labels = [label for step in replay(read_history(run, ["data.extractor=text"]), judge) for label in step]
+    labels = replayed(read_history(run, ["data.extractor=text"]), judge)
     assert list(anew["majority_count"]) == [label.majority_count for label in labels]
     assert list(anew["slope"]) == [label.slope for label in labels]
 

@@ -6,11 +6,11 @@ from io import StringIO
 
 import polars as pl
 import pytest
-from histories import write_history
+from histories import replayed, write_history
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import label_tables, replay, replay_answer, replay_file, write_json_lines
+from olr_cli.analysis.replay.replay import label_tables, replay_answer, replay_file, write_json_lines
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -86,7 +86,7 @@ def group(prompt, visit, step, views, without):
 
 
 def decide(judge, source, *settings):
-    return [label for step in replay(read_history(source, settings), judge) for label in step]
+    return replayed(read_history(source, settings), judge)
 
 
 def refused(judge, source, *settings):
@@ -158,7 +158,7 @@ def test_steps_that_a_live_run_adds_meanwhile_are_left_out(tmp_path, judge):
     history = read_history(run)
     for shard in shards:
         shard.with_suffix(".later").rename(shard)
-    assert [label.visit for step in replay(history, judge) for label in step] == [1] * 18 + [2] * 18
+    assert [label.visit for label in replayed(history, judge)] == [1] * 18 + [2] * 18
     assert len(decide(judge, run)) == 54
 
 

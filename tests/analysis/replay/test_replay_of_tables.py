@@ -4,10 +4,9 @@ import json
 
 import polars as pl
 import pytest
-from histories import write_history
+from histories import replayed, write_history
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import replay
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 
@@ -23,7 +22,7 @@ def decide(tmp_path, judge):
 
     def decisions(rows, *settings, **everywhere):
         file = rows if hasattr(rows, "suffix") else write_table(tmp_path / "log.jsonl", rows, **everywhere)
-        return [label for step in replay(read_history(file, settings), judge) for label in step]
+        return replayed(read_history(file, settings), judge)
 
     return decisions
 

@@ -5,11 +5,11 @@ import html.parser
 import json
 import zlib
 from dataclasses import dataclass, field, replace
-from unittest import mock
 
 import numpy as np
 
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report.page import write_report
 from olr_cli.data.recipe_sets import training_prompts
 from olr_cli.recipe.checks import validate
@@ -64,15 +64,7 @@ def unpacked(kind, text):
 def report(*runs, out=None, notes=(), with_figures=False):
     """The report of some runs, written beside the first; without figures it is there in no time."""
     arms, folder = group(find_runs(runs)), out or runs[0].parent / "report"
-    if with_figures:
-        return write_report(arms, folder, notes)
-    with without_figures():
-        return write_report(arms, folder, notes)
-
-
-def without_figures():
-    """Reports have no figures meanwhile."""
-    return mock.patch("olr_cli.analysis.report.page.drawings", lambda arms: [])
+    return write_report(arms, folder, draw(["all"], arms)[0] if with_figures else {}, notes)
 
 
 def read(file):

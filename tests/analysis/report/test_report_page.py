@@ -7,7 +7,7 @@ import re
 
 import pytest
 from histories import write_history
-from pages import read, report, without_figures
+from pages import read, report
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
@@ -105,13 +105,6 @@ def test_the_same_runs_give_the_same_bytes(run, tmp_path):
     assert report(run, out=tmp_path / "a").read_bytes() == report(run, out=tmp_path / "b").read_bytes()
 
 
-@pytest.fixture
-def quick():
-    with without_figures():
-        yield
-
-
-@pytest.mark.usefixtures("quick")
 def test_the_report_goes_where_figures_go_and_replaces_an_older_one(run):
     result = olr(run, "--report")
     assert result.exit_code == 0, result.output
@@ -124,7 +117,6 @@ def test_the_report_goes_where_figures_go_and_replaces_an_older_one(run):
     assert (run / "figures" / "coherence.png").exists()
 
 
-@pytest.mark.usefixtures("quick")
 def test_several_runs_make_one_page_beside_them(tmp_path):
     for seed in (1, 2):
         write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **SMALL)

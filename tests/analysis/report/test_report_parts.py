@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from pages import Page, unpacked
 
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.page import drawings
-from olr_cli.analysis.report.prompts import array_data, json_data, natural
+from olr_cli.analysis.report.prompts import array_data, json_data
 from olr_cli.analysis.report.summary import epochs
+from olr_cli.data.log_files import natural
 from olr_cli.tables.html import element, html, text
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
@@ -89,7 +91,7 @@ def arms(tmp_path_factory):
 
 
 def test_drawings_are_images_without_fonts_or_dates_and_the_same_each_time(arms):
-    figures = list(drawings(arms))
+    figures = list(drawings(draw(["all"], arms)[0]))
     images = [figure.find(".//img") for figure in figures]
     assert len(images) >= 3, "coherence, dynamics, composition"
     assert all(image.get("alt") and int(image.get("width")) > 200 for image in images)
@@ -98,15 +100,16 @@ def test_drawings_are_images_without_fonts_or_dates_and_the_same_each_time(arms)
         root = ElementTree.fromstring(svg)
         assert kind == "data:image/svg+xml" and root.tag == "{http://www.w3.org/2000/svg}svg"
         assert not {"text", "date"} & {part.tag.rpartition("}")[2] for part in root.iter()}
-    assert html(figures) == html(drawings(arms))
+    assert html(figures) == html(drawings(draw(["all"], arms)[0]))
 
 
 def test_images_say_in_words_how_many_runs_a_mean_is_of_and_what_bands_are(tmp_path, arms):
-    assert "bands" not in "".join(html([figure]) for figure in drawings(arms)), "a single run has no spread"
+    single = "".join(html([figure]) for figure in drawings(draw(["all"], arms)[0]))
+    assert "bands" not in single, "a single run has no spread"
     runs = [write_history(tmp_path / f"{seed}", seed=seed, **SMALL) for seed in (1, 2, 3)]
     words = {
         figure.find("figcaption/b/bdi").text: figure.find(".//img").get("alt")
-        for figure in drawings(group(find_runs(runs)))
+        for figure in drawings(draw(["all"], group(find_runs(runs)))[0])
     }
     assert "Means of 3 runs; bands: \u00b11 sd" in words["coherence"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.figures import FIGURES, Lack
 from olr_cli.analysis.theory.measure import gap_titles, measure
 from olr_cli.analysis.theory.table import MOST_EPOCHS, NOTHING, crossing, refined_crossing, theory_table
 
@@ -49,7 +49,7 @@ def cell(table, block, line, column):
 
 
 def drawn(arms):
-    (chart,) = FIGURES["theory"].drawn(arms)
+    (chart,) = FIGURES["theory"].draw(arms)
     return chart
 
 
@@ -143,7 +143,8 @@ def test_runs_without_noise_have_nothing_to_show(tmp_path):
     arms = group(find_runs([tmp_path]))
     table = theory_table(arms)
     assert (table.blocks, table.data["rows"], table.nothing) == ([], [], NOTHING)
-    assert "active noise" in FIGURES["theory"].lacking(arms)
+    with pytest.raises(Lack, match="active noise"):
+        drawn(arms)
 
 
 def test_the_figure_has_all_it_draws_in_its_data_and_bins_in_their_order(arms):
@@ -172,4 +173,5 @@ def test_the_figure_draws_arms_of_which_some_have_no_true_answers(tmp_path):
 
 def test_the_figure_needs_three_epochs(tmp_path):
     write_history(tmp_path / "short", prompts=20, epochs=2)
-    assert "3 epochs" in FIGURES["theory"].lacking(group(find_runs([tmp_path])))
+    with pytest.raises(Lack, match="3 epochs"):
+        drawn(group(find_runs([tmp_path])))

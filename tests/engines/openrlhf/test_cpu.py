@@ -107,8 +107,10 @@ def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(mo
     assert model["head"].packed == [1.0, 1.0]
 
 
-def test_whoever_sends_a_weight_keeps_it_as_it_is():
-    weight = torch.arange(3.0)
-    group = cpu.TcpGroup(SimpleNamespace(broadcast=lambda tensor, _src: tensor))
+def test_a_weight_is_sent_without_the_buffer_that_it_is_a_view_of():
+    sent = []
+    group = cpu.TcpGroup(SimpleNamespace(broadcast=lambda tensor, _src: sent.append(tensor) or tensor))
+    weight = torch.arange(1000.0)[:3]
     group.broadcast(weight, 0, stream=None)
-    assert weight.tolist() == [0, 1, 2]
+    assert sent[0].tolist() == weight.tolist() == [0, 1, 2]
+    assert sent[0].untyped_storage().nbytes() == 3 * 4

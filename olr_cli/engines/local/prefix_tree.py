@@ -1,0 +1,55 @@
+"""Token sequences as a tree: what several of them begin with is computed once, and nothing is padded.
+
+    the few-shot examples ─┬─ 7 * 13 = ─┬─ 9 ─ 1 ─ end
+                           │            └─ 8 ─┬─ 1 ─ end
+                           │                  └─ 9 ─ end
+                           └─ 6 * 23 = ─── …
+
+A node is a token; in attention it sees itself and its ancestors, as it would at the end of its own sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class PrefixTree:
+    """Sequences of tokens as N nodes, each after its parent.
+
+    Attributes:
+        tokens: token id of each node.
+        depths: how many tokens precede it in its sequences, so its position.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.depths: list[int] = []
+        self._parents: list[int] = []
+        self._children: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, tokens: Sequence[int], after: int = -1) -> list[int]:
+        """Add a sequence that continues at the node `after` (-1: at the root); returns the node of each token."""
+        path = []
+        for token in tokens:
+            child = self._children.get((after, token))
+            if child is None:
+                child = self._children[after, token] = len(self.tokens)
+                self.tokens.append(token)
+                self.depths.append(self.depths[after] + 1 if after >= 0 else 0)
+                self._parents.append(after)
+            path.append(after := child)
+        return path
+
+    def is_visible_NN(self) -> NDArray[np.bool_]:
+        """Whether a node (row) attends to another (column): to itself and its ancestors."""
+        visible = np.eye(len(self), dtype=np.bool_)
+        for node, parent in enumerate(self._parents):
+            if parent >= 0:
+                visible[node] |= visible[parent]
+        return visible

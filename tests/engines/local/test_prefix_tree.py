@@ -1,0 +1,48 @@
+"""A tree says of each sequence what it would say alone, and holds what sequences share once."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import keys, tiny_policy
+
+from olr_cli.engines.local.grpo import response_statistics
+from olr_cli.engines.local.prefix_tree import PrefixTree
+from olr_cli.engines.local.sampler import sample
+
+SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=8)
+
+
+@given(SEQUENCES)
+def test_a_node_is_a_beginning_and_sees_itself_and_its_ancestors(sequences):
+    tree = PrefixTree()
+    paths = [tree.add(sequence[1:], after=tree.add(sequence[:1])[-1]) for sequence in sequences]
+    assert len(tree) == len({tuple(s[:end]) for s in sequences for end in range(1, len(s) + 1)})
+    visible = tree.is_visible_NN()
+    for sequence, path in zip(sequences, paths, strict=True):
+        if path:
+            seen = visible[path[-1]].nonzero()[0]
+            assert [tree.tokens[node] for node in seen] == sequence
+            assert [tree.depths[node] for node in seen] == list(range(len(sequence)))
+
+
+def test_statistics_are_the_same_by_trees_and_by_rows():
+    policy = tiny_policy()
+    prompts = [
+        [1 + (7 * p + place) % 50 for place in range(9)] for p in range(60)
+    ]  # more than one tree takes
+    rollouts = sample(policy, prompts, keys(60, 4), max_new_tokens=6)
+    lengths_PG = rollouts.lengths_PG
+    is_response = torch.arange(rollouts.tokens_PGT.shape[2]) < lengths_PG[..., None]
+    results = []
+    for policy.shares_texts in (False, True):
+        statistics = response_statistics(
+            policy,
+            prompts,
+            rollouts.tokens_PGT,
+            0.7,
+            lengths_PG=lengths_PG,
+            entropy=True,
+            self_certainty=True,
+        )
+        results.append([values[is_response] for values in vars(statistics).values()])
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,190 @@
+"""Self-training: what verified labels say of votes, which pseudo-label a prompt gets, and who trains."""
+
+import json
+import random
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import Prompt
+from olr_cli.recipe.schema import OlrMethod, SelfTrainingMethod
+from olr_cli.supervision import History, Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.self_training import LABEL, MAJORITY, NEITHER, Counts, Outcome, calibrate
+
+K = 8
+
+
+def counts(majority, label, *, is_consistent=True):
+    return Counts(majority, label, K, is_consistent)
+
+
+def votes(rights, wrongs):
+    """K rollouts: 12 is right, 7 is the wrong answer that the policy likes."""
+    return ["12"] * rights + ["7"] * wrongs + [str(100 + n) for n in range(K - rights - wrongs)]
+
+
+def group(name, visit, answers, label="7", *, is_trusted=False):
+    prompt = Prompt(name, (), label, "12", None, is_trusted=is_trusted)
+    return RolloutGroup(prompt, visit, visit, tuple(Rollout(rf"\boxed{{{a}}}") for a in answers))
+
+
+def history_of(labels):
+    """A history as `resume` finds it in rows of the labels table."""
+    rows = [asdict(label) for label in labels]
+    judge = Judge()
+    keys = judge.keys({row["majority_answer"] for row in rows} - {None})
+    pairs = {(row["true_answer"], row["given_label"]) for row in rows}
+    return History.from_rows(rows, keys, judge.matches(pairs))
+
+
+outcomes = st.lists(
+    st.builds(
+        Outcome,
+        st.builds(counts, st.integers(0, K), st.integers(0, K), is_consistent=st.booleans()),
+        st.integers(0, K),
+        st.just(NEITHER),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(outcomes, st.randoms(use_true_random=False))
+def test_the_weights_are_those_that_a_general_optimiser_finds(known, draw):
+    known = [
+        Outcome(one.counts, one.true, draw.choice([k for k in range(3) if one.counts.is_candidate[k]]), True)
+        for one in known
+    ]
+    mean, sd = np.array([1.5, 0.5, 0.5, -2.0]), np.array([0.7, 1.0, 0.7, 1.0])
+
+    def loss(weights):
+        total = (((weights - mean) / sd) ** 2).sum() / 2
+        for one in known:
+            scores = np.array(one.counts.features) @ weights
+            scores = scores[np.array(one.counts.is_candidate)]
+            right = sum(one.counts.is_candidate[: one.right])
+            total -= scores[right] - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
+        return total
+
+    best = minimize(loss, mean, method="BFGS").x
+    assert calibrate(known).weights == pytest.approx(best, abs=1e-3)
+
+
+def test_chances_are_those_of_the_outcomes():
+    """Votes that are right half of the time, whatever their share, are worth no more than that."""
+    draw = random.Random(1)
+    known = [
+        Outcome(counts(draw.randint(4, 8), 0), 4, MAJORITY if draw.random() < 0.5 else NEITHER, False)
+        for _ in range(2000)
+    ]
+    chances = calibrate(known).chances(counts(6, 0))
+    assert chances == pytest.approx([0.5, 0, 0.5], abs=0.04)
+
+
+def test_a_label_that_is_right_wherever_it_is_known_beats_the_majority():
+    known = [Outcome(counts(5, 2), 2, LABEL, True) for _ in range(50)]
+    chances = calibrate(known).chances(counts(5, 2))
+    assert chances[LABEL] > 0.9 > chances[MAJORITY]
+
+
+@pytest.mark.parametrize(
+    ("label", "true", "is_right"),
+    [(3, 3, True), (2, 5, False), (8, 8, True), (0, 4, False), (7, 0, False), (1, 1, True)],
+)
+def test_the_gain_of_a_label_is_the_mean_advantage_of_right_rollouts(label, true, is_right):
+    """Summed over the rollouts, from the advantages that the label gives."""
+    is_labelled = [n < label for n in range(K)]
+    is_true = is_labelled if is_right else [n >= K - true for n in range(K)]
+    advantages = group_advantages([float(hit) for hit in is_labelled])
+    gain = sum(a for a, hit in zip(advantages, is_true, strict=True) if hit) / K
+    outcome = Outcome(counts(max(label, true), label), true, NEITHER, is_right)
+    assert outcome.gain_of_label == pytest.approx(gain, abs=1e-5)
+
+
+@pytest.mark.parametrize(("right", "helps"), [(50, True), (25, True), (15, False), (5, False)])
+def test_labels_help_up_to_about_the_critical_noise(right, helps):
+    """Of 50 labels, wrong ones being an answer that a quarter of the rollouts give and right ones half of them."""
+    known = [
+        Outcome(counts(4, 4), 4, MAJORITY, True) if n < right else Outcome(counts(4, 2), 4, MAJORITY, False)
+        for n in range(50)
+    ]
+    assert calibrate(known).labels_help is helps
+
+
+def verified_step(visit, *, rights=6):
+    """Twenty verified prompts whose majority is right and whose label is wrong, one of which is not verified."""
+    answers = votes(rights, K - rights)
+    return [group(f"v{n:02}", visit, answers, is_trusted=True) for n in range(20)] + [
+        group("other", visit, answers)
+    ]
+
+
+def test_verified_prompts_train_alone_until_their_votes_are_right(judge):
+    supervisor = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
+    first, second = (supervisor.supervise(verified_step(visit)) for visit in (1, 2))
+    assert [one.trains for one in first] == [True] * 20 + [False]
+    assert first[-1].label.effective_label == "7"
+    assert all(one.trains for one in second)
+    assert (second[-1].label.effective_label, second[-1].label.label_source) == ("12", "majority")
+
+
+def test_labels_that_are_right_train_at_once(judge):
+    step = [group(f"v{n}", 1, votes(1, 6), "12", is_trusted=True) for n in range(20)]
+    *_, other = Supervisor(compose(SelfTrainingMethod()), judge, seed=0).supervise(
+        [*step, group("o", 1, votes(1, 6))]
+    )
+    assert other.trains
+    assert (other.label.effective_label, other.label.label_source) == ("7", "given")
+
+
+def test_majorities_that_are_wrong_on_verified_prompts_do_not_train_the_others(judge):
+    supervisor = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
+    for visit in (1, 2, 3):
+        *_, other = supervisor.supervise(verified_step(visit, rights=1))
+        assert not other.trains
+
+
+def test_without_a_verified_label_it_is_the_consistent_majority(judge):
+    draw = random.Random(3)
+    supervisors = [
+        Supervisor(compose(method), judge, seed=0)
+        for method in (SelfTrainingMethod(), OlrMethod(criteria=("consistency",)))
+    ]
+    for visit in range(1, 9):
+        groups = [group(f"p{n}", visit, votes(draw.randint(0, 5), 3)) for n in range(10)]
+        ours, theirs = ([one.label for one in supervisor.supervise(groups)] for supervisor in supervisors)
+        assert ours == theirs
+    assert any(label.is_selected for label in ours)
+
+
+def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge):
+    """Whether the history comes from stored rows or from a state, and in whatever order the prompts came."""
+    draw = random.Random(5)
+
+    def step(visit):
+        groups = [
+            group(
+                f"p{n:02}", visit, votes(draw.randint(0, 6), 2), draw.choice(["7", "12"]), is_trusted=n < 15
+            )
+            for n in range(30)
+        ]
+        draw.shuffle(groups)
+        return groups
+
+    whole = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
+    labels = [one.label for visit in (1, 2) for one in whole.supervise(step(visit))]
+    state = json.loads(json.dumps(whole.history.state()))
+    answers = {answer for sums in state.values() for answer in sums["majorities"]}
+    histories = [history_of(labels), History.from_state(state, judge.keys(answers))]
+    third = step(3)
+    decided = whole.supervise(third)
+    for history in histories:
+        resumed = Supervisor(compose(SelfTrainingMethod()), judge, seed=0, history=history)
+        assert resumed.supervise(third) == decided
