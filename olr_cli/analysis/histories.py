@@ -220,7 +220,8 @@ def _with_trusted(prompts: Mapping[str, Prompt], recipe: Recipe, source: Path) -
 
 
 def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
-    """The data set that a run was made on; with `is_local` never from the hub, so that no network is needed.
+    """The data set that a run was made on; with `is_local` never from the hub, so that no network is needed, and none of
+    which the run does not say what it was.
 
     Raises:
         UserError: it can't be read, or is not what it was.
@@ -233,7 +234,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
         prompts = training_prompts(recipe, digest)
     except (UserError, OSError) as error:
         raise UserError(f"{source} is not to be read from here ({error})") from None
-    if digest not in (None, prompts.digest):
+    if digest != prompts.digest and (is_local or digest is not None):
         raise UserError(f"{source} does not hold the prompts of this run any more")
     return prompts
 
