@@ -220,8 +220,9 @@ def _with_trusted(prompts: Mapping[str, Prompt], recipe: Recipe, source: Path) -
 
 
 def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
-    """The data set that a run was made on; with `is_local` never from the hub, so that no network is needed, and none of
-    which the run does not say what it was.
+    """The data set that a run was made on.
+
+    With `is_local` never from the hub, so that no network is needed, and only if the run says what it was.
 
     Raises:
         UserError: it can't be read, or is not what it was.
