@@ -241,8 +241,11 @@ def test_changes_that_may_do_harm_are_warned_of(tmp_path, judge):
     rows = [{**one, "true_answer": "7"} for one in many(40, wrong={1, 2, 3})]
     sound = examined(write(tmp_path / "log.jsonl", rows), judge)
     gain = sound.forecast.gain
-    assert 0 < gain.low <= sound.truth["right_after"] - sound.truth["right_before"] <= gain.high
-    assert not list(warnings(sound))
+    assert gain.low <= 0 < sound.truth["right_after"] - sound.truth["right_before"] <= gain.high
+    [text] = warnings(sound)
+    assert "the changes may do harm" in text and "verify 25 to 100 labels drawn at random" in text
+    verified = examined(tmp_path / "log.jsonl", judge, trusted=trusting(tmp_path, range(0, 40, 2)))
+    assert verified.forecast.gain.low > 0 and not list(warnings(verified))
     run = write_history(tmp_path / "run", prompts=60, epochs=2, prompts_per_step=60, kind="rollouts")
     doubtful = examined(run, judge, threshold=0.1)
     assert doubtful.changes["changed"] and doubtful.forecast.gain.low < 0
