@@ -130,10 +130,10 @@ def test_where_the_truth_is_stored_the_quality_is_told(tmp_path, judge):
 
 def test_a_higher_threshold_changes_fewer_labels(tmp_path, judge):
     run = write_history(tmp_path / "run", prompts=60, epochs=4, prompts_per_step=60)
-    sure, unsure = (examined(run, judge, threshold=t).prompts for t in (0.9, 0.5))
+    sure, unsure = (examined(run, judge, threshold=t).prompts for t in (0.8, 0.5))
     changed = [set(own.filter(pl.col("change") == "changed")["prompt_id"]) for own in (sure, unsure)]
     assert changed[0] < changed[1]
-    assert sure.filter(pl.col("change") == "changed")["confidence"].min() >= 0.9
+    assert sure.filter(pl.col("change") == "changed")["confidence"].min() >= 0.8
 
 
 def test_whether_a_policy_was_training_is_known_of_runs(tmp_path, judge):
