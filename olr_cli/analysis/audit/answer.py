@@ -104,7 +104,7 @@ def _ratio(audit: Audit) -> str:
     assert audit.noise is not None and audit.forecast is not None
     ratio = audit.forecast.ratio
     text = f"{ratio.mean:.2f} of the labels are wrong (95 % interval {ratio.low:.2f} to {ratio.high:.2f})"
-    if ratio.mean * len(audit.prompts) < 1:
+    if audit.noise.ratio * len(audit.prompts) < 1:
         return text  # of less than one label there are no shares
     return f"{text}; {audit.noise.seen_share:.0%} of the wrong ones are answers that the policy gives"
 
