@@ -104,7 +104,7 @@ def _ratio(audit: Audit) -> str:
     assert audit.noise is not None and audit.forecast is not None
     ratio = audit.forecast.ratio
     text = f"{ratio.mean:.2f} of the labels are wrong (95 % interval {ratio.low:.2f} to {ratio.high:.2f})"
-    if ratio.mean * len(audit.prompts) < 1:
+    if audit.noise.ratio * len(audit.prompts) < 1:
         return text  # of less than one label there are no shares
     return f"{text}; {audit.noise.seen_share:.0%} of the wrong ones are answers that the policy gives"
 
@@ -171,7 +171,14 @@ def warnings(audit: Audit) -> Iterator[str]:
             f" weaker it is{still or '; the order of the prompts suffers less than the numbers'}"
         )
     if audit.forecast is not None and audit.changes["changed"] and audit.forecast.gain.low <= 0:
-        yield "the changes may do harm: the interval of what they gain does not lie above 0"
+        remedy = (
+            ", as policies differ and nothing here shows how far the votes of this one can be trusted. Before you use"
+            " the changes, verify 25 to 100 labels drawn at random (olr analyze HISTORY --report: Prompts, sort by"
+            " random order, export) and give them with --trusted FILE"
+            if audit.trusted is None
+            else ""
+        )
+        yield f"the changes may do harm: the interval of what they gain does not lie above 0{remedy}"
 
 
 def _remarks(audit: Audit) -> Iterator[str]:

@@ -2,18 +2,21 @@
 
     P = 1 / (1 + exp(-(intercept + slope * log odds))),  slope > 0
 
-How far a history's map lies from the identity is not known before labels of it are verified; it has a normal prior,
-which verified labels narrow. Confidences are means over the maps that remain, and the intervals of everything that
-confidences add up to come from the same maps. The order of the prompts stays as it is, and no confidence is 0 or 1.
+How far a history's map lies from the identity is not known before labels of it are verified, the less so as policies
+differ; it has a prior, which verified labels narrow. Confidences are means over the maps that remain, and the intervals
+of everything that confidences add up to come from the same maps. The order of the prompts stays as it is, and no
+confidence is 0 or 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from olr_cli import seeding
 from olr_cli.analysis.audit.estimator import Bools, Floats, Model, fit, logistic
@@ -30,6 +33,7 @@ _CHANCE = 0.005
 _NODES, _REACH = 11, 3.0
 """Maps along each direction, as far as so many standard deviations."""
 _MOST_ROUNDS = 100
+_LEAST = -200.0
 _PROMPTS_AT_ONCE = 8192
 
 # Calibration ------------------------------------------------------------------------------------------------------
@@ -37,10 +41,7 @@ _PROMPTS_AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Prior:
-    """How far the map of a history may lie from the identity: means and standard deviations of two normals.
-
-    The values are the spread of maps fitted to histories of seeds 101 to 103 (`benchmarks/audit_quality.py --spread`).
-    """
+    """How far the map of a history may lie from the identity: means and standard deviations of two normals."""
 
     intercept: float
     log_slope: float
@@ -48,11 +49,20 @@ class Prior:
     log_slope_sd: float
 
 
-def priors(*, is_training: bool, is_doubtful: bool) -> tuple[Prior, Prior]:
+Mixture: TypeAlias = Sequence[tuple[float, Prior]]
+"""Probabilities, and the priors that hold with them."""
+
+OTHER = 0.25
+"""The probability that a policy is unlike the toys on whose histories the first priors below were fitted."""
+
+
+def priors(*, is_training: bool, is_doubtful: bool) -> tuple[Mixture, Mixture]:
     """The priors of a history: of the map that a label is wrong, and of that that the proposal in its place is right.
 
-    The errors of a policy that is not trained look like wrong labels, so that there is too much doubt; votes that are
-    doubtful mean less than they say.
+    Those of the toys are the spread of maps fitted to histories of seeds 101 to 103 (`benchmarks/audit_quality.py
+    --spread`). The errors of a policy that is not trained look like wrong labels, so that there is too much doubt;
+    votes that are doubtful mean less than they say. The votes of the other policies mean little at any time: theirs
+    is the spread over histories of a pretrained model, seed 101 of docs/real-model.md, before and in training.
 
     Args:
         is_training: whether the policy was in training.
@@ -60,10 +70,13 @@ def priors(*, is_training: bool, is_doubtful: bool) -> tuple[Prior, Prior]:
     """
     if not is_training:
         wrong = Prior(-2.6, 0.2, 1.5, 0.3) if is_doubtful else Prior(-1.0, 0.1, 1.8, 0.4)
-        return wrong, Prior(-0.4, -0.7, 0.7, 0.7)
-    if is_doubtful:
-        return Prior(0.0, -0.9, 0.8, 0.8), Prior(-0.4, -0.9, 0.6, 0.7)
-    return Prior(0.4, 0.0, 0.9, 0.4), Prior(-0.1, -0.2, 0.7, 0.5)
+        proposal = Prior(-0.4, -0.7, 0.7, 0.7)
+    elif is_doubtful:
+        wrong, proposal = Prior(0.0, -0.9, 0.8, 0.8), Prior(-0.4, -0.9, 0.6, 0.7)
+    else:
+        wrong, proposal = Prior(0.4, 0.0, 0.9, 0.4), Prior(-0.1, -0.2, 0.7, 0.5)
+    others = Prior(-1.0, -2.8, 1.8, 1.4), Prior(-1.7, -1.6, 0.9, 0.7)
+    return ((1 - OTHER, wrong), (OTHER, others[0])), ((1 - OTHER, proposal), (OTHER, others[1]))
 
 
 @dataclass(frozen=True)
@@ -74,11 +87,18 @@ class Calibration:
         intercepts: (G,)
         slopes: (G,) above 0.
         weights: (G,) their probabilities.
+        parts: (G,) the part of the prior that each belongs to.
     """
 
     intercepts: Floats
     slopes: Floats
     weights: Floats
+    parts: NDArray[np.int64]
+
+    @property
+    def of_parts(self) -> Floats:
+        """(M,) the probabilities of the prior's parts."""
+        return np.asarray(np.bincount(self.parts, self.weights))
 
     def chances(self, log_odds: Floats) -> Floats:
         """(G, N) under each map, of (N,) log odds; NaN stays NaN."""
@@ -92,7 +112,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Calibrations:
-    """The maps of an audit.
+    """The maps of an audit, whose parts have one probability: a policy is unlike the toys in all of them, or in none.
 
     Attributes:
         wrong: that the given label is wrong.
@@ -104,16 +124,38 @@ class Calibrations:
     proposal: Calibration
     unlabelled: Calibration
 
+    @property
+    def joint_weights(self) -> Floats:
+        """(G, H) the probabilities of a map that a label is wrong together with one of its proposal."""
+        weights = (
+            np.outer(self.wrong.weights, self.proposal.weights) / self.wrong.of_parts[self.proposal.parts]
+        )
+        return np.where(self.wrong.parts[:, None] == self.proposal.parts, weights, 0.0)
 
-def calibration(prior: Prior, log_odds: Floats, is_true: Bools) -> Calibration:
-    """The maps that remain likely after N outcomes: a grid around the most probable one.
 
-    The grid's shape is that of the normal distribution which approximates theirs; their weights are exact.
+def calibration(prior: Mixture, log_odds: Floats, is_true: Bools) -> Calibration:
+    """The maps that remain likely after N outcomes: of each part of the prior a grid around the most probable one.
+
+    A grid's shape is that of the normal distribution which approximates theirs; their weights are exact, and so are,
+    up to the grids' width, those of the parts.
 
     Args:
         prior: of the intercept and the logarithm of the slope.
         log_odds: (N,) of the prompts with a known outcome.
         is_true: (N,) their outcomes.
+    """
+    parts = [_grid(part, log_odds, is_true) for _, part in prior]
+    losses = np.concatenate([loss - math.log(p) for (p, _), (_, loss) in zip(prior, parts, strict=True)])
+    # What outcomes all but rule out keeps a probability that one can divide by.
+    grid = np.concatenate([maps for maps, _ in parts])
+    weights = np.exp(np.maximum(losses.min() - losses, _LEAST))
+    numbers = np.repeat(np.arange(len(parts)), [len(maps) for maps, _ in parts])
+    return Calibration(grid[:, 0], np.exp(grid[:, 1]), weights / weights.sum(), numbers)
+
+
+def _grid(prior: Prior, log_odds: Floats, is_true: Bools) -> tuple[Floats, Floats]:
+    """(G, 2) intercepts and log slopes, and (G,) minus the logarithm of their probability together with the outcomes,
+    but for a constant that is the same for every prior.
     """
     # The values decide little beyond where a confidence is 0 or 1 to four digits; they would decide all of a fit.
     bounded = np.clip(log_odds, -20, 20)
@@ -143,9 +185,8 @@ def calibration(prior: Prior, log_odds: Floats, is_true: Bools) -> Calibration:
     ticks = np.linspace(-_REACH, _REACH, _NODES)
     axes = np.linalg.cholesky(np.linalg.inv(information))
     grid = best + np.stack(np.meshgrid(ticks, ticks), axis=-1).reshape(-1, 2) @ axes.T
-    losses = loss(grid)
-    weights = np.exp(losses.min() - losses)
-    return Calibration(grid[:, 0], np.exp(grid[:, 1]), weights / weights.sum())
+    cell = np.log(np.diag(axes)).sum() - np.log(sd).sum()
+    return grid, loss(grid) - cell
 
 
 # How good confidences are -----------------------------------------------------------------------------------------
@@ -261,7 +302,7 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
 
 
 def calibrations(
-    prior: tuple[Prior, Prior],
+    prior: tuple[Mixture, Mixture],
     trusted: TrustedLabels | None,
     odds: Floats,
     proposal_odds: Floats,
@@ -282,14 +323,20 @@ def calibrations(
         wrong, proposal = (calibration(p, nothing, nothing > 0) for p in prior)
         return Calibrations(wrong, proposal, proposal)
     is_wrong = trusted.is_wrong
-    return Calibrations(
+    maps = (
         _moved(of_wrong, odds, is_wrong),
         _moved(of_proposal, np.where(is_wrong == 1, proposal_odds, np.nan), proposal_right),
         _moved(of_proposal, np.where(np.isnan(is_wrong), proposal_odds, np.nan), proposal_right),
     )
+    before = np.array([p for p, _ in of_wrong])
+    shares = before * np.prod([one.of_parts / before for one in maps], axis=0)
+    shares = shares / shares.sum()
+    return Calibrations(
+        *(replace(one, weights=one.weights * (shares / one.of_parts)[one.parts]) for one in maps)
+    )
 
 
-def _moved(prior: Prior, log_odds: Floats, outcomes: Floats) -> Calibration:
+def _moved(prior: Mixture, log_odds: Floats, outcomes: Floats) -> Calibration:
     known = ~(np.isnan(log_odds) | np.isnan(outcomes))
     return calibration(prior, log_odds[known], outcomes[known] > 0.5)
 
@@ -332,7 +379,7 @@ class CrossValidation:
 
 
 def cross_validated(
-    trusted: TrustedLabels, model: Model, is_decided: Bools, prior: Prior
+    trusted: TrustedLabels, model: Model, is_decided: Bools, prior: Mixture
 ) -> CrossValidation | None:
     """Fit and calibrate without a tenth of the trusted labels, and look at those; all ten times.
 

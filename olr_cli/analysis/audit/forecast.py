@@ -73,7 +73,7 @@ def forecast(table: pl.DataFrame, maps: Calibrations) -> Forecast | None:
             kept_variance + (mended * (1 - mended)).sum(),
             (mended + lost - (mended - lost) ** 2).sum(),
         ]
-    weights = np.outer(maps.wrong.weights, maps.proposal.weights)
+    weights = maps.joint_weights
     ratio, after = np.broadcast_to((wrong / size)[:, None], weights.shape), right / size
     shares: list[Floats] = [ratio, after, after + ratio - 1]
     of_wrong, of_right, gain = (

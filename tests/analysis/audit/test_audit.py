@@ -130,10 +130,10 @@ def test_where_the_truth_is_stored_the_quality_is_told(tmp_path, judge):
 
 def test_a_higher_threshold_changes_fewer_labels(tmp_path, judge):
     run = write_history(tmp_path / "run", prompts=60, epochs=4, prompts_per_step=60)
-    sure, unsure = (examined(run, judge, threshold=t).prompts for t in (0.9, 0.5))
+    sure, unsure = (examined(run, judge, threshold=t).prompts for t in (0.8, 0.5))
     changed = [set(own.filter(pl.col("change") == "changed")["prompt_id"]) for own in (sure, unsure)]
     assert changed[0] < changed[1]
-    assert sure.filter(pl.col("change") == "changed")["confidence"].min() >= 0.9
+    assert sure.filter(pl.col("change") == "changed")["confidence"].min() >= 0.8
 
 
 def test_whether_a_policy_was_training_is_known_of_runs(tmp_path, judge):
@@ -241,8 +241,11 @@ def test_changes_that_may_do_harm_are_warned_of(tmp_path, judge):
     rows = [{**one, "true_answer": "7"} for one in many(40, wrong={1, 2, 3})]
     sound = examined(write(tmp_path / "log.jsonl", rows), judge)
     gain = sound.forecast.gain
-    assert 0 < gain.low <= sound.truth["right_after"] - sound.truth["right_before"] <= gain.high
-    assert not list(warnings(sound))
+    assert gain.low <= 0 < sound.truth["right_after"] - sound.truth["right_before"] <= gain.high
+    [text] = warnings(sound)
+    assert "the changes may do harm" in text and "verify 25 to 100 labels drawn at random" in text
+    verified = examined(tmp_path / "log.jsonl", judge, trusted=trusting(tmp_path, range(0, 40, 2)))
+    assert verified.forecast.gain.low > 0 and not list(warnings(verified))
     run = write_history(tmp_path / "run", prompts=60, epochs=2, prompts_per_step=60, kind="rollouts")
     doubtful = examined(run, judge, threshold=0.1)
     assert doubtful.changes["changed"] and doubtful.forecast.gain.low < 0

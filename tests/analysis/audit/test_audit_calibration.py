@@ -5,19 +5,22 @@ import polars as pl
 import pytest
 
 from olr_cli.analysis.audit.confidence import (
+    OTHER,
     Calibrations,
     Prior,
     TrustedLabels,
     auroc,
     brier,
     calibration,
+    calibrations,
+    priors,
     quality,
     selection,
 )
 from olr_cli.analysis.audit.forecast import forecast
 
-PRIOR = Prior(0.0, 0.0, 1.0, 0.5)
-WIDE = Prior(-1.0, -0.5, 2.0, 1.0)
+PRIOR = ((1.0, Prior(0.0, 0.0, 1.0, 0.5)),)
+WIDE = ((1.0, Prior(-1.0, -0.5, 2.0, 1.0)),)
 
 
 def drawn(intercept, slope, size, seed=0):
@@ -51,6 +54,30 @@ def test_confidences_keep_order_and_what_is_not_a_number_and_are_never_certain()
     assert values[0] > 0 and values[4] < 1
 
 
+def test_outcomes_say_which_part_of_the_prior_holds():
+    mixture = ((0.75, Prior(0.0, 0.0, 0.5, 0.3)), (0.25, Prior(0.0, -3.0, 0.5, 0.3)))
+    assert calibration(mixture, np.empty(0), np.empty(0, dtype=bool)).of_parts == pytest.approx([0.75, 0.25])
+    for slope, shares in [(1.0, [1, 0]), (0.05, [0, 1])]:
+        assert calibration(mixture, *drawn(0, slope, 100)).of_parts == pytest.approx(shares, abs=0.01)
+
+
+def test_a_policy_that_is_unlike_the_toys_is_so_in_all_its_maps():
+    """Wrong labels say that of it here; its proposals, none of which is verified, share it."""
+    log_odds, is_wrong = drawn(0, 0.05, 100)
+    trusted = TrustedLabels((None,) * 100, is_wrong.astype(float))
+    unknown = np.full(100, np.nan)
+    prior = priors(is_training=True, is_doubtful=False)
+    before = calibrations(prior, None, log_odds, log_odds, unknown)
+    after = calibrations(prior, trusted, log_odds, log_odds, unknown)
+    for maps, share in [(before, OTHER), (after, 1.0)]:
+        for one in (maps.wrong, maps.proposal, maps.unlabelled):
+            assert one.of_parts[1] == pytest.approx(share, abs=0.01)
+        assert maps.joint_weights.sum() == pytest.approx(1)
+        assert maps.joint_weights.sum(axis=1) == pytest.approx(maps.wrong.weights)
+        assert maps.joint_weights.sum(axis=0) == pytest.approx(maps.proposal.weights)
+    assert after.proposal.apply(np.array([3.0]))[0] < before.proposal.apply(np.array([3.0]))[0]
+
+
 def test_few_outcomes_move_the_maps_a_little_and_many_all_the_way():
     log_odds, is_true = drawn(1.5, 0.1, 5000)
     slopes = [mean(calibration(PRIOR, log_odds[:n], is_true[:n]))[1] for n in (0, 5, 50, 5000)]
@@ -75,7 +102,7 @@ def test_intervals_hold_shares_that_the_prior_draws_about_as_often_as_they_say(s
         is_wrong = rng.random(300) < 1 / (1 + np.exp(-map_of[0] - map_of[1] * log_odds))
         known = rng.permutation(300) < size
         maps = calibration(PRIOR, log_odds[known], is_wrong[known])
-        certain = calibration(Prior(20.0, 0.0, 0.01, 0.01), np.empty(0), np.empty(0, dtype=bool))
+        certain = calibration([(1.0, Prior(20.0, 0.0, 0.01, 0.01))], np.empty(0), np.empty(0, dtype=bool))
         confidence = np.where(known, is_wrong, maps.apply(log_odds))
         table = pl.DataFrame(
             {
