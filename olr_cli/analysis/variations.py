@@ -18,7 +18,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm, Run, grpo_beside, measured, spelt, tell_apart, telling_settings, vary
+from olr_cli.analysis.arms import (
+    Arm,
+    Run,
+    Variation,
+    grpo_beside,
+    measured,
+    spelt,
+    tell_apart,
+    telling_settings,
+    vary,
+)
 from olr_cli.analysis.figures import Lack
 from olr_cli.analysis.frame import SPREAD, Summary, summarise
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
@@ -229,7 +239,7 @@ def noise(arms: Sequence[Arm]) -> list[Chart]:
     A panel all runs that have the rest of their settings in common, such as the number of verified labels. The data
     have a row a panel, metric, method and ratio.
     """
-    variations = vary(arms, "noise.ratio")
+    variations = sorted(vary(arms, "noise.ratio"), key=_verified)
     if not variations:
         raise Lack(
             "runs that differ in noise.ratio and in nothing else but the seed, as those of laptop/trusted"
@@ -253,7 +263,7 @@ def noise(arms: Sequence[Arm]) -> list[Chart]:
     ).sort("ratio", maintain_order=True)
     methods = list(dict.fromkeys(spelt(variation.first.method) for variation in variations))
     shown = [(metric, panel) for metric in titles for panel in dict.fromkeys(panels.values())]
-    columns = min(len(shown), 3)
+    columns = min(len(shown), 2)
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=2.0)
     for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, shown, strict=True)):
         of_panel = rows.filter(metric=metric, panel=panel)
@@ -267,6 +277,12 @@ def noise(arms: Sequence[Arm]) -> list[Chart]:
         _tick_values(axes, of_panel["ratio"].unique().sort().to_list())
         style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
     return [sheet.chart("noise", rows)]
+
+
+def _verified(variation: Variation) -> int:
+    """How many labels are verified, where that is a number."""
+    trusted = variation.first.recipe.data.trusted
+    return trusted if isinstance(trusted, int) else 0
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
