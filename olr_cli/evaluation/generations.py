@@ -79,10 +79,8 @@ class GenerationStore:
             UserError: the disk is full or not writable.
         """
         with writing(self._parts):
-            for folder in (
-                self._parts.parent,
-                self._parts,
-            ):  # not the evaluation's, which may have been moved
+            # Not the evaluation's folder, which may have been moved.
+            for folder in (self._parts.parent, self._parts):
                 folder.mkdir(exist_ok=True)
         # Not the number of parts: one may have been removed.
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files()]

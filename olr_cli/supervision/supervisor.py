@@ -145,11 +145,9 @@ class Supervisor:
                     decided[place] = self._decide(group, views, visit, noisy_label, verified, calibration)
                     self.history.add(group.prompt.prompt_id, group.visit, visit)
                     if is_trusted:
-                        given_is_right = verified.matches(group.prompt.true_answer, group.prompt.given_label)
-                        row = asdict(decided[place].label)
-                        self.history.verified[group.prompt.prompt_id] = Outcome.of_row(
-                            row, given_is_right=given_is_right
-                        )
+                        is_right = verified.matches(group.prompt.true_answer, group.prompt.given_label)
+                        outcome = Outcome.of_row(asdict(decided[place].label), given_is_right=is_right)
+                        self.history.verified[group.prompt.prompt_id] = outcome
             return self._choose(groups, [decided[place] for place in range(len(groups))])
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
@@ -239,7 +237,10 @@ class Supervisor:
         label, source = _standing_label(prompt, noisy_label)
         is_consistent = tally.majority is not None and tally.majority == historical
         answers = ballots["original"].answers
-        label_count = verified.count(label, answers) or 0
+        noisy_count, given_count = (
+            verified.count(text, answers) for text in (noisy_label, prompt.given_label)
+        )
+        label_count = (noisy_count if prompt.is_marked else given_count) or 0
         counts = Counts(tally.majority_count, label_count, tally.rollouts, is_consistent)
         evidence = Evidence(group.visit, majority, slope, is_consistent, label, source, counts, calibration)
         labels = (
@@ -262,9 +263,9 @@ class Supervisor:
             true_answer=prompt.true_answer,
             given_label=prompt.given_label,
             noisy_label=noisy_label,
-            noisy_label_count=verified.count(noisy_label, answers),
+            noisy_label_count=noisy_count,
             true_answer_count=verified.count(prompt.true_answer, answers),
-            given_label_count=verified.count(prompt.given_label, answers),
+            given_label_count=given_count,
             majority_answer=majority,
             majority_count=tally.majority_count,
             rollouts=tally.rollouts,
