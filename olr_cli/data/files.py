@@ -180,7 +180,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
         if not names or not metadata.num_rows:
             yield parquet.read(names)
             return
-        total = 0
+        total = count = 0
         for rows in parquet.iter_batches(batch, columns=names):
             # Before the values are made.
             total += sum(map(_plain_bytes, rows.columns))
@@ -190,11 +190,22 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
                     f" size ({_EXPANSION} times as much, and at least {_FEW_BYTES >> 20:,} MiB); split it, or write it"
                     " without columns that repeat long texts"
                 )
-            values = [column.cast(_plain(column.type)) for column in rows.columns]
             # Arrow reads large texts as dictionaries of texts.
-            table = pa.Table.from_arrays(values, names).cast(plain)
+            values = [
+                _cast(_cast(column, _plain(column.type)), field.type)
+                for column, field in zip(rows.columns, plain, strict=True)
+            ]
+            table = pa.Table.from_arrays(values, schema=plain)
             table.validate(full=True)
+            count += table.num_rows
             yield table
+        if count != metadata.num_rows:
+            raise pa.ArrowInvalid(f"it holds {count:,} of {metadata.num_rows:,} rows")
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in another type; pyarrow 26 makes invalid lists where it casts lists of nulls to their own type."""
+    return column if column.type == kind else column.cast(kind)
 
 
 def _expanding_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import json
@@ -328,11 +329,23 @@ def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path:
             garbled[draw.randrange(len(garbled))] = draw.randrange(256)
         path.write_bytes(garbled)
         try:
-            read_prompts(path)
+            assert len(read_prompts(path).prompts) == 200, "rows are missing, and nobody is told"
         except UserError as error:
             sentence(error)
             refused += 1
     print(f"\n  {len(cuts)} cuts; {rounds} files with other bytes, {refused} of them refused", end="")
+    footer = range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole))
+    for place in footer:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with contextlib.suppress(UserError):
+            assert len(read_prompts(path).prompts) == 200, f"byte {place} of the footer"
+
+
+def test_lists_of_nulls_are_data(tmp_path: Path) -> None:
+    path = parquet(tmp_path, question=["p", "q"], answer=[1, 2], hints=[[], [None, None]])
+    assert len(read_prompts(path).prompts) == 2
+    pq.write_table(pq.read_table(path), path, use_dictionary=False)
+    assert read_table([path])["hints"].to_pylist() == [[], [None, None]]
 
 
 ROW = '{"question":"q","answer":1}'

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from stack import SMALL, Train, metrics
 
+from olr_cli.engines.openrlhf.files import JobFiles
 from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
@@ -177,3 +178,20 @@ def test_the_recipe_on_the_disk_starts_the_same_run(run: Path) -> None:
         load_recipe(run / "recipe.yaml").digest()
         == json.loads((run / "manifest.json").read_text())["recipe_digest"]
     )
+
+
+@pytest.mark.parametrize("setting", ["FILE", "none"])
+def test_a_chat_template_of_the_recipe_reaches_prompts_and_checkpoints(setting: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    template = "{{ bos_token }}{{ messages[-1]['content'] }}"
+    (tmp_path / "template.jinja").write_text(template)
+    one_step = ("data.limit=8", "train.epochs=1", "train.prompts_per_step=8", "train.mini_batch_prompts=8")
+    chosen = str(tmp_path / "template.jinja") if setting == "FILE" else setting
+    train = Train(tmp_path / "run", (*SMALL, *one_step, f"model.chat_template={chosen}"))
+    assert train.end() == 0, train.output
+    prompts = pl.read_parquet(JobFiles(tmp_path / "run").prompts)["input"]
+    assert len(prompts) == 8
+    assert all(("<bos>" in prompt) == (setting == "FILE") for prompt in prompts)
+    saved = AutoTokenizer.from_pretrained(checkpoint_path(tmp_path / "run", 1))
+    assert saved.chat_template == (template if setting == "FILE" else None)
