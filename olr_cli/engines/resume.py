@@ -17,6 +17,7 @@ from olr_cli.runs.checkpoints import (
     checkpoint_steps,
     damage_of,
     drop_unfinished,
+    keep_newest,
     set_aside,
 )
 from olr_cli.runs.directory import (
@@ -149,6 +150,8 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     # Last, after the steps that they were of: those without a checkpoint look as if checkpoints had gone.
     for step in damaged:
         set_aside(checkpoint_path(path, step))
+    if kind == "training":
+        keep_newest(path, read_recipe(path).train.keep_checkpoints)
     for step in checkpoint_steps(path):
         add_digests(checkpoint_path(path, step))
     return done

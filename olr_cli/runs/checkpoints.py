@@ -74,6 +74,11 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
         sync(run)
     _digesting.append(Thread(target=add_digests, args=(target,), name="olr-digests"))
     _digesting[-1].start()
+    keep_newest(run, keep)
+
+
+def keep_newest(run: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest `keep` and the best one (`best_step`)."""
     best = best_step(run)
     for old in checkpoint_steps(run)[:-keep]:
         if old != best:
@@ -90,9 +95,11 @@ def best_step(run: Path) -> int | None:
 
 
 def drop_unfinished(run: Path) -> None:
-    """Remove what an interrupted checkpoint left behind."""
-    for leftover in (run / "checkpoints").glob(".step-*"):
-        remove(leftover)
+    """Remove what an interrupted checkpoint, or the list of one, left behind; nobody may be writing."""
+    for pattern in (".step-*", "step-*/.*.tmp"):
+        for leftover in (run / "checkpoints").glob(pattern):
+            if not leftover.parent.is_symlink():  # what a link leads to is not ours
+                remove(leftover)
 
 
 def _remove(checkpoint: Path) -> None:

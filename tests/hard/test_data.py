@@ -342,10 +342,10 @@ def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path:
 
 
 def test_lists_of_nulls_are_data(tmp_path: Path) -> None:
-    path = parquet(tmp_path, question=["p", "q"], answer=[1, 2], hints=[[], [None, None]])
+    path = parquet(tmp_path, question=["p", "q"], answer=[1, 2], hints=[[], [None] * 3])
     assert len(read_prompts(path).prompts) == 2
     pq.write_table(pq.read_table(path), path, use_dictionary=False)
-    assert read_table([path])["hints"].to_pylist() == [[], [None, None]]
+    assert read_table([path])["hints"].to_pylist() == [[], [None] * 3]
 
 
 ROW = '{"question":"q","answer":1}'

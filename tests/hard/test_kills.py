@@ -98,3 +98,14 @@ def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, wor
     took = (time.monotonic() - began) / 60
     print(f"\n{command}: {dict(count)} in {took:.1f} minutes, one takes {seconds:.1f} s undisturbed")
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [".files.json.", ".step-000006.removed"])
+def test_what_is_done_after_the_last_checkpoint_is_done_by_the_resume(name, workshop):
+    """Its digests, and the removal of older ones: there is no step to come that would."""
+    operations, out = workshop.operations("train"), workshop.place(f"last{name}")
+    last = max(number for number, line in enumerate(operations, start=1) if name in line)
+    assert kill(workshop, "train", out, Point(1, last, None), 0)
+    workshop.finish("train", out)
+    assert differences("train", out, workshop.whole("train")) == []

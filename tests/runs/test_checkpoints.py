@@ -110,9 +110,12 @@ def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(tmp_pat
 
     precious = tmp_path / "precious"
     precious.mkdir()
-    (precious / "thesis.tex").write_text("all of it")
+    for name in ("thesis.tex", ".thesis.tex.1.tmp"):
+        (precious / name).write_text("all of it")
     write_checkpoint(tmp_path, 1, fill, keep=1)
-    for name in (".step-000002.tmp", ".step-000009.removed", "step-000000"):
+    (tmp_path / "checkpoints" / "step-000000").symlink_to(precious)
+    drop_unfinished(tmp_path)
+    for name in (".step-000002.tmp", ".step-000009.removed"):
         (tmp_path / "checkpoints" / name).symlink_to(precious)
     monkeypatch.setattr(os, "replace", replace)
     monkeypatch.setattr(os, "rename", replace)
@@ -120,7 +123,7 @@ def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(tmp_pat
     assert checkpoint_steps(tmp_path) == [2]
     drop_unfinished(tmp_path)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000002"]
-    assert (precious / "thesis.tex").read_text() == "all of it"
+    assert sorted(file.name for file in precious.iterdir()) == [".thesis.tex.1.tmp", "thesis.tex"]
 
 
 def test_a_damaged_checkpoint_is_kept_beside_the_one_that_is_written_anew(tmp_path):
