@@ -26,6 +26,7 @@ from olr_cli.data.interchange import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt
 from olr_cli.data.questions import QuestionIds, turns_digest
 from olr_cli.data.recipe_sets import sentinel_type
+from olr_cli.data.trusted import TrustedFile
 from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
 from olr_cli.errors import UserError, shortened
@@ -73,8 +74,10 @@ DATA_SOURCE = "external"
 Chat: TypeAlias = Sequence[Mapping[str, Any]]
 """Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
-_SETTABLE = "name, seed, method.*, data.extractor, noise.type, noise.draw, train.* and model.path"
-_IN_DATA = {"extractor"}
+_SETTABLE = (
+    "name, seed, method.*, data.extractor, data.trusted, noise.type, noise.draw, train.* and model.path"
+)
+_IN_DATA = {"extractor", "trusted"}
 _IN_NOISE = {"type", "draw"}
 
 
@@ -117,11 +120,13 @@ class OnlineLabelRefinement:
             of one is loaded. None: nothing is stored.
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
             `method.name` says otherwise; `train` and `model.path` describe what the trainer does, and are only stored.
+            `data.trusted` is a file of verified labels, by prompt_id or as a data set by question.
         trainer: name and version, for the run's manifest.
         settings: what the trainer is known to do, as keys of a recipe, which `recipe` then must not set.
 
     Raises:
-        UserError: the recipe has unknown keys, wrong values, or keys that are the trainer's.
+        UserError: the recipe has unknown keys, wrong values, or keys that are the trainer's; verified labels can't be
+            read.
     """
 
     def __init__(
@@ -144,6 +149,7 @@ class OnlineLabelRefinement:
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
                 " known before they have come; set method.keep_fraction"
             )
+        self._trusted = TrustedFile.read(self.recipe.data.trusted)
         self._reset()
 
     def _reset(self) -> None:
@@ -286,7 +292,10 @@ class OnlineLabelRefinement:
             self._clock, self._timeouts = Stopwatch(), judge.timeouts
         rollout_groups = [
             RolloutGroup(
-                prompt, history.of(prompt.prompt_id).visits + 1, number, tuple(map(_rollout, completions))
+                self._trusted.mark(prompt),
+                history.of(prompt.prompt_id).visits + 1,
+                number,
+                tuple(map(_rollout, completions)),
             )
             for prompt, completions in groups
         ]
@@ -497,7 +506,8 @@ class OnlineLabelRefinement:
                     f"prompt {prompt.prompt_id} has one completion, and a vote needs several; give all completions of a"
                     " prompt in one call, and sample at least 2 of each"
                 )
-            if prompt.given_label is None and self.recipe.method.needs_labels:
+            is_unlabelled = prompt.given_label is None and not self._trusted.mark(prompt).is_trusted
+            if is_unlabelled and self.recipe.method.needs_labels:
                 raise UserError(
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
                     " or leave the prompt out"
@@ -539,6 +549,8 @@ def _recipe_tree(
             )
     tree = overlay(dict(settings), _with_method(keys))
     data = {**tree.get("data", {}), "train": str((run_dir / PROMPTS).absolute()) if run_dir else PROMPTS}
+    if isinstance(data.get("trusted"), str):
+        data["trusted"] = str(Path(data["trusted"]).absolute())
     model = {"path": "unknown", **tree.get("model", {})}
     name = tree.get("name") or (run_dir.name if run_dir and run_dir.name else "external")
     return {

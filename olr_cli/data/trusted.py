@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from olr_cli import seeding
@@ -11,12 +11,53 @@ from olr_cli.data.columns import texts
 from olr_cli.data.files import read_table
 from olr_cli.data.interchange import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.data.questions import same_prompts
+from olr_cli.data.questions import normal_question, same_prompts
 from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 
 VERDICTS = ("kept", "wrong", "unsure")
 """What a reader of the report decides about a label."""
+
+
+@dataclass(frozen=True)
+class TrustedFile:
+    """Verified labels for prompts that come one at a time.
+
+    Attributes:
+        by_id: prompt_id -> true answer.
+        by_question: the same by what a prompt asks, if the file is a data set.
+    """
+
+    by_id: Mapping[str, str | None]
+    by_question: Mapping[str, str | None]
+
+    @classmethod
+    def read(cls, trusted: str | int | None) -> TrustedFile:
+        """The labels that `data.trusted` names; none without one.
+
+        Raises:
+            UserError: the file can't be read or has no true answer, or a number to draw is given.
+        """
+        if trusted is None:
+            return cls({}, {})
+        if isinstance(trusted, int):
+            raise UserError(
+                f"data.trusted is {trusted}, and labels can't be drawn before all prompts are known; name a file of"
+                " verified labels"
+            )
+        answers, prompts = _answers_in(Path(trusted), Reading(), "data.trusted")
+        if not any(answers.values()):
+            raise UserError(
+                f"{trusted} has no true answer in any row; leave data.trusted out, or fill some in"
+            )
+        return cls(answers, {normal_question(prompt.messages): prompt.gold for prompt in prompts})
+
+    def mark(self, prompt: Prompt) -> Prompt:
+        """The prompt, marked and with its verified answer if it has one."""
+        answer = self.by_id.get(prompt.prompt_id)
+        if answer is None and self.by_question:
+            answer = self.by_question.get(normal_question(prompt.messages))
+        return prompt if answer is None else replace(prompt, true_answer=answer, is_trusted=True)
 
 
 def with_trusted(

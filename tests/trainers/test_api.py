@@ -72,6 +72,56 @@ def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
     assert decisions(trained)["label_source"].n_unique() == 3  # given, noisy and majority
 
 
+def test_verified_labels_calibrate_here_as_in_an_engine(tmp_path):
+    sizes = {"data.limit": 24, "train.prompts_per_step": 8, "train.epochs": 4, "train.mini_batch_prompts": 8}
+    keys = {
+        **sizes,
+        "data.test": "null",
+        "data.trusted": 12,
+        "method": "{name: self_training}",
+        "noise.ratio": 0.7,
+    }
+    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    trained = tmp_path / "trained"
+    result = CliRunner().invoke(app, ["train", "laptop/quickstart", *words, "--run-dir", str(trained)])
+    assert result.exit_code == 0, result.output
+    verified = decisions(trained).filter(pl.col("label_source") == "trusted")
+    verified.select("prompt_id", "true_answer").unique().write_parquet(tmp_path / "verified.parquet")
+    data = {"extractor": "reversed_digits", "trusted": str(tmp_path / "verified.parquet")}
+    recipe = {"method": {"name": "self_training"}, "data": data, "seed": read_manifest(trained)["seed"]}
+    olr = OnlineLabelRefinement(tmp_path / "run", recipe)
+    feed(olr, trained, until=7)
+    state = json.loads(json.dumps(olr.state_dict()))
+    olr.close("interrupted")
+    again = OnlineLabelRefinement(tmp_path / "run", recipe)
+    again.load_state_dict(state)
+    feed(again, trained, after=7)
+    again.close()
+    assert decisions(tmp_path / "run").equals(decisions(trained))
+    assert {"trusted", "majority"} < set(decisions(trained)["label_source"])
+    result = CliRunner().invoke(app, ["replay", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+
+
+def test_verified_labels_are_found_by_question_too(tmp_path):
+    file = tmp_path / "verified.jsonl"
+    file.write_text('{"prompt_id": "another", "question": "3 + 4?", "answer": "8"}\n')
+    with make(data={"trusted": str(file)}) as olr:
+        step = olr(["3+4 ?"] * 4 + ["5 + 5?"] * 4, BOXED * 2, ["7"] * 8)
+    assert [(label.label_source, label.effective_label) for label in step.labels] == [
+        ("trusted", "8"),
+        ("given", "7"),
+    ]
+    assert step.rewards == (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0)
+    with pytest.raises(
+        UserError, match=r"data\.trusted is 5, and labels can't be drawn before all prompts are known"
+    ):
+        make(data={"trusted": 5})
+    file.write_text('{"prompt_id": "x", "verdict": "wrong"}\n')
+    with pytest.raises(UserError, match="has no true answer in any row"):
+        make(data={"trusted": str(file)})
+
+
 def test_rewards_are_in_the_order_of_the_completions(recorded):
     stored = scan_rollouts(recorded).filter(pl.col("step") == 1).sort("sample", maintain_order=True).collect()
     with make() as olr:
