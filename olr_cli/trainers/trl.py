@@ -136,7 +136,11 @@ class OlrReward(TrainerCallback, ExportableState):
             self._olr.state_dict() if self._generate_every > self._args.gradient_accumulation_steps else None
         )
         step: SupervisedStep = self._olr.supervise(groups)
-        return list(step.rewards), {
+        # Equal rewards give the completions of a prompt that does not train no advantage.
+        rewards = [
+            reward if trains else 0.0 for reward, trains in zip(step.rewards, step.trains, strict=True)
+        ]
+        return rewards, {
             name: value
             for name, value in step.metrics.items()
             if name.startswith(("label/", "majority/", "rollout/"))

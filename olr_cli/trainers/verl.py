@@ -38,6 +38,7 @@ from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import RunStore
+from olr_cli.supervision import compose
 from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only, text_key
 
 GLOBAL_STEP = "trainer/global_step"
@@ -132,6 +133,11 @@ class RewardServer:
             settings=trainer_settings(config),
         )
         require_answers_only(olr.recipe)
+        if compose(olr.recipe.method).calibrates:
+            raise UserError(
+                f"method {olr.recipe.method.name} decides on the verified prompts of a step before the others, and verl"
+                " hands over one prompt at a time; use olr, grpo or ttrl, or another trainer"
+            )
         self._timeout = float(settings.get("group_timeout", 3600))
         key = config.data.prompt_key
         self._index = PromptIndex(read_data(config.data.train_files, key), olr.recipe, "data.train_files")
