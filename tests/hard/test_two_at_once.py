@@ -9,6 +9,7 @@ import pytest
 from forks import Command
 from outcomes import differences, faults_for_readers
 
+from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import explain_removed_shard, stored_steps
 
@@ -87,6 +88,8 @@ def test_a_run_can_be_read_at_any_moment_while_it_trains_and_is_killed_and_resum
                 assert not faults_for_readers("train", out, is_idle=False)
             except FileNotFoundError as error:
                 assert explain_removed_shard(error), "a reader is told why, and to look again"
+            except UserError as error:  # killed before its first checkpoint, it starts anew
+                assert "holds no complete step yet" in str(error)
             looks += 1
         trainer.signal(signal.SIGKILL)
         trainer.wait()

@@ -62,7 +62,8 @@ def test_a_wheel_installs_into_an_empty_environment_and_trains(wheel, tmp_path, 
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(programs / "python", "-m", "pip", "install", "--quiet", str(wheel))
+    tested = ("--constraint", str(REPOSITORY / "requirements" / "tested.txt"))
+    run(programs / "python", "-m", "pip", "install", "--quiet", *tested, f"{wheel}[train]")
     olr = programs / "olr"
     run(olr, "train", "laptop/quickstart", "--set", "train.epochs=2", "--set", "method.warmup_epochs=1")
     run(olr, "analyze", "runs/quickstart", "--figure", "all", "--report")
