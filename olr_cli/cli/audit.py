@@ -55,8 +55,8 @@ def audit(
             metavar="P",
             min=0.0,
             max=1.0,
-            help="Change a label if the confidence that it is wrong is at least P and the proposal is more likely"
-            " right. By default 0.5.",
+            help="Change only labels whose confidence to be wrong is at least P. By default all whose proposal is more"
+            " likely right.",
             show_default=False,
         ),
     ] = None,

@@ -54,7 +54,7 @@ def test_a_table_of_rollouts_is_enough(here, log):
     assert "2 doubted, 0 undecided (nobody solved the prompt), 28 fine" in said
     assert "from votes alone" in said and "--trusted FILE" in said
     assert "The slope counts only if" in said
-    assert "2 labels to replace by the proposal: from confidence 0.5 on" in said
+    assert "2 labels to replace by the proposal: where it is likelier right" in said
     assert "p3 8 7 4" in said and "p8 8 7 4" in said
     [table] = here.glob("log-audit-*.parquet")
     assert f"Wrote {log.with_name(table.name)} (a row for each prompt)" in said

@@ -79,8 +79,8 @@ def _summary(audit: Audit) -> Iterator[Line]:
         yield _line(
             "Changes",
             f"{changed:,} label{'s' * (changed != 1)} to replace by the proposal"
-            f"{f', {added:,} to fill in' if added else ''}: from confidence {audit.threshold:g} on (--threshold), if"
-            " it is likelier right",
+            f"{f', {added:,} to fill in' if added else ''}: where it is likelier right"
+            f"{'' if audit.threshold is None else f', from confidence {audit.threshold:g} on (--threshold)'}",
         )
     if (expected := audit.forecast) is not None:
         yield _line(

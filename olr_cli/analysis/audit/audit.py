@@ -26,9 +26,6 @@ from olr_cli.data.trusted import verified_answers
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest
 
-THRESHOLD = 0.5
-"""From which confidence labels are changed."""
-
 SETTABLE = ("data.extractor", "data.columns")
 
 
@@ -63,7 +60,7 @@ class Audit:
     trusted: TrustedLabels | None
     selection: float | None
     cross_validation: CrossValidation | None
-    threshold: float
+    threshold: float | None
     answered: float
     truth: dict[str, float | None] | None
     questions: Mapping[str, str]
@@ -123,8 +120,8 @@ def audit(
         judge: decides which answers mean the same.
         data: the data set of the history's prompts, which says what the history does not of their labels.
         trusted: a file of verified labels (`verified_answers`), besides those of the run's `data.trusted`.
-        threshold: confidence that its label is wrong, from which a label is changed if the proposal is likelier right;
-            by default `THRESHOLD`.
+        threshold: the least confidence that a label is wrong with which it is changed; by default any, as long as the
+            proposal is likelier right.
 
     Raises:
         UserError: there is nothing to audit, or the files don't fit.
@@ -163,7 +160,6 @@ def audit(
         maps = confidence.calibrations(prior, known, odds, floats(table["proposal_log_odds"]), proposal_right)
         validation = confidence.cross_validated(known, model, is_decided, prior[0])
         table = judged(counted, model, maps)
-    threshold = THRESHOLD if threshold is None else threshold
     verdicts = with_changes(with_trusted(table, verified), threshold)
     answered, rollouts = counted.visits.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(

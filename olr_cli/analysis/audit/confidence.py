@@ -104,10 +104,16 @@ class Calibration:
         """(G, N) under each map, of (N,) log odds; NaN stays NaN."""
         return logistic(self.intercepts[:, None] + self.slopes[:, None] * log_odds)
 
+    def by_part(self, log_odds: Floats) -> Floats:
+        """(M, N) confidences: the means over the maps of each of the prior's parts."""
+        is_of_part = self.parts == np.arange(len(self.of_parts))[:, None]
+        weights = np.where(is_of_part, self.weights, 0.0) / self.of_parts[:, None]
+        pieces = np.split(log_odds, range(_PROMPTS_AT_ONCE, len(log_odds), _PROMPTS_AT_ONCE))
+        return np.concatenate([weights @ self.chances(piece) for piece in pieces], axis=1)
+
     def apply(self, log_odds: Floats) -> Floats:
         """(N,) confidences: the means over the maps."""
-        parts = np.split(log_odds, range(_PROMPTS_AT_ONCE, len(log_odds), _PROMPTS_AT_ONCE))
-        return np.concatenate([self.weights @ self.chances(part) for part in parts])
+        return self.of_parts @ self.by_part(log_odds)
 
 
 @dataclass(frozen=True)
@@ -118,11 +124,13 @@ class Calibrations:
         wrong: that the given label is wrong.
         proposal: that the proposal in its place is right, if the label is wrong.
         unlabelled: that the proposal is right for a prompt without a label.
+        is_measured: verified labels took part, so that they know the policy too.
     """
 
     wrong: Calibration
     proposal: Calibration
     unlabelled: Calibration
+    is_measured: bool = False
 
     @property
     def joint_weights(self) -> Floats:
@@ -331,9 +339,10 @@ def calibrations(
     before = np.array([p for p, _ in of_wrong])
     shares = before * np.prod([one.of_parts / before for one in maps], axis=0)
     shares = shares / shares.sum()
-    return Calibrations(
-        *(replace(one, weights=one.weights * (shares / one.of_parts)[one.parts]) for one in maps)
+    wrong, proposal, unlabelled = (
+        replace(one, weights=one.weights * (shares / one.of_parts)[one.parts]) for one in maps
     )
+    return Calibrations(wrong, proposal, unlabelled, is_measured=True)
 
 
 def _moved(prior: Mixture, log_odds: Floats, outcomes: Floats) -> Calibration:

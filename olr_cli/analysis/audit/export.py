@@ -116,7 +116,7 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
     counts, trusted = audit.changes, audit.trusted
     facts = {
         "audit.history": audit.source.name,
-        "audit.threshold": f"{audit.threshold:g}",
+        "audit.threshold": "none" if audit.threshold is None else f"{audit.threshold:g}",
         "audit.trusted": str(0 if trusted is None else trusted.labels + trusted.unlabelled),
         **{f"audit.{name}": str(counts[name]) for name in ("changed", "added")},
     }

@@ -11,7 +11,7 @@
 | given_pass_rate | 0 for a label that nobody gave, null without a label |
 | log_odds, proposal_log_odds | before calibration; the latter that the proposal is right, if the label is wrong or missing |
 | is_trusted | somebody has verified the true answer, or that the label is wrong |
-| change | of `CHANGES` |
+| change | of `CHANGES`; before that is decided, is_likelier: whether the proposal is likelier right than the label, or than not |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -44,12 +44,18 @@ def judged(tally: Tally, model: Model, calibrations: Calibrations) -> pl.DataFra
     is_wrong = np.nan_to_num(logistic(odds), nan=1.0)
     chances = np.clip(_of_answers(model.answer_chances(), proposed) / is_wrong, 1e-12, 1 - 1e-12)
     proposal_odds = np.log(chances) - np.log1p(-chances)
-    confidence = np.where(is_solved & ~is_missing, calibrations.wrong.apply(odds), np.nan)
-    proposal_confidence = np.where(
+    shares, wrong = calibrations.wrong.of_parts, calibrations.wrong.by_part(odds)
+    right = np.where(
         is_missing,
-        calibrations.unlabelled.apply(proposal_odds),
-        confidence * calibrations.proposal.apply(proposal_odds),
+        calibrations.unlabelled.by_part(proposal_odds),
+        wrong * calibrations.proposal.by_part(proposal_odds),
     )
+    confidence = np.where(is_solved & ~is_missing, shares @ wrong, np.nan)
+    proposal_confidence = shares @ right
+    # Which labels to change is decided as for a policy like the toys. Of one that is not, none should be changed; the
+    # forecast reckons with it.
+    assumed = shares if calibrations.is_measured else np.eye(len(shares))[0]
+    is_likelier = assumed @ right > np.where(is_missing, 0.5, 1 - assumed @ wrong)
     status = np.select(
         [~is_solved, is_missing, confidence >= 0.5], ["undecided", "missing", "doubted"], default="fine"
     )
@@ -73,12 +79,13 @@ def judged(tally: Tally, model: Model, calibrations: Calibrations) -> pl.DataFra
             ),
             **{name: pl.Series(values, nan_to_null=True) for name, values in numbers.items()},
             "given_pass_rate": given_rates.set(pl.Series(is_missing), None),
+            "is_likelier": is_likelier,
         }
     )
     table = pl.concat(
         [table, visits.drop("prompt"), answer_over_visits(tally, leaders).drop("prompt")], how="horizontal"
     )
-    last = ("given_pass_rate", "log_odds", "proposal_log_odds")
+    last = ("given_pass_rate", "log_odds", "proposal_log_odds", "is_likelier")
     return table.select(pl.exclude(last), *last)
 
 
@@ -169,19 +176,25 @@ def with_trusted(table: pl.DataFrame, trusted: TrustedLabels | None) -> pl.DataF
     )
 
 
-def with_changes(table: pl.DataFrame, threshold: float) -> pl.DataFrame:
-    """Change a label that is surely enough wrong, if the proposal is likelier right; fill in a likely right one.
+def with_changes(table: pl.DataFrame, threshold: float | None) -> pl.DataFrame:
+    """Change a label if the proposal is likelier right, fill in one that is likelier right than not.
 
     The surest to be wrong come first; equal confidences in the order of the evidence, then as they came.
+
+    Args:
+        table: of the verdicts.
+        threshold: the least confidence that the label is wrong, or the filled-in one right; None: any.
     """
     confidence, proposal = pl.col("confidence"), pl.col("proposal_confidence")
+    is_missing = pl.col("status") == "missing"
+    is_known_likelier = proposal > 1 - confidence.fill_null(0.5)
+    is_likelier = pl.when("is_trusted").then(is_known_likelier).otherwise("is_likelier")
+    is_sure = pl.when(is_missing).then(proposal).otherwise(confidence) >= (threshold or 0.0)
     changes = table.with_columns(
-        change=pl.when((confidence >= threshold) & (proposal > 1 - confidence))
-        .then(pl.lit("changed"))
-        .when((pl.col("status") == "missing") & (proposal >= threshold))
-        .then(pl.lit("added"))
+        change=pl.when(is_likelier & is_sure)
+        .then(pl.when(is_missing).then(pl.lit("added")).otherwise(pl.lit("changed")))
         .when(pl.col("status").is_in(["undecided", "missing"]) | (pl.col("is_trusted") & (confidence == 1)))
         .then(pl.lit("undecided"))
         .otherwise(pl.lit("kept"))
-    )
+    ).drop("is_likelier")
     return changes.sort("confidence", "log_odds", descending=True, nulls_last=True, maintain_order=True)

@@ -136,6 +136,18 @@ def test_a_higher_threshold_changes_fewer_labels(tmp_path, judge):
     assert sure.filter(pl.col("change") == "changed")["confidence"].min() >= 0.8
 
 
+def test_what_to_change_is_decided_as_for_a_policy_like_the_toys_until_labels_are_verified(tmp_path, judge):
+    narrow = [["7"] * 5 + ["5"] * 3] * 2
+    rows = [*many(30), *(row for n in range(18) for row in rollouts(f"n{n}", narrow, given_label="5"))]
+    own = row(examined(write(tmp_path / "log.jsonl", rows), judge), "n0")
+    assert own["change"] == "changed"
+    assert own["proposal_confidence"] < 1 - own["confidence"], "it may be another policy"
+    verified = trusting(tmp_path, range(30))
+    own = row(examined(tmp_path / "log.jsonl", judge, trusted=verified), "n0")
+    is_likelier = own["proposal_confidence"] > 1 - own["confidence"]
+    assert own["change"] == ("changed" if is_likelier else "kept")
+
+
 def test_whether_a_policy_was_training_is_known_of_runs(tmp_path, judge):
     for kind in ("training", "rollouts"):
         run = write_history(tmp_path / kind, noise=None, prompts=20, epochs=2, kind=kind)
