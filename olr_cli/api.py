@@ -446,6 +446,7 @@ class OnlineLabelRefinement:
         require_run(path)
         self._tree = overlay(read_recipe(path).plain(), self._tree)
         self.recipe = validate(self._tree, "recipe")
+        self._trusted = TrustedFile.read(self.recipe.data.trusted)
         run = ExternalRun.resume(path, self.recipe, self._trainer, run_id=state["run"], step=state["step"])
         self._prompts = dict(run.prompts)
         self._ids = {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}

@@ -93,7 +93,7 @@ def test_verified_labels_calibrate_here_as_in_an_engine(tmp_path):
     feed(olr, trained, until=7)
     state = json.loads(json.dumps(olr.state_dict()))
     olr.close("interrupted")
-    again = OnlineLabelRefinement(tmp_path / "run", recipe)
+    again = OnlineLabelRefinement(tmp_path / "run")  # the run's recipe says the rest
     again.load_state_dict(state)
     feed(again, trained, after=7)
     again.close()
