@@ -93,7 +93,9 @@ def test_verified_labels_calibrate_here_as_in_an_engine(tmp_path):
     feed(olr, trained, until=7)
     state = json.loads(json.dumps(olr.state_dict()))
     olr.close("interrupted")
-    again = OnlineLabelRefinement(tmp_path / "run")  # the run's recipe says the rest
+    again = OnlineLabelRefinement(
+        tmp_path / "run", {"method": {"name": "self_training"}}
+    )  # the run knows the rest
     again.load_state_dict(state)
     feed(again, trained, after=7)
     again.close()
