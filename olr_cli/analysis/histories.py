@@ -34,8 +34,8 @@ from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
+from olr_cli.runs.shards import table_shards
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
-from olr_cli.shards import table_shards
 from olr_cli.supervision import compose
 from olr_cli.supervision.rewards import verifier_reward
 

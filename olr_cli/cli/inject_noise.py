@@ -85,7 +85,7 @@ def inject_noise(
 
 def _wrong_answers(rollouts: Path, prompts: PromptSet) -> dict[str, list[str]]:
     from olr_cli.answers import Judge
-    from olr_cli.data.rollout_tables import proved_wrong, wrong_answers
+    from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
 
     stored = wrong_answers(rollouts, prompts)
     with Judge() as judge:

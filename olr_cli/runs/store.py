@@ -1,4 +1,4 @@
-"""The two tables of a run as Parquet shards (`olr_cli.shards`): a pair of files a step, later a pair for 250 steps.
+"""The two tables of a run as Parquet shards (`olr_cli.runs.shards`): a pair of files a step, then one for 250 steps.
 
     labels/step-000251.parquet                rollouts/step-000251.parquet
     labels/steps-000001-000250.parquet        rollouts/steps-000001-000250.parquet
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import require_regular, sync, write_whole, writing
-from olr_cli.shards import PATTERN, Shard, all_shards, complete_steps, holds, shard_path, table_shards
+from olr_cli.runs.shards import PATTERN, Shard, all_shards, complete_steps, holds, shard_path, table_shards
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:

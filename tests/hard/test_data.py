@@ -30,13 +30,13 @@ from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.noise import inject
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
 from olr_cli.data.readers import read_prompts
-from olr_cli.data.rollout_tables import wrong_answers
 from olr_cli.data.trusted import verified_answers
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.recipe.files import dump_yaml
+from olr_cli.runs.wrong_answers import wrong_answers
 
 LONGEST = 3010
 """Characters of a sentence: it lists the columns of a table."""

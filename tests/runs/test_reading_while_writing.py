@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from olr_cli.analysis import arms
 from olr_cli.cli import app
 from olr_cli.runs import store
+from olr_cli.runs.shards import Shard, table_shards
 from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts
-from olr_cli.shards import Shard, table_shards
 
 APPENDS_FOREVER = """
 import itertools, sys

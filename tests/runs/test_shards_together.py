@@ -12,6 +12,7 @@ from test_reading_while_writing import append, rows_by_step
 
 from olr_cli import files
 from olr_cli.runs import store
+from olr_cli.runs.shards import Shard, complete_steps, holds, shard_path, table_shards
 from olr_cli.runs.store import (
     RunStore,
     newest_shard,
@@ -20,7 +21,6 @@ from olr_cli.runs.store import (
     scan_rollouts,
     stored_steps,
 )
-from olr_cli.shards import Shard, complete_steps, holds, shard_path, table_shards
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import same_prompts
 from olr_cli.data.rollout_logs import read_log
 from olr_cli.errors import UserError
-from olr_cli.shards import complete_steps, table_shards
+from olr_cli.runs.shards import complete_steps, table_shards
 
 _ANSWERS = ("answer_class", "answer")
 

@@ -12,8 +12,8 @@ import pytest
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.readers import read_prompts
-from olr_cli.data.rollout_tables import proved_wrong, wrong_answers
 from olr_cli.errors import UserError
+from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
 from olr_cli.supervision.records import RolloutRecord, arrow_schema
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
