@@ -194,7 +194,7 @@ class Arm:
 
 
 def measured(arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]) -> pl.DataFrame:
-    """What is measured once of every run, by metric, as a frame."""
+    """The metrics that a run has one value of, as a frame."""
     return frame(
         (arm.name, run.seed, metric, None, value)
         for arm in arms

@@ -251,7 +251,7 @@ def _with_texts(history: RolloutHistory) -> Mapping[str, Prompt]:
 
 
 def _visits(counted: Tally) -> float:
-    """Of the middle prompt."""
+    """The median number of visits of a prompt."""
     return float(np.median(np.bincount(counted.visits["prompt"].to_numpy())))
 
 
