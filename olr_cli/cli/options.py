@@ -56,7 +56,7 @@ LogColumns = Annotated[
         "--columns",
         metavar="NAME=COLUMN",
         help="For the log of another trainer: which of its columns is the prompt, response, step, reward,"
-        " given_label, …, e.g. response=generation; may be repeated. Logs of TRL, verl, OpenRLHF, verifiers and"
+        " given_label, …, e.g. response=generation; may be repeated. Logs of TRL, verl, verifiers and"
         " prime-rl are recognised without.",
     ),
 ]

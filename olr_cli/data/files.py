@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from olr_cli.data.columns import spelled
 from olr_cli.errors import NotHere, UserError, first_line, no_path
-from olr_cli.files import read_lines, read_text, require_regular
+from olr_cli.files import read_lines, read_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     Columns = Container[str] | Callable[[pa.Schema], Container[str]]
 
@@ -35,17 +34,10 @@ _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
 _MOST_ROWS = 20_000_000
 """A few kilobytes of Parquet can stand for more rows than any memory holds."""
-_FEW_ROWS = 1_000_000
-"""So many rows are read from a file of any size; more of them take a byte of the file each."""
-_FEW_BYTES = 1 << 30
-_EXPANSION = 100
-"""So many bytes are read from a file of any size; more of them may be 100 times the file's size."""
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
 """Rows that are read at a time, and bytes that they take in the file."""
 _BATCH_OF_OBJECTS = 1 << 14
 """The same of JSON, whose objects take a kilobyte each."""
-_BATCH_OF_DELTAS = 16
-"""The same where each may be long and no dictionary says so: values that share their beginnings (delta encoding)."""
 _LONGEST_CELL = 1 << 27
 _SEPARATORS = ",;\t"
 
@@ -67,10 +59,8 @@ def matching_files(source: str) -> list[Path]:
         if not files:
             raise UserError(f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another")
         return files
-    if os.path.isfile(path):
-        return [path]
     if os.path.lexists(path):
-        raise UserError(f"{source} is a pipe, a device or a broken link; name a file")
+        return [path]
     files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
     if not files and glob.has_magic(str(path)):
         raise NotHere(f"no file matches {path}; check the pattern")
@@ -133,7 +123,6 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Tabl
     Raises:
         UserError: the file is torn, foreign or not readable.
     """
-    require_regular(file)
     if file.suffix != ".parquet":
         yield _csv_table(file)
         return
@@ -159,42 +148,22 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    size = file.stat().st_size
     with pq.ParquetFile(file) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
-    _require_sound(schema, metadata.num_rows, str(file))
-    if metadata.num_rows > max(_FEW_ROWS, size):
-        raise UserError(
-            f"{file} has {metadata.num_rows:,} rows in {size:,} bytes, and beyond {_FEW_ROWS:,} olr reads at most"
-            " one row a byte; take a part of them"
+        _require_sound(schema, metadata.num_rows, str(file))
+        columns = columns(schema) if callable(columns) else columns
+        names = schema.names if columns is None else [name for name in schema.names if name in columns]
+        plain = pa.schema(
+            [pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata
         )
-    columns = columns(schema) if callable(columns) else columns
-    names = schema.names if columns is None else [name for name in schema.names if name in columns]
-    most = max(_FEW_BYTES, _EXPANSION * size)
-    coded, batch = _expanding_columns(file, metadata, names, most)
-    # Of all columns: to ask for those of one that is encrypted would end the process.
-    stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    batch = min(batch, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
-    plain = pa.schema([pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata)
-    with pq.ParquetFile(file, read_dictionary=coded) as parquet:
         if not names or not metadata.num_rows:
             yield parquet.read(names)
             return
-        total = count = 0
+        stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+        batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
+        count = 0
         for rows in parquet.iter_batches(batch, columns=names):
-            # Before the values are made.
-            total += sum(map(_plain_bytes, rows.columns))
-            if total > most:
-                raise UserError(
-                    f"{file} holds more than {most >> 20:,} MiB of values, the most that olr reads from a file of its"
-                    f" size ({_EXPANSION} times as much, and at least {_FEW_BYTES >> 20:,} MiB); split it, or write it"
-                    " without columns that repeat long texts"
-                )
-            # Arrow reads large texts as dictionaries of texts.
-            values = [
-                _cast(_cast(column, _plain(column.type)), field.type)
-                for column, field in zip(rows.columns, plain, strict=True)
-            ]
+            values = [_cast(column, field.type) for column, field in zip(rows.columns, plain, strict=True)]
             table = pa.Table.from_arrays(values, schema=plain)
             table.validate(full=True)
             count += table.num_rows
@@ -206,59 +175,6 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column in another type; pyarrow 26 makes invalid lists where it casts lists of nulls to their own type."""
     return column if column.type == kind else column.cast(kind)
-
-
-def _expanding_columns(
-    file: Path, metadata: pq.FileMetaData, names: Sequence[str], most: int
-) -> tuple[list[str], int]:
-    """Paths of the text columns that are to be read as dictionaries, and how many rows at a time.
-
-    Those are columns that could take more than `most` bytes, if each row were a long text.
-    """
-    import pyarrow.parquet as pq
-
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    if sum(group.num_rows * group.total_byte_size for group in groups) <= most:
-        return [], _BATCH
-    leaves = [metadata.schema.column(place) for place in range(metadata.num_columns)]
-    texts = [
-        place
-        for place, leaf in enumerate(leaves)
-        if leaf.physical_type == "BYTE_ARRAY" and leaf.path.partition(".")[0] in names
-    ]
-    coded, batch = [], _BATCH
-    with pq.ParquetFile(file) as parquet:
-        for number in range(metadata.num_row_groups):
-            # Raises for an encrypted column, whose metadata would end the process.
-            next(parquet.iter_batches(1, row_groups=[number], columns=names), None)
-    for place in texts:
-        chunks = [group.column(place) for group in groups]
-        bound = sum(chunk.num_values * chunk.total_uncompressed_size for chunk in chunks)
-        if bound > most and any("DELTA" in name for chunk in chunks for name in chunk.encodings):
-            batch = _BATCH_OF_DELTAS
-        elif bound > most:
-            coded.append(leaves[place].path)
-    return coded, batch
-
-
-def _plain_bytes(column: pa.Array) -> int:
-    """Bytes that an array takes without dictionaries."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        if not (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):
-            return int(column.nbytes)
-        lengths = pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)
-        return int(pc.sum(lengths).as_py() or 0)
-    if pa.types.is_map(kind):
-        return _plain_bytes(column.keys) + _plain_bytes(column.items)
-    if pa.types.is_struct(kind):
-        return sum(map(_plain_bytes, column.flatten()))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return 4 * len(column) + _plain_bytes(column.flatten())
-    return int(column.nbytes)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

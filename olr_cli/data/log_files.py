@@ -15,7 +15,7 @@ _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 """What olr writes beside a log."""
 
-_NESTED_LOGS = ("completions/*.parquet", "**/traces.jsonl", "**/train_rollouts.jsonl", "**/results.jsonl")
+_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl")
 """Where the logs lie in the folder that a trainer was given: TRL's, verifiers' and prime-rl's."""
 
 
@@ -44,8 +44,6 @@ def _files_at(place: Path) -> list[Path]:
         return matching_files(str(place))
     for pattern in _NESTED_LOGS:
         below = [file for file in place.glob(pattern) if not _is_held_out(file.relative_to(place))]
-        if any(file.parent.name == "all" for file in below):  # prime-rl's, which has the "effective" ones too
-            below = [file for file in below if file.parent.name != "effective"]
         if below:
             return below
     files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]

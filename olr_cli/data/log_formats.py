@@ -4,9 +4,7 @@
 |---|---|---|
 | TRL | step, prompt, completion, advantage | `GRPOTrainer.log` of TRL 1.x with `log_completions` (trl/trainer/grpo_trainer.py) |
 | verl | input, output, score | `_dump_generations` of verl 0.7, into `trainer.rollout_data_dir` (verl/trainer/ppo/ray_trainer.py) |
-| OpenRLHF | input, output | OpenRLHF 0.9's batch inference (openrlhf/cli/batch_inference.py); its trainer stores no rollouts |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |
-| verifiers v1 | traces, or nodes and task | `Episode.to_record` (verifiers/v1/episode.py): traces.jsonl, also prime-rl's (prime_rl/monitors/file.py) |
 
 Every other table has to use olr's names (`COLUMNS`), or is read with ``--columns``.
 """  # noqa: E501
@@ -14,7 +12,7 @@ Every other table has to use olr's names (`COLUMNS`), or is read with ``--column
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +47,6 @@ class LogFormat:
             struct. Empty: the names are those of `COLUMNS`.
         has_reward_columns: each reward function has a column of its own.
         repeats_steps: a step may hold the rollouts of the step before once more.
-        is_nested: a row holds several rollouts, or parts of one (`flattened`).
     """
 
     name: str
@@ -57,7 +54,6 @@ class LogFormat:
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     has_reward_columns: bool = False
     repeats_steps: bool = False
-    is_nested: bool = False
 
     def places(self, names: Collection[str]) -> dict[str, str]:
         """Name in `COLUMNS` -> name in a file that has columns of these `names`."""
@@ -101,14 +97,6 @@ FORMATS: Sequence[LogFormat] = (
         },
     ),
     LogFormat(
-        "OpenRLHF",
-        frozenset({"input", "output"}),
-        {
-            **{"prompt": ["input"], "response": ["output"], "step": ["step"], "given_label": ["label"]},
-            **{"reward": ["reward"], "is_correct": ["reward"]},
-        },
-    ),
-    LogFormat(
         "verifiers",
         frozenset({"example_id", "prompt", "completion"}),
         {
@@ -118,7 +106,6 @@ FORMATS: Sequence[LogFormat] = (
         },
     ),
 )
-_TRACES = LogFormat("verifiers v1", frozenset(), is_nested=True)
 
 
 def recognised(names: Collection[str]) -> LogFormat:
@@ -195,58 +182,3 @@ def _content(turn: Mapping[str, Any]) -> str:
     if isinstance(content, list):
         content = "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
     return content if isinstance(content, str) else ""
-
-
-# verifiers v1 -----------------------------------------------------------------------------------------------------
-
-
-def flattened(
-    rows: list[dict[str, Any]], first: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], LogFormat | None]:
-    """Rows of a JSON file as rollouts, a row each: episodes and traces of verifiers v1 are nested; others stay.
-
-    Returns:
-        The rows, and the format if they were nested, as the `first` row of the file tells.
-    """
-    if isinstance(first.get("traces"), list):
-        return [row for episode in rows for row in _rollouts(episode)], _TRACES
-    if isinstance(first.get("nodes"), list) and "task" in first:
-        return [row for trace in rows if (row := _rollout(trace, trace)) is not None], _TRACES
-    return rows, None
-
-
-def _rollouts(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for trace in episode.get("traces") or ():
-        row = _rollout(trace, episode)
-        if row is not None:
-            yield row
-
-
-def _rollout(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A trace's final branch as a rollout; None if nothing was sampled in it."""
-    nodes = trace.get("nodes") or []
-    path: list[Mapping[str, Any]] = []
-    place = len(nodes) - 1 if nodes else None
-    while place is not None and len(path) < len(nodes):
-        path.append(nodes[place])
-        place = nodes[place].get("parent")
-    path.reverse()
-    start = next((at for at, node in enumerate(path) if node.get("sampled")), None)
-    if start is None:
-        return None
-    run, task = episode.get("run") or {}, (trace.get("task") or {}).get("data") or {}
-    rewards = [reward for reward in (trace.get("rewards") or {}).values() if reward is not None]
-    reward = sum(one["score"] * one.get("weight", 1.0) for one in rewards) if rewards else None
-    calls = [call for call in trace.get("calls") or () if call.get("error") is None]
-    usages = [call["usage"] for call in calls if call.get("usage")]
-    label = task.get("answer")
-    return {
-        "prompt": as_text([node["message"] for node in path[:start]]),
-        "response": response_text([node["message"] for node in path[start:] if node.get("sampled")]),
-        "given_label": label if isinstance(label, str | int | float) else None,
-        "step": (run.get("work") or {}).get("step"),
-        "group": (episode.get("group") or {}).get("id"),
-        "reward": reward,
-        "tokens": sum(usage["completion_tokens"] for usage in usages) if usages else None,
-        "truncated": bool(calls) and calls[-1].get("finish_reason") == "length",
-    }

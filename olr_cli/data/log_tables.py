@@ -13,7 +13,7 @@ import polars as pl
 
 from olr_cli.data.columns import column_at, numbers, text_column, values
 from olr_cli.data.files import Kinds, is_json, json_batches, json_table, read_batches, read_table
-from olr_cli.data.log_formats import TABLE, LogFormat, as_text, flattened, lacking, recognised, response_text
+from olr_cli.data.log_formats import TABLE, LogFormat, as_text, lacking, recognised, response_text
 from olr_cli.errors import UserError, no_rows
 
 if TYPE_CHECKING:
@@ -85,8 +85,6 @@ class LogFile:
     def note(self, source: Path, files: int) -> str:
         """What was taken for what."""
         kind = "a table of rollouts" if self.format is TABLE else f"a log of {self.format.name}"
-        if self.format.name == "verifiers v1":
-            return f"{source} was read as {kind}."
         renamed = [f"{column} as {name}" for name, column in self.places.items() if name != column]
         if self.rewards:
             renamed.append(f"{' + '.join(self.rewards)} as reward")
@@ -162,7 +160,7 @@ class _Layout:
     def choose(self, schema: pa.Schema) -> set[str]:
         """Take the columns of `schema` for all that there are; returns those that are read."""
         self.columns, names = schema.names, self._names
-        self.format = self.format if self.format.is_nested else recognised(self.columns)
+        self.format = recognised(self.columns)
         places = {**self.format.places(self.columns), **names}
         strange = next((c for c in names.values() if c.partition(".")[0] not in self.columns), None)
         if strange is not None:
@@ -192,11 +190,7 @@ def _tables(layout: _Layout) -> Iterator[pa.Table]:
         return
     kinds: Kinds = {}
     first = 0
-    sample: Mapping[str, Any] | None = None
-    for objects in json_batches(path):
-        sample = sample or objects[0]
-        rows, nested = flattened(objects, sample)
-        layout.format = nested or layout.format
+    for rows in json_batches(path):
         keys = dict.fromkeys(chain(layout.columns, *rows))
         if len(keys) > len(layout.columns):
             before = layout.places

@@ -90,7 +90,7 @@ def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_
     assert [log.source for log in logs[1:]] == [TRL / "text"] * 2
 
 
-# verl, OpenRLHF, verifiers, prime-rl --------------------------------------------------------------------------------
+# verl, verifiers, prime-rl ------------------------------------------------------------------------------------------
 
 
 def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -128,14 +128,6 @@ def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_
     assert "1 prompt has different labels and counts once for each label." in log.notes
 
 
-def test_openrlhfs_batch_inference_has_inputs_and_outputs(tmp_path: Path) -> None:
-    """{"input", "output"} and with rewards "reward": openrlhf/cli/batch_inference.py of 0.9."""
-    rows = [{"input": "3+4", "output": rf"\boxed{{{n}}}", "reward": float(n == 7)} for n in (7, 8)]
-    log = read_log([write(tmp_path / "out.jsonl", *rows)])
-    assert (log.trainer, answers(log, "3+4")) == ("OpenRLHF", [["7", "8"]])
-    assert log.rows["is_rewarded"].to_list() == [True, False]
-
-
 def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_folders(
     tmp_path: Path,
 ) -> None:
@@ -157,47 +149,6 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
     assert (log.trainer, answers(log, "3+4")) == ("verifiers", [["1"], ["2"], ["10"]])
     assert log.rows["step"].to_list() == [1, 2, 10]
     assert log.rows["tokens"].to_list() == [5, 5, 5] and log.rows["reward"].to_list() == [1.0] * 3
-
-
-def test_traces_of_verifiers_v1_are_read_along_their_last_branch(tmp_path: Path) -> None:
-    """`Episode.to_record` (verifiers/v1/episode.py) as prime-rl's file monitor stores it."""
-
-    def episode(step: int, group: str, answer: str) -> dict[str, object]:
-        nodes = [
-            {"message": {"role": "user", "content": "3+4"}, "sampled": False},
-            {"message": {"role": "assistant", "content": "a dead end"}, "sampled": True, "parent": 0},
-            {
-                "message": {"role": "assistant", "content": rf"\boxed{{{answer}}}"},
-                "sampled": True,
-                "parent": 0,
-            },
-        ]
-        trace = {
-            "task": {"type": "Sum", "data": {"prompt": "3+4", "answer": "7"}},
-            "nodes": nodes,
-            "calls": [
-                {"node": 2, "finish_reason": "length", "usage": {"prompt_tokens": 4, "completion_tokens": 6}}
-            ],
-            "rewards": {"correct": {"score": float(answer == "7"), "weight": 2.0}},
-        }
-        run = {"type": "train", "id": "r", "work": {"type": "train", "step": step}}
-        return {
-            "id": "e",
-            "task": trace["task"],
-            "group": {"id": group},
-            "run": run,
-            "ok": True,
-            "traces": [trace],
-        }
-
-    episodes = [episode(1, "a", "7"), episode(1, "b", "5"), episode(1, "a", "6")]
-    write(tmp_path / "rollouts" / "step_1" / "train" / "all" / "traces.jsonl", *episodes)
-    write(tmp_path / "rollouts" / "step_1" / "train" / "effective" / "traces.jsonl", episodes[0])
-    write(tmp_path / "rollouts" / "step_1" / "eval" / "all" / "traces.jsonl", episodes[0])
-    log = read_log([tmp_path])
-    assert answers(log, "3+4") == [["7", "6"], ["5"]], "a visit a group"
-    assert log.rows["reward"].to_list() == [2.0, 0.0, 0.0] and log.rows["truncated"].all()
-    assert set(log.rows["given_label"]) == {"7"} and set(log.rows["tokens"]) == {6}
 
 
 # Any other --------------------------------------------------------------------------------------------------------
@@ -238,8 +189,8 @@ def test_columns_that_are_missing_are_listed_with_the_option_written_out(tmp_pat
 
 def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
     one = write(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)))
-    other = write(tmp_path / "2.jsonl", {"input": "3+4", "output": "x"})
-    with pytest.raises(UserError, match=r"looks like a log of OpenRLHF, and .* like one of verl"):
+    other = write(tmp_path / "2.jsonl", {"example_id": 1, "prompt": "3+4", "completion": "x"})
+    with pytest.raises(UserError, match=r"looks like a log of verifiers, and .* like one of verl"):
         read_log([one, other])
 
 

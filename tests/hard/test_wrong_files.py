@@ -16,7 +16,6 @@ from forks import ROOT, Plan, kind_of_operation
 from outcomes import differences
 from test_damage import contents, require_error
 
-from olr_cli.engines.local import builtin
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
 from olr_cli.runs.directory import read_manifest
@@ -110,65 +109,6 @@ def test_a_manifest_with_values_of_another_kind_is_named(change, run):
     (run / "manifest.json").write_text(json.dumps(manifest | change))
     with pytest.raises(UserError, match=r"manifest\.json is not a run's manifest"):
         read_manifest(run)
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "manifest.json", "recipe.yaml", "labels", "rollouts"])
-def test_a_pipe_in_place_of_a_file_keeps_no_command_waiting(name, workshop, run):
-    file = run / name if (run / name).is_file() else first_shard(run, name)
-    file.unlink()
-    os.mkfifo(file)
-    not_read = {"rollouts": "analyze", "metrics.jsonl": "replay"}
-    for command in {"analyze", "replay"} - {not_read.get(name)}:
-        status, said = workshop.olr(command, run)
-        assert status == 2 and "Error: " in said.err, said.err
-
-
-PIPES = {
-    "evaluation.json": "evaluate --regrade EVALUATION",
-    "scores.json": "analyze --table main EVALUATION",
-    "generations/arithmetic.parquet": "evaluate --regrade EVALUATION",
-    "given_up.jsonl": "evaluate --regrade EVALUATION",
-    "x.jsonl": "inject-noise --type active --ratio 0.5 --dataset PIPE",
-    "columns.jsonl": "audit PIPE",
-    "x.parquet": "replay PIPE",
-    "trusted.jsonl": "audit RUN --trusted PIPE",
-    "mine.yaml": "train PIPE",
-    "data.jsonl": "rollouts MODEL PIPE",
-    "problems.jsonl": "evaluate MODEL --data PIPE",
-    "examples.jsonl": "evaluate MODEL --shots 2 --examples PIPE",
-    "template.jinja": "evaluate MODEL --chat-template PIPE",
-    "benchmark.yaml": "evaluate MODEL --benchmarks PIPE",
-    "samples_x_1.jsonl": "evaluate --import PIPE",
-    "details_x_1.parquet": "evaluate --import FOLDER",
-    "tokenizer.json": "evaluate FOLDER",
-    "config.json": "evaluate FOLDER",
-    "model.safetensors": "rollouts FOLDER train.jsonl",
-}
-"""A pipe in place of a file, and a command that reads the file."""
-
-
-@pytest.mark.parametrize("name", PIPES)
-def test_a_pipe_in_place_of_any_file_that_is_read_keeps_no_command_waiting(name, workshop, tmp_path):
-    folder, words = tmp_path / "folder", PIPES[name]
-    if "EVALUATION" in words:
-        shutil.copytree(workshop.whole("evaluate"), folder)
-    elif "evaluate FOLDER" in words or "rollouts FOLDER" in words:
-        shutil.copytree(builtin.model_location(MODEL), folder)
-    else:
-        folder.mkdir()
-    run = workshop.whole("train") if "RUN" in words else ""
-    (folder / name).unlink(missing_ok=True)
-    os.mkfifo(folder / name)
-    names = {
-        "PIPE": folder / name,
-        "RUN": run,
-        "FOLDER": folder,
-        "EVALUATION": folder,
-        "MODEL": MODEL,
-    }
-    status, said = workshop.olr(*(names.get(word, word) for word in words.split()))
-    assert status == 2 and said.err.splitlines()[-1].startswith("Error: "), said.err
-    assert "Traceback" not in said.err
 
 
 @pytest.mark.parametrize("deed", ["move", "remove"])
