@@ -525,9 +525,7 @@ class OpenRlhfEngine(Section):
         "`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa; `kernels` is flash attention"
         " that the package kernels downloads compiled from the Hugging Face hub.",
     )
-    ray_address: Text | None = _key(
-        None, "A running cluster: `auto`, host:port, or http://… to submit a Ray job; null: a new cluster."
-    )
+    ray_address: Text | None = _key(None, "A running Ray cluster: `auto`, or host:port; null: a new one.")
     flags: dict[str, Any] = Field(
         default_factory=dict, description="Any other flags of OpenRLHF, without their dashes."
     )

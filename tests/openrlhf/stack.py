@@ -29,7 +29,7 @@ START_SECONDS = 1200
 
 
 class Train:
-    """`olr train` as a process of its own, with a recipe that comes with olr."""
+    """`olr train` as a process of its own, with a recipe that comes with olr, or as an argument of `launcher`."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Train:
         *options: str,
         environment: dict[str, str] | None = None,
         folder: Path | None = None,
+        launcher: Sequence[str] = (),
     ) -> None:
         self.run = run
         words = [word for setting in settings for word in ("--set", setting)]
@@ -45,6 +46,7 @@ class Train:
         with self._output.open("w") as output:
             self.process = subprocess.Popen(
                 [
+                    *launcher,
                     sys.executable,
                     "-m",
                     "olr_cli",

@@ -73,9 +73,10 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
         "data.extractor=text",
         "noise=null",
         'train.stop=["7"]',
-        f"engine.ray_address={cluster}",
     )
-    train = Train(run, settings, folder=tmp_path)
+    ray = str(Path(sys.executable).with_name("ray"))
+    submits = (ray, "job", "submit", "--address", cluster, "--", "env", "-C", str(tmp_path))
+    train = Train(run, settings, launcher=submits)
     assert train.end() == 1
     assert re.search(r"ArithmeticError: no reward today; the log is \S+; .*starts anew", train.output)
     assert "Traceback" not in train.output

@@ -231,7 +231,7 @@ class OpenRlhfEngine:
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
             report = stack.enter_context(reports(run))
-            job = stack.enter_context(started(words, files, cluster_address(run.recipe)))
+            job = stack.enter_context(started(words, files.log))
             while not has_ended:
                 has_ended = job.has_ended()  # before the lines: none can come after it
                 if not is_ready and files.ready.exists():

@@ -60,7 +60,6 @@ class JobFiles:
         )  # a checkpoint from another number of GPUs, until it is loaded
         self.ready = self.folder / "ready"  # exists when the first step begins
         self.stop = self.folder / "stop"  # exists when the job is asked to stop after its step
-        self.submission = self.folder / "submission.txt"  # id of the Ray job, if it was submitted
         self._working_folder, self._outcome = self.folder / "working-folder.txt", self.folder / "outcome.json"
 
     def note_working_folder(self) -> None:

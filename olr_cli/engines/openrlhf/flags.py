@@ -57,13 +57,19 @@ def section(recipe: Recipe) -> OpenRlhfEngine:
 
 
 def cluster_address(recipe: Recipe) -> str | None:
-    """Where a running Ray cluster is, by the recipe or by Ray's own variable; None: the job makes one of its own."""
-    return section(recipe).ray_address or os.environ.get("RAY_ADDRESS")
+    """Where a running Ray cluster is, by the recipe or by Ray's own variable; None: the job makes one of its own.
 
-
-def submits(ray_address: str | None) -> bool:
-    """Whether an address is that of a cluster's job server."""
-    return ray_address is not None and ray_address.startswith(("http://", "https://"))
+    Raises:
+        UserError: it is the address of the cluster's job server, which takes commands and no connections.
+    """
+    address = section(recipe).ray_address or os.environ.get("RAY_ADDRESS")
+    if address is not None and address.startswith(("http://", "https://")):
+        source = "engine.ray_address" if section(recipe).ray_address else "RAY_ADDRESS"
+        raise UserError(
+            f"{source} {address} is the address of Ray's job server: start the command there, with `ray job submit"
+            f" --address {address} -- olr train …`, or name the cluster itself (auto, or HOST:PORT)"
+        )
+    return address
 
 
 def openrlhf_parser() -> argparse.ArgumentParser:

@@ -2,7 +2,7 @@
 
     python -m olr_cli.engines.openrlhf.job RUN_DIR --actor.model_name_or_path … (OpenRLHF's flags)
 
-`olr train` starts it, or submits it to a cluster; `olr train --dry-run` prints it.
+`olr train` starts it; `olr train --dry-run` prints it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import UNIVERSAL, JobFiles, Outcome, Stopped, put_together
-from olr_cli.engines.openrlhf.flags import cluster_address, section, submits
+from olr_cli.engines.openrlhf.flags import cluster_address, section
 from olr_cli.engines.openrlhf.set_up import environment, set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
@@ -42,7 +42,7 @@ _NODE = "ray.io/node-id"
 """The label that Ray gives every node."""
 
 LEASH = "OLR_OPENRLHF_LEASH"
-"""Set to the process id of the command that started the job, if both are on one machine."""
+"""The variable with the process id of the command that started the job."""
 
 
 def run(run_path: Path, flags: list[str]) -> Outcome:
@@ -84,8 +84,8 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
         logical = {"num_gpus": wanted, "num_cpus": wanted + 2} if engine.device == "cpu" else {}
         # `local`, or Ray would join any cluster that somebody has started on this machine.
         ray.init(address="local", runtime_env=runtime, include_dashboard=False, **logical)
-    else:  # within a submitted job, Ray knows its cluster by itself
-        ray.init(address=None if submits(address) else address, runtime_env=runtime)
+    else:
+        ray.init(address=address, runtime_env=runtime)
     for resource in ("GPU", "CPU"):  # a CPU goes with every GPU
         present = int(ray.cluster_resources().get(resource, 0))
         if present < wanted:

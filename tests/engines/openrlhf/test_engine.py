@@ -148,7 +148,7 @@ def train(tmp_path, monkeypatch):
         launched = Launched(run, JobFiles(path), run.progress)
 
         @contextmanager
-        def started(words, log, ray_address):
+        def started(words, log):
             launched.words, launched.job = tuple(words), Job(*script(launched.files))
             try:
                 yield launched.job

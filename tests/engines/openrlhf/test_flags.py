@@ -19,7 +19,6 @@ from olr_cli.engines.openrlhf.flags import (
     divides_by_std,
     recipe_flags,
     section,
-    submits,
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -198,10 +197,16 @@ def test_a_cluster_is_the_recipes_else_the_one_that_ray_is_told_of(monkeypatch):
     assert cluster_address(recipe(ray_address="auto")) == "auto"
 
 
-def test_only_a_web_address_is_submitted_to():
-    assert [submits(a) for a in ("http://head:8265", "https://head", "auto", "httpd:6379", None)] == [
-        *(True, True, False, False, False)
-    ]
+@pytest.mark.parametrize("named", ["engine.ray_address", "RAY_ADDRESS"])
+def test_the_address_of_a_job_server_is_refused_with_the_command_for_it(named, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "http://head:8265")
+    a_recipe = recipe(ray_address="https://head") if named == "engine.ray_address" else recipe()
+    address = "https://head" if named == "engine.ray_address" else "http://head:8265"
+    with pytest.raises(
+        UserError, match=f"{named} {address} is .*`ray job submit --address {address} -- olr train"
+    ):
+        cluster_address(a_recipe)
+    assert cluster_address(recipe(ray_address="httpd:6379")) == "httpd:6379"
 
 
 @pytest.fixture
