@@ -30,7 +30,7 @@ from typing import Any
 
 from label_update import mixed
 
-from olr_cli.engines.local.builtin import is_builtin, policy_path
+from olr_cli.engines.models import is_builtin, policy_path
 from olr_cli.evaluation.backends import Request, Sampling, open_backend
 from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark

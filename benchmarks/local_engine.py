@@ -52,8 +52,8 @@ from local_step import (
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.loop import set_up_torch
+from olr_cli.engines.models import policy_path
 from olr_cli.recipe.files import load_recipe
 
 

@@ -30,11 +30,11 @@ from olr_cli import seeding
 from olr_cli.data.few_shot import few_shot_prompts
 from olr_cli.data.prompts import Message
 from olr_cli.engines.launch import launch
-from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.loop import LocalEngine, set_up_torch
 from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.metrics import read_metrics

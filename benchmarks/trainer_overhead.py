@@ -17,7 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.data.noise import inject
 from olr_cli.data.readers import read_prompts
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.trainers.trl import OlrReward
 
 PROMPTS, K, STEPS = 160, 8, 12

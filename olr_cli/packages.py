@@ -22,8 +22,6 @@ EXTRAS = {
     "peft": "lora",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
-    "gguf": "gguf",
-    "accelerate": "gguf",
 }
 """Import name of a package -> the extra of pyproject.toml that installs it."""
 

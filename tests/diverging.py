@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, GraniteConfig, GraniteForCausalLM
 
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 
 SETTINGS = {
     "data.limit": "40",

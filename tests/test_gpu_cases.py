@@ -10,11 +10,11 @@ import pytest
 import torch
 from gpu import matrix
 from gpu.matrix import CASES, HALF_BILLION, TINY, Case, Finding, left_out, markdown, random_model, settings_of
+from make_toys import build_tokenizer
 from transformers import Qwen3ForCausalLM
 
 from olr_cli.engines.computer import Check
-from olr_cli.engines.local.builtin_warmup import build_tokenizer
-from olr_cli.engines.model_files import model_shape
+from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
 from olr_cli.recipe.files import load_recipe
 

@@ -13,7 +13,6 @@ from olr_cli.cli import (
     doctor,
     evaluate,
     inject_noise,
-    make_policy,
     recipes,
     replay,
     rollouts,
@@ -39,7 +38,6 @@ app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(runs.app, name="runs")
 app.command("doctor")(ends_well(doctor.doctor))
-app.command("make-policy")(ends_well(make_policy.make_policy))
 
 
 def _version(wanted: bool) -> None:

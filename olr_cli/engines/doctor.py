@@ -10,9 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.engines.computer import GB, Check, Computer, Use, existing, gigabytes, look_at_computer
-from olr_cli.engines.local.builtin import is_builtin, model_location, policy_path
 from olr_cli.engines.memory import local_memory, require_local_memory, require_rollout_memory
-from olr_cli.engines.model_files import model_shape, require_known_code, require_safetensors
+from olr_cli.engines.models import (
+    is_builtin,
+    model_location,
+    model_shape,
+    policy_path,
+    require_known_code,
+    require_safetensors,
+)
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,

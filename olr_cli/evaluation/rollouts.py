@@ -24,7 +24,7 @@ from olr_cli.answers import EXTRACTORS
 from olr_cli.data.arithmetic import warm_up_mixture
 from olr_cli.data.files import SUFFIXES
 from olr_cli.data.prompts import Message, Prompt
-from olr_cli.engines.local.builtin import is_builtin, model_location
+from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
 from olr_cli.engines.run import DataSets, Run
 from olr_cli.engines.steps import (

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.hub import hub_answers
-from olr_cli.engines.local.builtin import NAMES, is_builtin, policy_path
-from olr_cli.engines.model_files import loading, require_known_code
+from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path, require_known_code
 from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.folder import Target, read_evaluation
 from olr_cli.evaluation.scores import is_evaluation

@@ -74,7 +74,6 @@ def test_help_and_version():
         "replay",
         "recipes",
         "runs",
-        "make-policy",
     ):
         assert command in result.output
     assert re.fullmatch(r"olr \d+\.\d+\.\d+\n", olr("--version").output)

@@ -12,7 +12,7 @@ from histories import write_history
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.backends import transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.runs.checkpoints import checkpoint_path

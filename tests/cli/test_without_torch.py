@@ -59,7 +59,6 @@ def test_the_core_needs_no_torch(folder, command):
         "train laptop/openrlhf --dry-run",
         "evaluate addition-easier",
         "rollouts addition-easier arithmetic",
-        "make-policy addition-easier --out policy",
     ],
 )
 def test_what_needs_torch_says_how_to_install_it(folder, command):

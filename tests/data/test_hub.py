@@ -11,7 +11,7 @@ import pytest
 
 from olr_cli.data.hub import HubId, hub_answers, parse_hub_id
 from olr_cli.data.readers import read_prompts
-from olr_cli.engines.model_files import loading
+from olr_cli.engines.models import loading
 from olr_cli.errors import NotHere, UserError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

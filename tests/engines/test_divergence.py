@@ -8,7 +8,7 @@ from diverging import SETTINGS, save_diverging_model
 from forks import olr
 from safetensors.torch import load_file, save_file
 
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompts import SYSTEM_PROMPT
-from olr_cli.engines import model_files
+from olr_cli.engines import models
 from olr_cli.engines.openrlhf import checks
 from olr_cli.errors import NotHere, noting
 
@@ -31,7 +31,7 @@ def bare_machine(tmp_path, monkeypatch):
             raise OSError("We couldn't connect to 'https://huggingface.co'")
 
     monkeypatch.setattr(hub, "cached_file", no_network)
-    monkeypatch.setattr(model_files, "hub_answers", lambda: False)
+    monkeypatch.setattr(models, "hub_answers", lambda: False)
     return asked
 
 
@@ -109,6 +109,6 @@ def test_only_what_another_machine_may_have_is_noted_and_only_in_a_dry_run(tmp_p
     with pytest.raises(NotHere), noting(None):
         raise NotHere("no GPU")
     for place, is_lack in (("org/name", True), (str(tmp_path), False)):
-        with pytest.raises(model_files.UserError) as raised, model_files.loading(place):
+        with pytest.raises(models.UserError) as raised, models.loading(place):
             raise OSError("no such thing")
         assert isinstance(raised.value, NotHere) == is_lack

@@ -14,7 +14,7 @@ import torch
 from olr_cli.answers.extraction import extract
 from olr_cli.data.prompts import Message
 from olr_cli.data.readers import read_prompts
-from olr_cli.engines.local.builtin import WeightsRecord, policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation import backends
 from olr_cli.evaluation.backends import Sampling, open_backend, transformers_backend
@@ -97,7 +97,7 @@ def test_samples_are_as_often_right_as_the_policy_is_known_to_be(sampled):
     shares = right(sampled)
     mean = sum(shares) / len(shares)
     error = math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares))
-    assert abs(mean - WeightsRecord.read(POLICY).avg_at_8) < 4 * error
+    assert abs(mean - json.loads((POLICY / "weights.json").read_text())["avg_at_8"]) < 4 * error
 
 
 def test_a_response_counts_its_end_token_and_says_when_it_was_cut(backend):

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from make_toys import build_tokenizer
 from sums import Backend, run, sums
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompts import Message
-from olr_cli.engines.local.builtin_warmup import build_tokenizer
 from olr_cli.engines.prompt_text import ChatFormat, encode, render
 from olr_cli.errors import UserError
 from olr_cli.evaluation.prompting import Prompting, read_prompting

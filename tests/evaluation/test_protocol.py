@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompts import SYSTEM_PROMPT
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 
 SHORT = ("--max-new-tokens", "2", "--limit", "1")
 QWEN, LLAMA = "Qwen3-4B-Base", "DeepSeek-R1-Distill-Llama-8B"

@@ -14,8 +14,8 @@ from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.launch import launch, unfinished_run
-from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.loop import LocalEngine
+from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation import rollouts
 from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary

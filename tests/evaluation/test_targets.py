@@ -9,7 +9,7 @@ from sums import Backend, run, sums
 
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.recipe_sets import held_out_prompts
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.answer import answer, check_reference, paper_row
 from olr_cli.evaluation.benchmark import PAPER, choose

@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "openrlhf"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
+from make_toys import build_tokenizer
 from stack import Train, metrics, processes_of
 
 from olr_cli import __version__
 from olr_cli.engines.computer import Check, look_at_computer, look_at_gpus
-from olr_cli.engines.local.builtin_warmup import build_tokenizer
-from olr_cli.engines.model_files import model_shape
+from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.memory import memory_need
 from olr_cli.recipe.files import load_recipe

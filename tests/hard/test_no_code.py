@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from make_toys import build_tokenizer
 from sentences import cases, olr, options, refusal
 from transformers import dynamic_module_utils
 from typer.testing import CliRunner
@@ -28,9 +29,8 @@ from olr_cli.cli import app
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.local.builtin_warmup import build_tokenizer
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.flags import REFUSED, arguments
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError

@@ -5,7 +5,7 @@ from transformers import AutoTokenizer
 
 from olr_cli.data.prompts import Message
 from olr_cli.engines.limits import LimitExceeded, limited
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat, render_all
 from olr_cli.errors import UserError
 

@@ -17,7 +17,7 @@ import torch  # noqa: E402  after the bridges
 from openrlhf.utils.config import hierarchize  # noqa: E402
 from openrlhf.utils.deepspeed import DeepspeedStrategy  # noqa: E402
 
-from olr_cli.engines.local.builtin import policy_path  # noqa: E402
+from olr_cli.engines.models import policy_path  # noqa: E402
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags  # noqa: E402
 from olr_cli.engines.openrlhf.policy import PolicyActor  # noqa: E402
 from olr_cli.recipe.checks import validate  # noqa: E402

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 
 CODE = """
 from pathlib import Path

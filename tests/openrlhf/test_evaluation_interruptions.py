@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 
 POLICY = str(policy_path("addition-easier"))
 # Few sequences at a time, so that there is time to stop it; both benchmarks are in one pool.

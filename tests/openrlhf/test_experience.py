@@ -31,10 +31,10 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Message, Prompt
 from olr_cli.data.readers import read_prompts
 from olr_cli.engines.local import loop
-from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.files import prompt_label
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.model import StartingModel

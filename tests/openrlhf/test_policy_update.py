@@ -14,10 +14,10 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import Grpo, smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf import policy as policy_module
 from olr_cli.engines.openrlhf.experience import token_means
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags

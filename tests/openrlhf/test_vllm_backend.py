@@ -11,7 +11,7 @@ import torch
 
 from olr_cli.answers.extraction import extract
 from olr_cli.data.readers import read_prompts
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Sampling, open_backend
 from olr_cli.seeding import key

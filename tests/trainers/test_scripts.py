@@ -17,7 +17,7 @@ from recorded import decisions
 from olr_cli.data.noise import inject
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import write_prompts
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text("utf-8")
 SCRIPTS = {

@@ -16,7 +16,7 @@ from olr_cli.api import OnlineLabelRefinement, UserError
 from olr_cli.data.noise import inject
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import write_prompts
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts

@@ -21,7 +21,7 @@ from olr_cli.api import OnlineLabelRefinement, Rollout
 from olr_cli.data.noise import inject
 from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import write_prompts
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics

@@ -9,7 +9,7 @@ from forks import fork, preload, status
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.trainers.trl import OlrReward
 
 preload(__name__)

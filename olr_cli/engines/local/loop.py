@@ -28,12 +28,12 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.prompts import Message, Prompt, View
 from olr_cli.engines.divergence import NonFinite, diverged
-from olr_cli.engines.local.builtin import model_location
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, joined, sample
 from olr_cli.engines.memory import require_local_memory
+from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.steps import (

@@ -32,7 +32,7 @@ from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.model_files import (
+from olr_cli.engines.models import (
     loading,
     require_finite,
     require_known_code,

@@ -16,7 +16,7 @@ import torch
 from olr_cli.data.prompts import Message, View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.divergence import Diverged
-from olr_cli.engines.local.builtin import model_location
+from olr_cli.engines.models import model_location
 from olr_cli.engines.openrlhf import flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from olr_cli.data.prompts import Prompt, View
-from olr_cli.engines.model_files import model_shape
+from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
 from olr_cli.engines.openrlhf.flags import section

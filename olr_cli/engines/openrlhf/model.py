@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.model_files import (
+from olr_cli.engines.models import (
     comes_with_code,
     loading,
     require_finite_files,

@@ -22,7 +22,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from olr_cli.engines.local.policy import end_ids, means_a_folder
-from olr_cli.engines.model_files import (
+from olr_cli.engines.models import (
     loading,
     require_finite_files,
     require_known_code,

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from olr_cli.engines.model_files import require_finite_files, require_safetensors
+from olr_cli.engines.models import require_finite_files, require_safetensors
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.files import read_json
 

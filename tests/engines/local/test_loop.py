@@ -9,8 +9,8 @@ from test_resume import STEPS, recipe
 
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local import loop
-from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.run import load_data
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate

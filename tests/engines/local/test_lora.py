@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM
 
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local import loop
-from olr_cli.engines.local.builtin import policy_path
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.models import policy_path
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.checkpoints import checkpoint_path

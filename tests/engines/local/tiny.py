@@ -2,10 +2,10 @@
 
 import numpy as np
 import torch
+from make_toys import build_tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from olr_cli import seeding
-from olr_cli.engines.local.builtin_warmup import build_tokenizer
 from olr_cli.engines.local.policy import Policy
 
 PROMPTS = [[14, 15, 16, 17], [5, 6], [20], [7, 8, 9, 10, 11, 12, 13]]  # unequal lengths: left padding matters

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf import cpu, engine
 from olr_cli.engines.openrlhf.engine import OpenRlhfEngine
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, prompt_label

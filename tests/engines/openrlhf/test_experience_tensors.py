@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from olr_cli.data.prompts import Prompt
-from olr_cli.engines.local.builtin import policy_path
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
     group_members,

@@ -3,8 +3,7 @@
 import pytest
 from transformers import AutoModelForCausalLM
 
-from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.model_files import model_shape
+from olr_cli.engines.models import model_shape, policy_path
 from olr_cli.engines.openrlhf.memory import memory_need
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.throughput import ModelShape

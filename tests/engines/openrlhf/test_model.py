@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from make_toys import build_tokenizer
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import dynamic_module_utils
 
 from olr_cli.data.prompts import Message, Prompt
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.builtin import policy_path
-from olr_cli.engines.local.builtin_warmup import build_tokenizer
+from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate

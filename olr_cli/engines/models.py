@@ -1,4 +1,8 @@
-"""Models that others have made: a broken file is reported in one sentence, and nothing in it is run as code."""
+"""The models that recipes and commands name: where the built-in ones are, and what is wrong with other people's.
+
+A broken file is reported in one sentence, and nothing in it is run as code. transformers and torch are imported by the
+functions that need them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from olr_cli.data.arithmetic import BUILTIN_PREFIX, MIXTURES
 from olr_cli.data.hub import hub_answers
-from olr_cli.errors import NotHere, UserError, first_line
+from olr_cli.errors import NotHere, UserError, did_you_mean, first_line
 from olr_cli.files import read_json, require_regular
 from olr_cli.runs.throughput import ModelShape
 
@@ -27,6 +32,47 @@ _GENERATION_CODE = "custom_generate/generate.py"
 _ADAPTER = "adapter_config.json"
 """With it the package peft loads another model, and modules, that the file names."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+SMOLLM, _ON_THE_HUB = "smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct"
+NAMES = (*MIXTURES, SMOLLM)
+"""The built-in policies: toys, whose weights come with the package, and a pretrained model, which is fetched once."""
+
+
+def is_builtin(path: str) -> bool:
+    """Whether a model path names a built-in policy instead of a folder or a hub id."""
+    return path.startswith(BUILTIN_PREFIX)
+
+
+def policy_path(name: str) -> Path:
+    """Folder, in Hugging Face layout, of a built-in policy, named with or without ``builtin:``.
+
+    Raises:
+        UserError: there is no such policy, or it is the pretrained one and not on this machine (`NotHere`).
+    """
+    plain = name.removeprefix(BUILTIN_PREFIX)
+    if plain in MIXTURES:
+        return Path(__file__).parent / "local" / "weights" / plain
+    if plain != SMOLLM:
+        raise UserError(
+            f"there is no built-in policy '{plain}'{did_you_mean(plain, NAMES)}; there are {', '.join(NAMES)}"
+        )
+    folder = smollm_path()
+    if not (folder / "weights.json").is_file():
+        raise NotHere(
+            f"{BUILTIN_PREFIX}{SMOLLM} is not on this machine; `make smollm` in a clone of the repository puts it into"
+            f" {folder}, or, with a network, set model.path to {_ON_THE_HUB}"
+        )
+    return folder
+
+
+def smollm_path() -> Path:
+    """Where `make smollm` puts the pretrained policy: in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "olr" / SMOLLM
+
+
+def model_location(path: str) -> str:
+    """The folder of a built-in policy; any other model path as it is."""
+    return str(policy_path(path)) if is_builtin(path) else path
 
 
 @contextmanager

@@ -1,13 +1,17 @@
-"""Makes a built-in policy: a small Qwen3 model, trained by supervision on a mixture of right and wrong answers.
+"""Make a built-in policy again: a small Qwen3, trained by supervision on a mixture of right and wrong answers.
+
+    python tools/make_toys.py subtraction OUT       two minutes on one core, and the digest of the package's weights
 
 The mixture (`olr_cli.data.arithmetic.MIXTURE_NOTE`) is what gives RL under label noise something to show: a policy
 whose wrong answers are only slips has nothing to be misled by. Expressions of the training split alone are used.
+The same seed, machine and library versions give the same weights, bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +23,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from olr_cli.answers.extraction import extract
-from olr_cli.data.arithmetic import (
-    MIXTURE_NOTE,
-    MIXTURES,
-    Expression,
-    Mixture,
-    expressions,
-    split_members,
-)
-from olr_cli.engines.local.builtin import WeightsRecord, check_new_folder, policy_name, write_policy
+from olr_cli.data.arithmetic import MIXTURE_NOTE, MIXTURES, Expression, Mixture, expressions, split_members
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.models import policy_path
 from olr_cli.seeding import key
 
 STEPS = 2000
@@ -40,6 +37,8 @@ DECAY_SHARE = 0.4
 """The learning rate rises over the first steps and falls linearly over this last share of them."""
 
 THREADS = 1
+"""Sums split among threads round differently, so the digest is of one thread."""
+
 HELD_OUT_PROMPTS = 1000
 HELD_OUT_ROLLOUTS = 8
 MAX_ANSWER_TOKENS = 6
@@ -55,9 +54,6 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
 )
 """The policy sees what the user says and nothing else: no roles, no system prompt, no generation marker."""
-
-Report = Callable[[int, float], None]
-"""Called with the step just done and its loss."""
 
 
 def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
@@ -85,23 +81,9 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
     )
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums split among threads round differently, so the digest is of one thread."""
-    threads = torch.get_num_threads()
+def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
+    """A new policy that imitates `mixture`: 0.13 M parameters, float32, on CPU."""
     torch.set_num_threads(THREADS)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@_one_thread()
-def warm_up(mixture: Mixture, seed: int, *, steps: int = STEPS, report: Report | None = None) -> Policy:
-    """A new policy that imitates `mixture`: 0.13 M parameters, float32, on CPU.
-
-    The same seed, machine and library versions give the same weights, bit for bit.
-    """
     policy = _new_policy(seed)
     model = policy.model.train()
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
@@ -115,8 +97,8 @@ def warm_up(mixture: Mixture, seed: int, *, steps: int = STEPS, report: Report |
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if report:
-            report(step, loss.item())
+        if step % 200 == 0:
+            print(f"step {step:>4} of {steps}  loss {loss.item():.3f}")
     model.eval()
     return policy
 
@@ -173,7 +155,6 @@ def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tens
     return tokens_BT, (place_T >= starts_B1) & (place_T < ends_B1)
 
 
-@_one_thread()
 def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
     """avg@8 at temperature 1, and the accuracy of the most likely response, on prompts that never train."""
     held_out = expressions(mixture.kind, HELD_OUT_PROMPTS, 0, "test")
@@ -195,33 +176,43 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
     return accuracy(HELD_OUT_ROLLOUTS, 1.0), accuracy(1, 0.0)
 
 
-def make_policy(name: str, out: Path, seed: int, *, report: Report | None = None) -> WeightsRecord:
-    """Warm a policy up from its seed and put it into the new folder `out`, in Hugging Face layout.
-
-    Raises:
-        UserError: there is no such policy, `out` exists already, or it cannot be written.
-    """
-    mixture = MIXTURES[policy_name(name)]
-    check_new_folder(out)
-    policy = warm_up(mixture, seed, report=report)
-    avg_at_8, greedy = held_out_accuracy(policy, mixture)
-    record = WeightsRecord(
-        name=policy_name(name),
-        note=MIXTURE_NOTE,
-        seed=seed,
-        steps=STEPS,
-        threads=THREADS,
-        torch=torch.__version__,
-        transformers=transformers.__version__,
-        digest=digest(policy.model),
-        avg_at_8=avg_at_8,
-        greedy=greedy,
-        held_out_prompts=HELD_OUT_PROMPTS,
-    )
-
-    def fill(folder: Path) -> None:
-        policy.save(folder)
-        record.write(folder)
-
-    write_policy(out, fill)
+def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
+    """Warm a policy up and put it into the new folder `out`; its record, which lies beside the weights."""
+    out.mkdir(parents=True)
+    policy = warm_up(MIXTURES[name], seed, steps)
+    avg_at_8, greedy = held_out_accuracy(policy, MIXTURES[name])
+    record = {
+        "name": name,
+        "note": MIXTURE_NOTE,
+        "seed": seed,
+        "steps": steps,
+        "threads": THREADS,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "digest": digest(policy.model),
+        "avg_at_8": avg_at_8,
+        "greedy": greedy,
+        "held_out_prompts": HELD_OUT_PROMPTS,
+    }
+    policy.save(out)
+    (out / "weights.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return record
+
+
+def main() -> None:
+    """Make the toy that the command line names, and compare it with the package's."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", choices=MIXTURES)
+    parser.add_argument("out", type=Path, help="new folder, in Hugging Face layout")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if arguments.out.exists():
+        parser.error(f"{arguments.out} exists already; name a new folder")
+    made = make_toy(arguments.name, arguments.out, arguments.seed)
+    shipped = json.loads((policy_path(arguments.name) / "weights.json").read_text(encoding="utf-8"))
+    for what in ("digest", "avg_at_8", "greedy"):
+        print(f"{what:9} {made[what]}\n          {shipped[what]} in the package")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Built-in policies are found without torch; a model that cannot work is refused in one whole sentence."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+from olr_cli.data.arithmetic import MIXTURES
+from olr_cli.data.prompts import Message
+from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.models import NAMES, is_builtin, policy_path
+from olr_cli.engines.openrlhf.model import StartingModel
+from olr_cli.errors import UserError
+from olr_cli.evaluation.backends.vllm_backend import read_model
+
+LOADERS = {
+    "local": lambda model: Policy.load(model, device="cpu"),
+    "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False),
+    "vllm": lambda model: read_model(str(model), {"trust_remote_code": False}),
+}
+
+
+every_toy = pytest.mark.parametrize("name", MIXTURES)
+
+
+@every_toy
+def test_shipped_weights_load_in_hugging_face_layout_and_answer(name):
+    folder = policy_path(name)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert model.config.model_type == "qwen3" and model.dtype == torch.float32
+    assert model.config.vocab_size == len(tokenizer)
+    end, pad = model.generation_config.eos_token_id, model.generation_config.pad_token_id
+    assert (end, pad) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
+
+    prompt = "523-487=" if name == "subtraction" else "678+543="
+    ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
+    response = model.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
+    assert response[-1] == end
+    assert tokenizer.decode(response, skip_special_tokens=True).isdigit()
+
+
+@every_toy
+def test_shipped_folders_are_small(name):
+    assert sum(path.stat().st_size for path in policy_path(name).iterdir()) < 800_000
+
+
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+def test_the_toys_chat_template_shows_what_the_user_says_and_nothing_else(add_generation_prompt):
+    turns = [{"role": "system", "content": "Think."}, {"role": "user", "content": "123+456="}]
+    tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=add_generation_prompt)
+    assert text == "123+456="
+
+
+def test_a_toy_reads_a_prompt_as_the_warm_up_wrote_it():
+    policy = Policy.load(policy_path("addition-easier"), device="cpu")
+    assert policy.encode([[Message("user", "123+456=")]]) == policy.tokenizer(["123+456="])["input_ids"]
+
+
+def test_built_in_names_are_known_with_and_without_their_prefix():
+    assert policy_path("builtin:subtraction") == policy_path("subtraction")
+    assert is_builtin("builtin:anything") and not is_builtin("models/subtraction")
+    with pytest.raises(UserError, match="did you mean 'addition-harder'"):
+        policy_path("builtin:addition-hard")
+
+
+def test_the_pretrained_policy_is_found_where_make_smollm_puts_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "olr" / NAMES[-1]
+    with pytest.raises(UserError, match=f"`make smollm` .* {folder}, .* HuggingFaceTB/SmolLM2-135M-Instruct"):
+        policy_path(f"builtin:{NAMES[-1]}")
+    folder.mkdir(parents=True)
+    (folder / "weights.json").touch()  # written last
+    assert policy_path(f"builtin:{NAMES[-1]}") == folder
+
+
+def test_finding_a_built_in_policy_needs_no_torch():
+    code = (
+        "import sys; from olr_cli.engines.models import policy_path; policy_path('subtraction');"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
+
+
+def with_tokenizer(model, *, special=None, template=None, plain=()):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_special_tokens(special or {})
+    tokenizer.add_tokens(list(plain))
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(model)
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"special": {"pad_token": "[PADDING]"}},
+        {"plain": ["[PADDING]"], "template": "[PADDING]{{ messages[0] }}"},
+    ],
+    ids=["pad token", "template"],
+)
+def test_a_token_without_embedding_is_named_before_anything_starts(model, load, added):
+    with_tokenizer(model, **added)
+    expected = r"has 65 tokens, and the model embeddings for 64 alone: its token '\[PADDING\]' is number 64"
+    with pytest.raises(UserError, match=expected):
+        load(model)
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_a_token_without_embedding_that_nothing_uses_is_no_mistake(model, load):
+    with_tokenizer(model, plain=["[IMAGE]"])
+    load(model)
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_a_model_without_tokenizer_is_refused(model, load):
+    for file in model.glob("*token*"):
+        file.unlink()
+    with pytest.raises(UserError, match="tokenizer"):
+        load(model)
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
+    file, name = model / "model.safetensors", "model.norm.weight"
+    weights = load_file(file)
+    weights[name] = weights[name].to(dtype)
+    save_file(weights, file, metadata={"format": "pt"})
+    load(model)
+    weights[name] = weights[name].float().index_fill(0, torch.tensor([7]), torch.nan).to(dtype)
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"not finite \(model\.norm\.weight\)"):
+        load(model)
+
+
+def test_the_reason_is_whole_and_without_lists_of_all_that_would_be_right(tmp_path):
+    config = T5Config(vocab_size=64, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
+    T5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(policy_path("addition-easier")).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"for this kind of AutoModel: AutoModelForCausalLM\); give a folder"):
+        Policy.load(tmp_path, device="cpu")

@@ -1,0 +1,99 @@
+"""The toys can be made again from their seed; the package's are those that the tool made."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import make_toys
+import pytest
+import torch
+from make_toys import CHARACTERS, build_tokenizer, held_out_accuracy, make_toy, warm_up
+
+from olr_cli.data.arithmetic import MIXTURE_NOTE, MIXTURES
+from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.models import policy_path
+
+
+def shipped(name):
+    return json.loads((policy_path(name) / "weights.json").read_text())
+
+
+def test_text_of_the_vocabulary_survives_the_tokenizer():
+    tokenizer = build_tokenizer(64)
+    assert len(tokenizer) == 64 == len(set(CHARACTERS)) + 4
+    ids = tokenizer(CHARACTERS)["input_ids"]
+    assert len(ids) == len(CHARACTERS)
+    assert tokenizer.decode(ids) == CHARACTERS
+
+
+def test_other_characters_become_one_unknown_token_each():
+    tokenizer = build_tokenizer(64)
+    assert tokenizer("1é+")["input_ids"] == tokenizer.convert_tokens_to_ids(["1", "<unk>", "+"])
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_shipped_weights_are_the_recorded_ones_and_as_good_as_recorded(name):
+    record = shipped(name)
+    policy = Policy.load(policy_path(name), device="cpu")
+    assert (record["name"], record["note"], record["steps"]) == (name, MIXTURE_NOTE, make_toys.STEPS)
+    assert digest(policy.model) == record["digest"]
+    measured = held_out_accuracy(policy, MIXTURES[name])
+    assert measured == pytest.approx((record["avg_at_8"], record["greedy"]), abs=0.002)
+
+
+def test_the_policies_lie_in_the_intended_order_of_difficulty():
+    easier, harder, subtraction = (shipped(name)["avg_at_8"] for name in MIXTURES)
+    assert 0.25 < harder < subtraction < easier < 0.5
+
+
+def test_a_short_warm_up_repeats_bit_for_bit_and_depends_on_the_seed():
+    def made(seed):
+        return digest(warm_up(MIXTURES["subtraction"], seed, 30).model)
+
+    torch.manual_seed(1)
+    first = made(7)
+    torch.rand(5)
+    assert made(7) == first
+    assert made(8) != first
+
+
+def test_the_warm_up_learns_from_training_expressions_alone(monkeypatch):
+    seen = []
+    respond = make_toys.Mixture.respond
+    monkeypatch.setattr(
+        make_toys.Mixture,
+        "respond",
+        lambda self, expression, *parts: seen.append(expression.index) or respond(self, expression, *parts),
+    )
+    warm_up(MIXTURES["addition-harder"], 0, 3)
+    assert len(seen) == 3 * make_toys.BATCH
+    assert set(seen) <= set(make_toys.split_members("addition", "train").tolist())
+
+
+def test_the_tool_writes_a_policy_that_loads_and_compares_it_with_the_shipped_one(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(make_toys, "warm_up", lambda mixture, seed, steps: warm_up(mixture, seed, 5))
+    out = tmp_path / "mine"
+    monkeypatch.setattr(sys, "argv", ["make_toys.py", "subtraction", str(out), "--seed", "3"])
+    make_toys.main()
+    record = json.loads((out / "weights.json").read_text())
+    assert record.keys() == shipped("subtraction").keys()
+    assert (record["name"], record["seed"]) == ("subtraction", 3)
+    assert digest(Policy.load(out, device="cpu").model) == record["digest"]
+    printed = capsys.readouterr().out
+    assert record["digest"] in printed and shipped("subtraction")["digest"] in printed
+    with pytest.raises(SystemExit):
+        make_toys.main()
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_toy_made_again_is_as_good_as_the_shipped_one(tmp_path, is_long):
+    """All steps take a minute; after 300 of 2,000 it has begun to add."""
+    record = shipped("addition-easier")
+    steps = make_toys.STEPS if is_long else 300
+    made = make_toy("addition-easier", tmp_path / "again", record["seed"], steps)
+    assert made["greedy"] > 0.25
+    if is_long:
+        assert made["avg_at_8"] == pytest.approx(record["avg_at_8"], abs=0.01)
