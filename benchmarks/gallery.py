@@ -161,20 +161,6 @@ ENTRIES = (
     ),
     _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
     _table("Cost of a step, as a table", "How much time OLR adds to a step.", STUDY, "cost", published=False),
-    _figure("Phase diagram", "The regions that the theory predicts, simulated; needs no run.", "", "phase"),
-    _figure(
-        "Theory, measured",
-        "Log-ratio by epoch, effective noise and wrong majorities at several noise ratios ([more](theory.md)).",
-        f"{RUNS}/active{{,-0.?}}{{,+olr}}_seed-*",
-        "theory",
-    ),
-    _table(
-        "Theory, measured, as a table",
-        "The theory's assumptions and bounds, counted in the same runs.",
-        f"{RUNS}/active{{,-0.?}}{{,+olr}}_seed-*",
-        "theory",
-        published=False,
-    ),
     Entry(
         "A grid of replays",
         "Which labels other settings would have selected, computed from one stored run without training.",

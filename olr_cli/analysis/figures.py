@@ -29,12 +29,10 @@ class Figure:
     Attributes:
         function: from arms to the charts that are saved, as ``module:function``, imported when it is needed; it raises
             `Lack` for other arms than it needs. The first line of its docstring is the caption.
-        needs_runs: otherwise it is of the theory alone, and ``all`` leaves it out.
         shows_logs: whether the logs of other trainers will do.
     """
 
     function: str
-    needs_runs: bool = True
     shows_logs: bool = False
 
     @property
@@ -57,7 +55,7 @@ class Figure:
         from olr_cli.analysis.style import applied
 
         logs = [arm.log for arm in arms if arm.log is not None]
-        if logs and self.needs_runs and not self.shows_logs:
+        if logs and not self.shows_logs:
             raise Lack(f"runs of olr, and {logs[0].source} is a log of {logs[0].trainer}")
         with applied():
             return self._charts(arms)
@@ -73,14 +71,10 @@ FIGURES: Mapping[str, Figure] = {
     "sensitivity": Figure("variations:sensitivity"),
     "noise": Figure("variations:noise"),
     "cost": Figure("cost:charts"),
-    "theory": Figure("theory.figure:charts"),
-    "phase": Figure("theory.phase:charts", needs_runs=False),
 }
 
 _OF_THE_TRUTH = ("coherence", "dynamics", "composition")
 """Figures that every training run can have, if its data say what is right."""
-
-WITHOUT_RUNS = [name for name, figure in FIGURES.items() if not figure.needs_runs]
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
@@ -118,8 +112,6 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> tuple[dict[str, list[Char
     reasons: dict[str, list[str]] = {}
     for name in known_figures(names):
         is_named = name in names
-        if not (FIGURES[name].needs_runs or is_named):
-            continue
         try:
             charts[name] = FIGURES[name].draw(arms)
         except Lack as lack:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from olr_cli.analysis import figures
@@ -83,7 +82,7 @@ def carry_out(request: Request) -> Answer:
             "--trusted is for --report; for the audit of one run alone: olr audit RUN --trusted FILE"
         )
     if not request.places:
-        return _without_runs(request)
+        raise UserError("name the run directories to analyse, or folders with runs below them")
     models = [place for place in request.places if is_evaluation(place)]
     places = [place for place in request.places if place not in models]
     if not places:
@@ -139,19 +138,6 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
             f"{option} needs runs of olr, and {log.source} is a log of {log.trainer}; leave it out: `olr analyze` shows"
             " the figure learning of a log"
         )
-
-
-def _without_runs(request: Request) -> Answer:
-    """Figures of the theory alone."""
-    _wants_published(request.compare, [])
-    named = set(request.wanted_figures)
-    if request.report or request.labels or not named or not named <= set(figures.WITHOUT_RUNS):
-        raise UserError(
-            "name the run directories to analyse, or folders with runs below them (without any: --figure"
-            f" {', '.join(figures.WITHOUT_RUNS)})"
-        )
-    drawn, _ = figures.draw([*named], [])
-    return _answer({}, figures.save(chain(*drawn.values()), request.out or Path("figures")))
 
 
 def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:

@@ -29,9 +29,7 @@ def analyze(
             " default), coherence, dynamics, composition, arms (what the arms come to, a dot a run), ablation (needs"
             " runs with several method.criteria),"
             " sensitivity (needs runs with several slope thresholds or warm-ups), noise (methods over the noise ratio),"
-            " cost (time of each part of a step),"
-            " theory (the theory's quantities, measured), phase (the theory's regions, simulated; needs no run) or all"
-            " (every figure that these runs allow); may be repeated.",
+            " cost (time of each part of a step) or all (every figure that these runs allow); may be repeated.",
         ),
     ] = None,
     table: Annotated[
@@ -39,9 +37,9 @@ def analyze(
         typer.Option(
             "--table",
             autocompletion=tables,
-            help="Table to print: arms (compares arms, paired by seed; the default with several arms), one of the"
+            help="Table to print: arms (compares arms, paired by seed; the default with several arms) or one of the"
             " paper's (noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity,"
-            " ablation, cost) or theory (the assumptions and predictions of the paper's theory, measured).",
+            " ablation, cost).",
         ),
     ] = None,
     compare: Annotated[

@@ -1,6 +1,5 @@
 """`olr analyze` as a user types it."""
 
-import functools
 import json
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from paper_runs import write_evaluated
 from typer.testing import CliRunner
 
 from olr_cli.analysis.tables import PAPER_TABLES
-from olr_cli.analysis.theory import phase
 from olr_cli.cli import app
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
@@ -162,7 +160,7 @@ def test_compare_takes_the_paper_and_goes_with_its_tables_alone(arms):
         "--compare papr: tables can be compared with the published numbers alone: --compare paper"
         in refused(arms, "--table", "baselines", "--compare", "papr")
     )
-    for words in ([arms, "--table", "arms"], [arms], [arms / "olr1"], ["--figure", "phase"]):
+    for words in ([arms, "--table", "arms"], [arms], [arms / "olr1"]):
         assert "--compare paper is for the paper's tables; name one with --table" in refused(
             *words, "--compare", "paper"
         )
@@ -291,14 +289,11 @@ def test_it_needs_no_torch(run, words):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_phase_figure_needs_no_run_and_the_others_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(phase, "charts", functools.partial(phase.charts, cells=8))
+def test_without_runs_a_sentence_asks_for_them(tmp_path):
     for words in (["--figure", "coherence"], ["--table", "arms"], ["--report"]):
         result = olr(*words, "--out", tmp_path / "none")
         assert result.exit_code == 2
         assert "name the run directories to analyse" in result.stderr
-    assert olr("--figure", "phase", "--out", tmp_path / "figures").exit_code == 0
-    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".pdf", ".csv"}
 
 
 def test_a_table_and_an_audit_are_written_as_csv_where_the_name_says_so(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ PAPER_TABLES = (
 PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
 """Tables that ``--compare paper`` is for: the paper prints them too."""
 
-TABLES = ("arms", *PUBLISHED_TABLES, "theory")
+TABLES = ("arms", *PUBLISHED_TABLES)
 """What `olr analyze --table` knows."""
 
 
@@ -60,11 +60,6 @@ def count(
 
         _refuse_baseline(baseline, name, "GRPO under the same settings")
         return cost_table(arms, with_published=with_published)
-    if name == "theory":
-        from olr_cli.analysis.theory.table import theory_table
-
-        _refuse_baseline(baseline, name, "what the theory predicts")
-        return theory_table(arms)
     from olr_cli.analysis.tables.arms import arms_table
 
     return arms_table(arms, baseline)

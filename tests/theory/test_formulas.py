@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from olr_cli.analysis.theory import formulas
+from benchmarks.theory import formulas
 
 POSITIVE = st.floats(0.01, 10.0)
 SHARE = st.floats(0.01, 0.99)

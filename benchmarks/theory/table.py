@@ -1,6 +1,6 @@
 """What the theory assumes and predicts beside what runs show: a block a subject, a line an arm.
 
-Everything is counted from run directories; what needs the policy itself is in ``benchmarks/theory.py``.
+Everything is counted from run directories; what needs the policy itself is in `policies.py`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import polars as pl
 
+from benchmarks.theory import formulas
+from benchmarks.theory.measure import SMOOTHING, gap_titles, measure
 from olr_cli import tables
 from olr_cli.analysis.arms import Arm, Variation, tell_apart, vary
 from olr_cli.analysis.frame import Summary, frame, summarise
-from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.measure import SMOOTHING, gap_titles, measure
 from olr_cli.tables import Table, interval
 from olr_cli.tables.numbers import joined
 
@@ -314,7 +314,7 @@ def _subjects(epochs: int) -> list[Subject]:
             _bins("error"),
             (
                 "A visit without majority is wrong. Delta_p is counted in 2 K other rollouts, whose noise spreads it"
-                " over neighbouring bins; benchmarks/theory.py computes it from the policy.",
+                " over neighbouring bins; the tables of the policies have it exactly.",
             ),
         ),
         Subject(

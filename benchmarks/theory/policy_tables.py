@@ -1,4 +1,4 @@
-"""The tables that `theory.py` beside this file prints; rows are its policies' values."""
+"""The tables that `policies.py` beside this file prints; rows are its policies' values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.theory.measure import GAP_EDGES, gap_titles
+from benchmarks.theory.table import crossing
 from olr_cli.analysis.frame import mean_interval
-from olr_cli.analysis.theory.measure import GAP_EDGES, gap_titles
-from olr_cli.analysis.theory.table import crossing
 
 COLUMNS = {
     "p_true": "p(y*)",

@@ -27,12 +27,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
+from benchmarks.theory import formulas
+from benchmarks.theory.formulas import Numbers
+from benchmarks.theory.simulation import Refinement, Simulation, simulate
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.style import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILION, Chart
-from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.formulas import Numbers
-from olr_cli.analysis.theory.simulation import Refinement, Simulation, simulate
 
 CELLS = 40
 """Along either side of a plane."""

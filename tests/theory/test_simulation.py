@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.simulation import Refinement, Simulation, simulate
+from benchmarks.theory import formulas
+from benchmarks.theory.simulation import Refinement, Simulation, simulate
 
 RATIOS = np.linspace(0, 1, 6)[:, None]
 COUPLINGS = np.array([0.0, 0.4, 1.0])

@@ -16,9 +16,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.theory import formulas
+from benchmarks.theory.formulas import Counts, Numbers, Values
 from olr_cli import seeding
-from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.formulas import Counts, Numbers, Values
 from olr_cli.supervision.rewards import STD_EPSILON
 
 NOISY, TRUE = 0, 1

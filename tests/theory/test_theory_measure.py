@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 from histories import write_history
 
-from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.theory.measure import (
+from benchmarks.theory.measure import (
     followed_labels,
     gap_bin,
     gap_titles,
@@ -18,6 +17,7 @@ from olr_cli.analysis.theory.measure import (
     measure_run,
     selections,
 )
+from olr_cli.analysis.arms import find_runs, group
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision.records import LabelRecord, RolloutRecord

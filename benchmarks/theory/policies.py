@@ -1,8 +1,5 @@
 """What the paper's theory assumes, measured in the policies of stored runs: coupling, log-ratio, Delta_p, rho_c.
 
-    olr train laptop/theory --sweep --jobs 2
-    python benchmarks/theory.py runs/theory --csv theory.csv
-
 Takes runs of a built-in policy under active noise with a checkpoint an epoch (`train.keep_checkpoints`). Everything is
 computed at the policy before training and at checkpoints, with nothing sampled where it says exact:
 
@@ -19,26 +16,23 @@ The observed rho_c is where the change of exact L reaches 0 over runs at several
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
-from theory_tables import print_critical, print_errors, print_log_ratios, print_policies
 from torch import Tensor
 
+from benchmarks.theory import formulas
+from benchmarks.theory.policy_tables import print_critical, print_errors, print_log_ratios, print_policies
+from benchmarks.theory.simulation import Simulation, simulate
+from benchmarks.theory.table import crossing
 from olr_cli import seeding
-from olr_cli.analysis.arms import Run, find_runs
-from olr_cli.analysis.theory import formulas
-from olr_cli.analysis.theory.simulation import Simulation, simulate
-from olr_cli.analysis.theory.table import crossing
+from olr_cli.analysis.arms import Run
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import response_text
 from olr_cli.data.prompts import SENTINEL, Prompt
@@ -48,8 +42,6 @@ from olr_cli.engines.local.loop import encode_prompts, load_policy
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.run import ADAM_BETAS
-from olr_cli.errors import UserError
-from olr_cli.files import write_text
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.supervision.rewards import group_advantages
@@ -341,7 +333,7 @@ def relative_coupling(measured: dict[str, float]) -> float | None:
 
 
 def simulated(subject: Subject, measured: dict[str, float], gamma: float, suffix: str) -> dict[str, float]:
-    """Where the simulation of `olr analyze --figure phase` has rho_c, from this policy and a coupling."""
+    """Where the simulation of `phase.py` beside this file has rho_c, from this policy and a coupling."""
     ratios = (np.arange(50) + 0.5) / 50
     setting = Simulation(true=measured["p_true"], noisy=measured["p_label"], prompts=16, runs=8)
     outcome = simulate(setting, ratios, gamma, subject.run.recipe.train.rollouts_per_prompt, seed=0)
@@ -379,49 +371,28 @@ def whole(subject: Subject, measured: dict[str, Any], groups: int, gradients: in
     return found
 
 
-def main() -> None:
-    """Print Markdown tables, means over seeds; write every policy's values if asked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders of runs")
-    parser.add_argument(
-        "--epochs",
-        type=int,
-        nargs="*",
-        default=[0, 1],
-        help="after which more than L is measured (default 0 1)",
-    )
-    parser.add_argument("--groups", type=int, default=8, help="new groups of K rollouts a prompt (default 8)")
-    parser.add_argument(
-        "--gradients", type=int, default=100, help="of so many prompts of a kind (default 100)"
-    )
-    parser.add_argument("--draw", choices=get_args(NoiseDraw), help="push as if noisy labels were drawn so")
-    parser.add_argument("--csv", type=Path, help="write a line a policy")
-    parser.add_argument("--json", type=Path, help="write the same, and a line a prompt for the errors")
-    arguments = parser.parse_args()
+def print_measured(
+    runs: Sequence[Run], epochs: Sequence[int], groups: int, gradients: int, draw: NoiseDraw | None
+) -> None:
+    """Print Markdown tables, means over seeds.
+
+    Args:
+        runs: of a built-in policy.
+        epochs: after which more than L is measured.
+        groups: new groups of K rollouts a prompt.
+        gradients: of so many prompts of a kind.
+        draw: push as if noisy labels were drawn so.
+    """
     torch.set_num_threads(1)
-    try:
-        found = find_runs(arguments.runs)
-    except UserError as error:
-        parser.error(str(error))
     policies, prompts = [], []
-    for run in found:
-        for subject in subjects(run, arguments.draw):
+    for run in runs:
+        for subject in subjects(run, draw):
             name, measured = identity(subject), exact(subject)
-            if subject.epoch in arguments.epochs:
-                measured = whole(subject, measured, arguments.groups, arguments.gradients)
-                prompts += [name | row for row in selection(subject, arguments.groups)]
+            if subject.epoch in epochs:
+                measured = whole(subject, measured, groups, gradients)
+                prompts += [name | row for row in selection(subject, groups)]
             policies.append(name | measured)
     print_log_ratios(policies)
     print_policies(policies)
     print_errors(prompts)
     print_critical(policies)
-    if arguments.csv:
-        write_text(arguments.csv, pl.DataFrame(policies, infer_schema_length=None).write_csv())
-    if arguments.json:
-        write_text(arguments.json, json.dumps({"policies": policies, "prompts": prompts}) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from benchmarks.theory import formulas
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.frame import frame
-from olr_cli.analysis.theory import formulas
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.store import scan_rollouts
