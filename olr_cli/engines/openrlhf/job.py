@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from olr_cli.engines.openrlhf.flags import cluster_address, section
 from olr_cli.engines.openrlhf.set_up import environment, set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
-from olr_cli.recipe.schema import Recipe, flatten
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
 
@@ -37,9 +36,6 @@ _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
 
 _LOST_RANK = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError")
 """Messages of Gloo and NCCL in the other ranks when one has died; they may come before Ray's."""
-
-_NODE = "ray.io/node-id"
-"""The label that Ray gives every node."""
 
 LEASH = "OLR_OPENRLHF_LEASH"
 """The variable with the process id of the command that started the job."""
@@ -93,7 +89,6 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
                 f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}; add nodes, or ask for fewer"
             )
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
-    keep_ranks_of_a_node_together(recipe)
     sys.argv = ["train_ppo_ray", *flags]
     # no user's text: OpenRLHF's own command line
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
@@ -130,57 +125,6 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)
     vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop)
-
-
-def node_of_each_rank(free_gpus: Mapping[str, float], nodes: int, gpus_per_node: int) -> list[str] | None:
-    """Nodes for ranks 0, 1, …, so that neighbours, `gpus_per_node` at a time, share one; None if they do not fit.
-
-    `free_gpus` has the GPUs that are free by the node's id.
-    """
-    fullest_first = sorted(free_gpus, key=lambda node: (-free_gpus[node], node))
-    groups = [node for node in fullest_first for _ in range(int(free_gpus[node]) // gpus_per_node)]
-    if len(groups) < nodes:
-        return None
-    return [node for node in groups[:nodes] for _ in range(gpus_per_node)]
-
-
-def keep_ranks_of_a_node_together(recipe: Recipe) -> None:
-    """Have OpenRLHF, in this process, ask Ray for bundles in the order of nodes.
-
-    OpenRLHF gives rank i the bundle i of a placement group that Ray packs. Ray promises few nodes and no order, so
-    ranks 0 to 7 may lie on two nodes, and DeepSpeed's `ds.zpg` takes neighbouring ranks for those of one node.
-
-    Raises:
-        UserError: later, when OpenRLHF places the policy: `ds.zpg` needs that order, and the free GPUs do not allow it.
-    """
-    engine = section(recipe)
-    if engine.nodes == 1:
-        return
-    import ray
-    from openrlhf.trainer.ray import launcher
-
-    # By its full name: as an attribute, `ray.util.placement_group` is the function.
-    rays: Any = sys.modules["ray.util.placement_group"]
-    original: Any = rays.placement_group
-
-    def placed(bundles: list[dict[str, float]], strategy: str = "PACK", **options: Any) -> Any:
-        if len(bundles) != engine.policy_gpus:  # vLLM's
-            return original(bundles, strategy, **options)
-        free = ray._private.state.available_resources_per_node()
-        gpus = {node: resources.get("GPU", 0.0) for node, resources in free.items()}
-        order = node_of_each_rank(gpus, engine.nodes, engine.gpus_per_node)
-        if order is not None:
-            options["bundle_label_selector"] = [{_NODE: node} for node in order]
-        elif (flatten(engine.flags).get("ds.zpg") or 1) > 1:
-            raise UserError(
-                f"ds.zpg needs {engine.nodes} nodes with {engine.gpus_per_node} free GPUs each, and the cluster's nodes"
-                f" have {', '.join(f'{count:g}' for count in gpus.values())}; free some, or remove engine.flags.ds.zpg"
-            )
-        return original(bundles, strategy, **options)
-
-    # Where OpenRLHF's command line will look it up when it is imported, and where its launcher has done so.
-    for module in (rays, launcher):
-        vars(module)["placement_group"] = placed
 
 
 def _outcome_of(error: BaseException) -> Outcome:

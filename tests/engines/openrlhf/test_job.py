@@ -1,12 +1,9 @@
-"""The files by which a command and its job communicate, and which node each rank runs on."""
+"""The files by which a command and its job communicate."""
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, write_prompts
-from olr_cli.engines.openrlhf.job import node_of_each_rank
 
 
 @pytest.fixture
@@ -69,23 +66,3 @@ def test_prompts_are_a_row_each_whatever_they_are_made_of(tmp_path):
 def test_held_out_labels_tell_sets_and_rows_apart():
     labels = {held_out_label(prefix, row) for prefix in ("eval", "validation") for row in range(20)}
     assert len(labels) == 40
-
-
-@given(
-    st.dictionaries(st.text("abcdef", min_size=1), st.integers(0, 9), max_size=5),
-    st.integers(1, 4),
-    st.integers(1, 4),
-)
-def test_every_group_of_ranks_is_on_one_node_that_has_its_gpus_free(free, nodes, gpus):
-    order = node_of_each_rank(free, nodes, gpus)
-    if order is None:
-        assert sum(count // gpus for count in free.values()) < nodes
-        return
-    assert len(order) == nodes * gpus
-    assert all(len(set(order[first : first + gpus])) == 1 for first in range(0, len(order), gpus))
-    assert all(order.count(node) <= free[node] for node in set(order))
-
-
-def test_as_few_nodes_as_possible_are_taken():
-    assert node_of_each_rank({"a": 4, "b": 8, "c": 2}, 2, 4) == ["b"] * 8
-    assert node_of_each_rank({"a": 7.9, "b": 8}, 2, 8) is None
