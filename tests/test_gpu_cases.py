@@ -63,11 +63,9 @@ def test_the_model_fills_its_vocabulary_and_reads_text(tmp_path):
 
 def test_what_cannot_be_shown_is_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr(matrix.flash_attention, "is_installed", lambda: False)
-    monkeypatch.setattr(matrix.flash_attention, "has_kernels", lambda: False)
     asked = {"gpus": 1, "device": "cuda", "seconds_left": 600.0}
     assert left_out(Case("plain", ()), **asked) is None
     assert left_out(Case("two", (), gpus=2), **asked) == "needs 2 GPUs, and here is 1"
-    assert left_out(Case("hub", (), needs_kernels=True), **asked) == "the package kernels is not installed"
     assert left_out(Case("packed", (), needs_flash_attention=True), **asked) == "flash-attn is not installed"
     assert (
         left_out(Case("killed", (), is_killed=True), **(asked | {"seconds_left": 100})) == "the time was over"

@@ -19,7 +19,7 @@ from olr_cli.engines.models import (
     require_known_code,
     require_safetensors,
 )
-from olr_cli.engines.openrlhf import OPENRLHF_VERSION, flash_attention
+from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
     check_attention,
@@ -235,7 +235,6 @@ def _check_flags(recipe: Recipe, computer: Computer) -> None:
     attention = attention_of(
         section(recipe),
         has_flash_attention=_has_flash_attention(computer),
-        has_kernels=flash_attention.has_kernels(),
     )
     check_attention(recipe, attention)
 

@@ -520,10 +520,8 @@ class OpenRlhfEngine(Section):
     )
     gradient_checkpointing: bool = _key(True, "Compute activations twice to keep fewer.")
     micro_batch_samples: Count = _key(2, "Samples of one forward and backward pass on one GPU.")
-    attention: Literal["auto", "flash_attention_2", "kernels", "sdpa"] = _key(
-        "auto",
-        "`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa; `kernels` is flash attention"
-        " that the package kernels downloads compiled from the Hugging Face hub.",
+    attention: Literal["auto", "flash_attention_2", "sdpa"] = _key(
+        "auto", "`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa."
     )
     ray_address: Text | None = _key(None, "A running Ray cluster: `auto`, or host:port; null: a new one.")
     flags: dict[str, Any] = Field(

@@ -79,7 +79,6 @@ class Case:
         gpus: how many it needs.
         is_killed: killed after the step that follows a checkpoint, and resumed; else it runs through.
         needs_flash_attention: and is left out without it.
-        needs_kernels: the package kernels, which downloads flash attention; left out without it.
         on_cpu: whether the rehearsal can show it.
     """
 
@@ -88,7 +87,6 @@ class Case:
     gpus: int = 1
     is_killed: bool = False
     needs_flash_attention: bool = False
-    needs_kernels: bool = False
     on_cpu: bool = False
 
 
@@ -108,11 +106,6 @@ CASES = (
         "ZeRO 2, flash-attn, packed samples",
         ("engine.zero_stage=2", "engine.attention=flash_attention_2", "engine.flags.ds.packing_samples=true"),
         needs_flash_attention=True,
-    ),
-    Case(
-        "ZeRO 2, kernels, packed samples",
-        ("engine.zero_stage=2", "engine.attention=kernels", "engine.flags.ds.packing_samples=true"),
-        needs_kernels=True,
     ),
     Case("ZeRO 3, tensor parallel 2", ("engine.zero_stage=3", "engine.tensor_parallel=2"), gpus=2),
     Case(
@@ -374,8 +367,6 @@ def left_out(case: Case, *, gpus: int, device: str, seconds_left: float) -> str 
         return None if case.on_cpu else "a CPU cannot show it"
     if case.needs_flash_attention and not flash_attention.is_installed():
         return "flash-attn is not installed"
-    if case.needs_kernels and not flash_attention.has_kernels():
-        return "the package kernels is not installed"
     if case.gpus > gpus:
         return f"needs {case.gpus} GPUs, and here is {gpus}"
     starts = 2 if case.is_killed else 1

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import openrlhf.utils
 import pytest
 import ray
-from transformers.modeling_flash_attention_utils import FLASH_ATTN_KERNEL_FALLBACK
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
@@ -23,7 +22,6 @@ from olr_cli.engines.openrlhf.flags import (
     openrlhf_parser,
     recipe_flags,
 )
-from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import expand_sweep, load_recipe, read_tree
@@ -243,15 +241,6 @@ def test_the_settings_of_a_recipe_arrive(monkeypatch):
     )
     assert (args.eval.dataset, args.ckpt.load_enable) == ("h.jsonl", True)
     assert args.ckpt.path == str(Path("step-000008", "openrlhf"))
-
-
-def test_with_kernels_packed_and_padded_samples_get_the_same_attention(monkeypatch):
-    padded = command_line(Kind(attention=KERNELS).words, monkeypatch)
-    packed = command_line(Kind({"flags": {"ds.packing_samples": True}}, attention=KERNELS).words, monkeypatch)
-    assert padded.ds.attn_implementation == KERNELS
-    assert (
-        FLASH_ATTN_KERNEL_FALLBACK[packed.ds.attn_implementation] == KERNELS
-    )  # as flash-attn is not installed
 
 
 def test_flags_of_all_forms_arrive(monkeypatch):

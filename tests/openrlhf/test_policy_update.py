@@ -7,12 +7,14 @@ gradients as it does. The policy is a built-in one in float32.
 import math
 from types import SimpleNamespace
 
+import einops
 import pytest
 import torch
-from openrlhf.models import Actor
+from openrlhf.models import Actor, ring_attn_utils
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
+from transformers.modeling_flash_attention_utils import _pad_input, _unpad_input
 
 from olr_cli.engines.local.grpo import Grpo, smoothed
 from olr_cli.engines.local.policy import Policy
@@ -149,6 +151,16 @@ def test_statistics_are_the_sums_of_their_formulas_on_a_small_vocabulary(rollout
         assert found.self_certainties[0, first - 1 + t].item() == pytest.approx(divergence, abs=1e-5)
 
 
+@pytest.fixture
+def packs(monkeypatch):
+    """What OpenRLHF packs batches with, from transformers and einops: flash-attn is not here."""
+    monkeypatch.setattr(ring_attn_utils, "unpad_input", _unpad_input)
+    monkeypatch.setattr(ring_attn_utils, "pad_input", _pad_input)
+    monkeypatch.setattr(ring_attn_utils, "rearrange", einops.rearrange)
+    monkeypatch.setattr(ring_attn_utils, "index_first_axis", lambda rows, indices: rows[indices])
+
+
+@pytest.mark.usefixtures("packs")
 def test_packing_a_batch_into_one_row_changes_no_statistic(rollouts):
     actor, batch = openrlhf_actor(policy()), batch_of(rollouts, PLACES[2:7])
     plain = forward(actor, batch)
@@ -340,6 +352,7 @@ def test_mini_batches_are_the_samples_in_the_order_in_which_they_were_dealt(roll
             torch.testing.assert_close(gradient[name], value, rtol=1e-3, atol=2e-6)
 
 
+@pytest.mark.usefixtures("packs")
 def test_packing_changes_no_smoothed_gradient(rollouts, monkeypatch):
     _, (expected,) = updated(rollouts, METHODS["smoothing"], micro_batch=4)
     made = openrlhf_actor

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.engines.openrlhf.flags import DECIDED_BY, FLAG_OR_KEY, INSTALL, REFUSED, section
-from olr_cli.engines.openrlhf.flash_attention import KERNELS
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
@@ -66,8 +65,8 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
             )
 
 
-def attention_of(engine: OpenRlhfEngine, *, has_flash_attention: bool, has_kernels: bool) -> str:
-    """The implementation of attention, by the name that transformers has for it; two packages may be here.
+def attention_of(engine: OpenRlhfEngine, *, has_flash_attention: bool) -> str:
+    """The implementation of attention, by the name that transformers has for it.
 
     Raises:
         UserError: the recipe names one that is not here, or that needs a GPU.
@@ -80,13 +79,6 @@ def attention_of(engine: OpenRlhfEngine, *, has_flash_attention: bool, has_kerne
         raise NotHere(
             f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
         )
-    if wanted == "kernels":
-        if not (on_gpu and has_kernels):
-            where = "the package kernels is not installed here" if on_gpu else "the kernels need a GPU"
-            raise UserError(
-                f"engine.attention is kernels, but {where}; set it to auto or sdpa, or see docs/openrlhf-install.md"
-            )
-        return KERNELS
     return wanted
 
 
@@ -100,8 +92,8 @@ def check_attention(recipe: Recipe, attention: str) -> None:
     """
     if flatten(section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
         raise NotHere(
-            "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, install"
-            " flash-attn, or set engine.attention to kernels (docs/openrlhf-install.md)"
+            "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, or"
+            " install flash-attn (docs/openrlhf-install.md)"
         )
 
 

