@@ -30,7 +30,7 @@ from olr_cli.analysis.audit.confidence import auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import RolloutHistory, read_history
 from olr_cli.answers import Judge
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 

@@ -24,7 +24,7 @@ import numpy as np
 from olr_cli import seeding
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.sets import training_prompts
 from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import (
     Stopwatch,

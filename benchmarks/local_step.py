@@ -27,8 +27,8 @@ import transformers
 from torch.profiler import ProfilerActivity, profile
 
 from olr_cli import seeding
+from olr_cli.data.chat import Message
 from olr_cli.data.few_shot import few_shot_prompts
-from olr_cli.data.prompts import Message
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.loop import LocalEngine, set_up_torch

@@ -16,7 +16,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.data.noise import inject
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.trainers.trl import OlrReward
 

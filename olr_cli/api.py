@@ -15,18 +15,18 @@ takes and returns changes only with a new major version. `olr_cli.trainers` has 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
-from olr_cli.data.interchange import implied_mark
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, Message, NoiseType, Prompt
-from olr_cli.data.questions import QuestionIds, turns_digest
-from olr_cli.data.recipe_sets import sentinel_type
-from olr_cli.data.trusted import TrustedFile
+from olr_cli.data.chat import Message, prompt_messages, response_text
+from olr_cli.data.prompt_files import implied_mark
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, QuestionIds, turns_digest
+from olr_cli.data.sets import sentinel_type
+from olr_cli.data.verified import TrustedFile
 from olr_cli.engines.run import make_supervisor
 from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
 from olr_cli.errors import UserError, shortened
@@ -583,29 +583,18 @@ def _require_same(before: Prompt, now: Prompt) -> None:
 
 
 def _messages(prompt: str | Chat) -> tuple[Message, ...]:
-    if isinstance(prompt, str):
-        return (Message("user", prompt),)
-    return tuple(Message(str(turn["role"]), _text(turn.get("content"))) for turn in prompt)
+    turns = prompt_messages(prompt if isinstance(prompt, str) else list(prompt))
+    if turns is None:
+        raise UserError(
+            f"a prompt is neither text nor a list of messages with role and content: {shortened(repr(prompt))}"
+        )
+    return turns
 
 
 def completion_text(completion: str | Chat) -> str:
     """What the model said: a text as it is, of a chat the assistant's messages, a line each."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(_text(turn.get("content")) for turn in completion if turn.get("role") == "assistant")
+    return response_text(completion if isinstance(completion, str) else list(completion)) or ""
 
 
 def _rollout(completion: str | Chat | Rollout) -> Rollout:
     return completion if isinstance(completion, Rollout) else Rollout(completion_text(completion))
-
-
-def _text(content: Any) -> str:
-    """The text of a message's content, which may consist of parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(_parts(content))
-
-
-def _parts(content: Any) -> Iterator[str]:
-    for part in content:
-        yield part if isinstance(part, str) else str(part.get("text") or "")

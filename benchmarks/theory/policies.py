@@ -36,7 +36,7 @@ from olr_cli.analysis.arms import Run
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import response_text
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.data.recipe_sets import noise_draw, training_prompts
+from olr_cli.data.sets import noise_draw, training_prompts
 from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.loop import encode_prompts, load_policy
 from olr_cli.engines.local.policy import Policy

@@ -18,8 +18,7 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.frame import frame
-from olr_cli.data.log_files import is_log
-from olr_cli.data.rollout_logs import RolloutLog, read_log
+from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError, unknown
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
@@ -218,7 +217,7 @@ def find_runs(places: Iterable[Path], columns: Sequence[str] = ()) -> list[Run]:
 
     Args:
         places: files and folders.
-        columns: what ``--columns`` says of the logs (`olr_cli.data.rollout_logs.read_log`).
+        columns: what ``--columns`` says of the logs (`olr_cli.data.logs.read_log`).
 
     Raises:
         UserError: a place is none of them.

@@ -13,22 +13,12 @@ import polars as pl
 
 from olr_cli.answers import find_extractor
 from olr_cli.data.arithmetic import parse_source
-from olr_cli.data.files import matching_files
-from olr_cli.data.log_files import is_log
-from olr_cli.data.log_tables import STATISTICS
-from olr_cli.data.prompts import (
-    NEVER_REWARDED,
-    NOISE_TYPES,
-    SENTINEL,
-    Message,
-    NoiseType,
-    Prompt,
-    PromptSet,
-    View,
-)
-from olr_cli.data.recipe_sets import recipe_reading, sentinel_type, training_prompts
-from olr_cli.data.rollout_logs import LABELS, Report, RolloutLog, answers_of, read_log, silent
-from olr_cli.data.trusted import with_trusted
+from olr_cli.data.chat import Message
+from olr_cli.data.logs import LABELS, STATISTICS, Report, RolloutLog, answers_of, is_log, read_log, silent
+from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, NoiseType, Prompt, PromptSet, View
+from olr_cli.data.rows import matching_files
+from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
+from olr_cli.data.verified import with_trusted
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
@@ -94,7 +84,7 @@ def read_history(
     also: Sequence[str] = (),
     report: Report = silent,
 ) -> RolloutHistory:
-    """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.rollout_logs.read_log`).
+    """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
     Args:
         source: the run directory; or the files of a log, folders of them, or patterns.

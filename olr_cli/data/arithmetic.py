@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from olr_cli.data.chat import Message
 from olr_cli.data.few_shot import FEW_SHOT, FewShotName, few_shot_prompts, split_questions
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.seeding import key, uniform, uniform_streams
 

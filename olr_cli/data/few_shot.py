@@ -17,7 +17,8 @@ from itertools import combinations, permutations, product
 from math import prod
 from typing import Literal, get_args
 
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt
 from olr_cli.seeding import key, uniform
 
 FewShotName = Literal["products", "sums", "maxima"]

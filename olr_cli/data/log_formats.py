@@ -11,12 +11,9 @@ Every other table has to use olr's names (`COLUMNS`), or is read with ``--column
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from olr_cli.data.prompts import Message
 from olr_cli.errors import UserError, unknown
 
 COLUMNS = (
@@ -139,46 +136,3 @@ def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserErr
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"
         f" them it is: {options}"
     )
-
-
-# Values -----------------------------------------------------------------------------------------------------------
-
-_CHAT = "\x1e"
-"""Begins a prompt of several turns when it is written as one text."""
-
-
-def as_text(value: Any) -> str | None:
-    """A prompt as one text, by which it is told from others: a text as it is, messages as JSON after a mark."""
-    if value is None or isinstance(value, str):
-        return value
-    turns = [(str(turn.get("role")), _content(turn)) for turn in _messages(value)]
-    return _CHAT + json.dumps(turns) if turns else None
-
-
-def turns_of(text: str) -> tuple[Message, ...]:
-    """The turns of a prompt that `as_text` wrote."""
-    if not text.startswith(_CHAT):
-        return (Message("user", text),)
-    return tuple(Message(role, content) for role, content in json.loads(text[1:]))
-
-
-def response_text(value: Any) -> str | None:
-    """A response as text: of messages, what the assistant says in them."""
-    if value is None or isinstance(value, str):
-        return value
-    said = [_content(turn) for turn in _messages(value) if turn.get("role") == "assistant"]
-    return "\n\n".join(filter(None, said)) if said else None
-
-
-def _messages(value: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(turn, Mapping) and "role" in turn for turn in value):
-        raise TypeError("not messages")
-    return value
-
-
-def _content(turn: Mapping[str, Any]) -> str:
-    """The text of a message, whose content may be a list of parts."""
-    content = turn.get("content")
-    if isinstance(content, list):
-        content = "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
-    return content if isinstance(content, str) else ""

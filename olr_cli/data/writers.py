@@ -6,7 +6,7 @@ import io
 import json
 from pathlib import Path
 
-from olr_cli.data.interchange import labelled_table
+from olr_cli.data.prompt_files import labelled_table
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError, first_line, taken
 from olr_cli.files import write_whole, writing

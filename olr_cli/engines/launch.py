@@ -16,7 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from olr_cli.answers import Judge, default_extractor
-from olr_cli.data.prompts import SYSTEM_PROMPT, Message, Prompt, PromptSet, View, repeat_notes
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View, repeat_notes
 from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.memory import require_rollout_memory
 from olr_cli.engines.resume import (

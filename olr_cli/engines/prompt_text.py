@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.prompts import Message, Prompt, View
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.limits import LimitExceeded, limited
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_text

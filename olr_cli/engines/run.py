@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from olr_cli.answers import Judge, find_extractor
-from olr_cli.data.prompts import Message, Prompt, PromptSet
-from olr_cli.data.recipe_sets import held_out_prompts, noise_draw, training_prompts
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt, PromptSet
+from olr_cli.data.sets import held_out_prompts, noise_draw, training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import Kind

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_serializer, model_validator
 
-from olr_cli.data.files import SUFFIXES
 from olr_cli.data.prompts import SYSTEM_PROMPT
+from olr_cli.data.rows import SUFFIXES
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.checks import require_plain
 from olr_cli.recipe.files import read_tree

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor
 from olr_cli.data.arithmetic import parse_source
-from olr_cli.data.files import SUFFIXES, matching_files
 from olr_cli.data.hub import parse_hub_id
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.recipe_sets import held_out_prompts
+from olr_cli.data.rows import SUFFIXES, matching_files
+from olr_cli.data.sets import held_out_prompts
 from olr_cli.evaluation.benchmark import Benchmark, Source, find_benchmark, registry
 from olr_cli.recipe.files import folder_name
 from olr_cli.recipe.schema import Recipe

@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olr_cli.data.files import read_table
 from olr_cli.data.prompts import Prompt
+from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 

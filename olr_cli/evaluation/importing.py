@@ -16,7 +16,8 @@ from pathlib import Path
 
 from olr_cli.answers import RULES, Judge
 from olr_cli.answers.choices import option_letter
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, Source

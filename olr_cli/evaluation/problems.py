@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli import seeding
 from olr_cli.answers import extract
-from olr_cli.data.columns import texts, values
-from olr_cli.data.files import matching_files, read_table
+from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
-from olr_cli.data.interchange import Reading, read_rows
-from olr_cli.data.prompts import SENTINEL, Message, Prompt
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.rows import matching_files, read_table, texts, values
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, Fields, registry
 

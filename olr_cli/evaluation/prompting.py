@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, NONE, ChatFormat
 from olr_cli.errors import UserError, no_path
 from olr_cli.evaluation.benchmark import Benchmark

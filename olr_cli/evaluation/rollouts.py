@@ -22,8 +22,9 @@ import polars as pl
 
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.arithmetic import warm_up_mixture
-from olr_cli.data.files import SUFFIXES
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.rows import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
 from olr_cli.engines.run import DataSets, Run

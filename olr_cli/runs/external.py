@@ -12,9 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.interchange import prompt_set
+from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
-from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.files import require_regular

@@ -8,11 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from olr_cli.answers import Judge, Key, default_extractor, is_read
-from olr_cli.data.log_files import is_log
-from olr_cli.data.log_tables import read_rollouts
-from olr_cli.data.prompts import Prompt, PromptSet
-from olr_cli.data.questions import same_prompts
-from olr_cli.data.rollout_logs import read_log
+from olr_cli.data.logs import is_log, read_log, read_rollouts
+from olr_cli.data.prompts import Prompt, PromptSet, same_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.shards import complete_steps, table_shards
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.api import DATA_SOURCE
-from olr_cli.data.interchange import read_rows
+from olr_cli.data.chat import as_text
+from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
-from olr_cli.data.recipe_sets import sentinel_type
+from olr_cli.data.sets import sentinel_type
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.schema import Recipe
 from olr_cli.supervision import compose
@@ -108,10 +108,8 @@ def held_out_prompt(row: Mapping[str, Any]) -> Prompt:
 
 
 def text_key(prompt: Any) -> str:
-    """The same text for the same prompt: a text, or messages, of which role and content count."""
-    if isinstance(prompt, str):
-        return prompt
-    return json.dumps([[turn["role"], turn["content"]] for turn in prompt])
+    """The same text for the same prompt: a text, or any sequence of messages."""
+    return as_text(prompt if isinstance(prompt, str) else list(prompt)) or ""
 
 
 def require_answers_only(recipe: Recipe) -> None:

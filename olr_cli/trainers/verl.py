@@ -31,7 +31,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.utils.fs import copy_to_local
 
 from olr_cli.api import STATE_VERSION, OnlineLabelRefinement, Rollout
-from olr_cli.data.files import read_table
+from olr_cli.data.rows import read_table
 from olr_cli.engines.resume import stored_history
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import recipe_warnings

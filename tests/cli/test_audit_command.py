@@ -11,9 +11,9 @@ from histories import write_history
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.checks import validate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

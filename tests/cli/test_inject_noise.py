@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.schema import Recipe
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"

@@ -26,7 +26,7 @@ from olr_cli.data.arithmetic import (
     response_text,
     split_members,
 )
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.errors import UserError
 
 operand = st.integers(100, 999)

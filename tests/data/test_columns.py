@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from olr_cli.data.columns import numbers, text_column, texts, values
+from olr_cli.data.rows import numbers, text_column, texts, values
 from olr_cli.errors import UserError
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.data.files import matching_files, read_table
+from olr_cli.data.rows import matching_files, read_table
 from olr_cli.errors import UserError
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.few_shot import FEW_SHOT, SPLIT_ENDS, split_questions
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import find_benchmark
 from olr_cli.evaluation.problems import load_problems

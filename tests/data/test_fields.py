@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import SYSTEM_PROMPT, Message
-from olr_cli.data.readers import PromptSet, read_prompts
-from olr_cli.data.recipe_sets import held_out_prompts, training_prompts
+from olr_cli.data.chat import Message
+from olr_cli.data.prompt_files import PromptSet, Reading, read_prompts
+from olr_cli.data.prompts import SYSTEM_PROMPT
+from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate

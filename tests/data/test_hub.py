@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from olr_cli.data.hub import HubId, hub_answers, parse_hub_id
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.engines.models import loading
 from olr_cli.errors import NotHere, UserError
 

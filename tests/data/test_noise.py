@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olr_cli.data.interchange import interchange_table
+from olr_cli.data.chat import Message
 from olr_cli.data.noise import NoiseKind, default_target, describe_counts, examples, inject, marked_count
-from olr_cli.data.prompts import SENTINEL, Message, NoiseType, Prompt, PromptSet
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import interchange_table, read_prompts
+from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
 from olr_cli.errors import UserError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, Message, NoiseType, Prompt, repeat_notes
-from olr_cli.data.readers import PromptSet, read_prompts
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.chat import Message
+from olr_cli.data.prompt_files import PromptSet, Reading, read_prompts
+from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, NoiseType, Prompt, repeat_notes
+from olr_cli.data.sets import training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -138,8 +138,8 @@ def test_of_a_worked_solution_the_final_answer_is_the_label(tmp_path: Path, solu
         ({"question": "  ", "answer": "1"}, "'question' of row 0 (the first is 0) is empty"),
         ({"prompt": [], "answer": "1"}, "'prompt' of row 0 (the first is 0) is empty"),
         ({"prompt": 5, "answer": "1"}, "'prompt' of row 0 (the first is 0) is of another form (int)"),
-        ({"prompt": [{"role": "user"}], "answer": "1"}, "is of another form (list)"),
-        ({"prompt": [{"role": "user", "content": ["x"]}], "answer": "1"}, "with text in both"),
+        ({"prompt": [{"content": "q"}], "answer": "1"}, "is of another form (list)"),
+        ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, "with text in both"),
         ({"question": "q", "answer": ["1", "2"]}, "'answer' of row 0 (the first is 0) is a list of 2 values"),
         ({"question": "q", "answer": True}, "'answer' of row 0 (the first is 0) is a bool"),
         ({"question": "q", "answer": {"value": 1}}, "is a dict, and it should be text or a number"),
@@ -208,7 +208,8 @@ def test_rephrased_messages_are_taken_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{}, {"rephrased_prompt": None}, {"rephrased_prompt": " \n"}, {"rephrased_prompt": []}]
+    "value",
+    [{}, *({"rephrased_prompt": blank} for blank in (None, " \n", [], [{"role": "user"}]))],
 )
 def test_a_blank_rephrasing_is_none(tmp_path: Path, value: dict[str, object]) -> None:
     prompts = read_lines(tmp_path, {"question": "1+1"} | value)
@@ -224,7 +225,7 @@ def test_a_rephrasing_that_pandas_left_out_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [(5, "int"), (True, "bool"), ({"role": "user"}, "dict"), ([{"role": "user"}], "list")]
+    ("value", "found"), [(5, "int"), (True, "bool"), ({"role": "user"}, "dict"), ([{"content": "q"}], "list")]
 )
 def test_a_bad_rephrasing_is_named(tmp_path: Path, value: object, found: str) -> None:
     rows = [{"question": "q"}, {"question": "q", "rephrased_prompt": value}]

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from olr_cli.data.prompts import Message, Prompt
-from olr_cli.data.questions import question_of, same_prompts
-from olr_cli.data.rollout_logs import read_log
+from olr_cli.data.chat import Message
+from olr_cli.data.logs import read_log
+from olr_cli.data.prompts import Prompt, question_of, same_prompts
 from olr_cli.errors import UserError
 
 TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.recipe_sets import held_out_prompts, training_prompts
+from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 

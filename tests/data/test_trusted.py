@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.sets import training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from olr_cli.data.noise import NoiseKind, inject
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import encode, write_prompts
 from olr_cli.errors import UserError
 

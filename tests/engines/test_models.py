@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
 from olr_cli.data.arithmetic import MIXTURES
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import NAMES, is_builtin, policy_path
 from olr_cli.engines.openrlhf.model import StartingModel

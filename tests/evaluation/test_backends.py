@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from olr_cli.answers.extraction import extract
-from olr_cli.data.prompts import Message
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.chat import Message
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation import backends

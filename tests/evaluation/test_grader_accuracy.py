@@ -13,7 +13,7 @@ from perturbations import REPORTED, RIGHT, WRONG, perturbed
 from sums import sample
 
 from olr_cli.answers import Judge
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.problems import load_problems

@@ -11,7 +11,7 @@ from sums import PROBLEMS, SAMPLES, sums
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import Request, Sampling, open_backend, openai_backend

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.data.prompts import SYSTEM_PROMPT, Message
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark, registry
 from olr_cli.evaluation.problems import digest, load_problems

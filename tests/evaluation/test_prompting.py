@@ -9,7 +9,7 @@ from sums import Backend, run, sums
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines.prompt_text import ChatFormat, encode, render
 from olr_cli.errors import UserError
 from olr_cli.evaluation.prompting import Prompting, read_prompting

@@ -10,8 +10,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from olr_cli.data.noise import inject
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.readers import read_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.loop import LocalEngine

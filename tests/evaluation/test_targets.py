@@ -7,8 +7,8 @@ import pytest
 from histories import write_history
 from sums import Backend, run, sums
 
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.recipe_sets import held_out_prompts
+from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.sets import held_out_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.answer import answer, check_reference, paper_row

@@ -328,7 +328,7 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     """The local engine in bfloat16 on this device against itself in float32 on the CPU."""
     import torch
 
-    from olr_cli.data.prompts import Message
+    from olr_cli.data.chat import Message
     from olr_cli.engines.local.grpo import response_statistics
     from olr_cli.engines.local.policy import Policy
 

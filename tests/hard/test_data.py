@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 from sentences import cases, olr, options, write
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.data.files import matching_files, read_table
 from olr_cli.data.noise import inject
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.trusted import verified_answers
+from olr_cli.data.rows import matching_files, read_table
+from olr_cli.data.verified import verified_answers
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
@@ -541,7 +541,7 @@ def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path: Path) -> No
 
 _MEASURED = """
 import resource, sys, time
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.files import load_recipe
 begun = time.monotonic()
 recipe = load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}", "noise={type: active, ratio: 0.3}"])

@@ -26,8 +26,8 @@ from typer.testing import CliRunner
 
 from olr_cli.answers import EXTRACTORS, Judge, extract
 from olr_cli.cli import app
+from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
-from olr_cli.data.prompts import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path

@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoTokenizer
 
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines.limits import LimitExceeded, limited
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat, render_all

@@ -28,8 +28,9 @@ from polars.testing import assert_frame_equal
 from vllm import SamplingParams
 
 from olr_cli.answers import Judge
-from olr_cli.data.prompts import SENTINEL, Message, Prompt
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.chat import Message
+from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.engines.local import loop
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.policy import Policy

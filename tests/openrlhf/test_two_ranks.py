@@ -16,7 +16,7 @@ import pytest
 import torch
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.sets import training_prompts
 from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.loop import encode_prompts
 from olr_cli.engines.local.policy import Policy

@@ -96,7 +96,7 @@ def test_the_manifest_tells_what_ran_and_how_it_departs(run: Path) -> None:
 def test_new_weights_reach_vllm(run: Path) -> None:
     """VLLM's held-out accuracy is that of the checkpoint's weights, sampled by another engine, not the start's."""
     from olr_cli.answers import Judge
-    from olr_cli.data.recipe_sets import held_out_prompts
+    from olr_cli.data.sets import held_out_prompts
     from olr_cli.engines.local.loop import encode_prompts
     from olr_cli.engines.local.policy import Policy
     from olr_cli.engines.local.sampler import sample

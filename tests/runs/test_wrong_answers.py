@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from olr_cli.answers import Judge
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import Prompt, PromptSet
-from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
 from olr_cli.supervision.records import RolloutRecord, arrow_schema

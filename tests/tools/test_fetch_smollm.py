@@ -5,7 +5,7 @@ import zipfile
 import fetch_smollm
 import pytest
 
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat

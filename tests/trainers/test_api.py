@@ -23,8 +23,8 @@ from olr_cli.api import (
     compose,
 )
 from olr_cli.cli import app
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.rollout_logs import read_log
+from olr_cli.data.logs import read_log
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts

@@ -15,7 +15,7 @@ from forks import fork, status
 from recorded import decisions
 
 from olr_cli.data.noise import inject
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.models import policy_path
 

@@ -14,7 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.api import OnlineLabelRefinement, UserError
 from olr_cli.data.noise import inject
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.runs.directory import read_manifest, read_recipe

@@ -19,7 +19,7 @@ from verl.experimental.reward_loop import RewardLoopManager
 
 from olr_cli.api import OnlineLabelRefinement, Rollout
 from olr_cli.data.noise import inject
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError

@@ -16,7 +16,7 @@ from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.audit.forecast import Estimate
 from olr_cli.answers import EXTRACTORS
 from olr_cli.data.arithmetic import warm_up_mixture
-from olr_cli.data.log_files import common_place
+from olr_cli.data.logs import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing

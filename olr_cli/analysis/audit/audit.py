@@ -18,11 +18,10 @@ from olr_cli.analysis.audit.tally import Tally, tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
 from olr_cli.analysis.histories import RolloutHistory, read_history, run_data
 from olr_cli.answers import Judge
-from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
-from olr_cli.data.questions import question_of, same_prompts
-from olr_cli.data.rollout_logs import Report, silent
-from olr_cli.data.trusted import verified_answers
+from olr_cli.data.logs import Report, silent
+from olr_cli.data.prompt_files import Reading
+from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, question_of, same_prompts
+from olr_cli.data.verified import verified_answers
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest
 

@@ -21,10 +21,8 @@ from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.audit.confidence import is_right
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
-from olr_cli.data.fields import PROMPT_COLUMNS
-from olr_cli.data.interchange import read_rows, with_fields
-from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
-from olr_cli.data.questions import question_of
+from olr_cli.data.prompt_files import PROMPT_COLUMNS, read_rows, with_fields
+from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet, question_of
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
 

@@ -19,7 +19,7 @@ import polars as pl
 from olr_cli.analysis.histories import EXAMPLE, RolloutHistory
 from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import Judge
-from olr_cli.data.rollout_logs import Report, silent
+from olr_cli.data.logs import Report, silent
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe.files import override
 from olr_cli.recipe.schema import Criterion, OlrMethod

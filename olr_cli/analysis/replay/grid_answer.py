@@ -15,7 +15,7 @@ from olr_cli.analysis.histories import RolloutHistory, read_history
 from olr_cli.analysis.replay import grid
 from olr_cli.analysis.replay.grid import THRESHOLD, WARMUP, Grid, GridResult
 from olr_cli.answers import Judge
-from olr_cli.data.rollout_logs import Report, silent
+from olr_cli.data.logs import Report, silent
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.tables import Answer, Block, Column, File, Row, Table, percent

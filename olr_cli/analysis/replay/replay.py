@@ -17,9 +17,9 @@ import polars as pl
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.analysis.replay.columns import decide, is_columnar
 from olr_cli.answers import EXTRACTORS, Judge
-from olr_cli.data.log_tables import STATISTICS
+from olr_cli.data.logs import STATISTICS
 from olr_cli.data.prompts import Prompt
-from olr_cli.data.recipe_sets import noise_draw
+from olr_cli.data.sets import noise_draw
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import OlrMethod, Recipe

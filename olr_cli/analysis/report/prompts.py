@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.labels import audited_labels
-from olr_cli.data.log_files import natural
+from olr_cli.data.logs import natural
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.supervision.records import LabelSource
 from olr_cli.tables.html import element

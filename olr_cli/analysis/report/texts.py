@@ -14,7 +14,7 @@ import polars as pl
 
 from olr_cli.analysis.arms import Run
 from olr_cli.analysis.histories import run_data
-from olr_cli.data.questions import question_of
+from olr_cli.data.prompts import question_of
 from olr_cli.errors import UserError
 from olr_cli.runs.store import read_rollout_steps
 

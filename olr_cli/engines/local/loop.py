@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from olr_cli.data.prompts import Message, Prompt, View
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.divergence import NonFinite, diverged
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft

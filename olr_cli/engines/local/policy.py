@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.logging import disable_progress_bar
 
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
 from olr_cli.engines.local.prefix_tree import PrefixTree

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from olr_cli.data.prompts import Message, View
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.models import model_location

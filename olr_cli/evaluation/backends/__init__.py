@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from olr_cli.data.prompts import Message
+from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line

@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.files import read_table
+from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.logs.log import (
     Log,

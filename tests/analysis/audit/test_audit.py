@@ -10,8 +10,8 @@ from olr_cli.analysis.audit.answer import warnings
 from olr_cli.analysis.audit.audit import audit
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.histories import read_history
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.readers import read_prompts
 from olr_cli.errors import UserError
 from olr_cli.supervision.history import Past, Visit
 

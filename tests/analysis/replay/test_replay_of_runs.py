@@ -11,7 +11,8 @@ from histories import replayed, write_history
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay.replay import label_tables, replay_answer, replay_file, write_json_lines
-from olr_cli.data.prompts import SENTINEL, Message, Prompt
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import METHODS

@@ -11,7 +11,7 @@ import numpy as np
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report.page import write_report
-from olr_cli.data.recipe_sets import training_prompts
+from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.runs.store import RunStore

@@ -17,7 +17,7 @@ from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.page import drawings
 from olr_cli.analysis.report.prompts import array_data, json_data
 from olr_cli.analysis.report.summary import epochs
-from olr_cli.data.log_files import natural
+from olr_cli.data.logs import natural
 from olr_cli.tables.html import element, html, text
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}

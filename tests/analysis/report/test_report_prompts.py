@@ -226,7 +226,7 @@ def test_questions_that_are_gone_or_others_now_are_not_shown_and_it_is_said(tmp_
 def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
     settings = {"data": {"train": "some/dataset"}}
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], settings=settings)
-    monkeypatch.setattr("olr_cli.data.readers.load_hub_table", lambda *_: pytest.fail("asked the hub"))
+    monkeypatch.setattr("olr_cli.data.prompt_files.load_hub_table", lambda *_: pytest.fail("asked the hub"))
     assert "some/dataset is not to be read from here" in texts.questions(run_of(path))[1]
 
 

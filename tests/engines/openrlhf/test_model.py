@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import dynamic_module_utils
 
-from olr_cli.data.prompts import Message, Prompt
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt
 from olr_cli.engines import prompt_text
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.model import StartingModel

@@ -8,39 +8,225 @@ Plain question/answer rows become such rows; every other column, and every other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.answers.extraction import boxed
-from olr_cli.data.columns import values
-from olr_cli.data.fields import (
-    GROUND_TRUTH,
-    ID_COLUMNS,
-    NUMBERED,
-    field_texts,
-    field_values,
-    find_fields,
-    paths,
-    turn,
-)
+from olr_cli.data import chat
+from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, SetName, arithmetic_prompts, parse_source
+from olr_cli.data.chat import Message
+from olr_cli.data.hub import load_hub_table, parse_hub_id
 from olr_cli.data.prompts import (
     NOISE_TYPES,
     REPHRASED_COLUMN,
     SENTINEL,
     SYSTEM_PROMPT,
-    Message,
     NoiseType,
     Prompt,
     PromptSet,
+    QuestionIds,
+    turns_digest,
 )
-from olr_cli.data.questions import QuestionIds, turns_digest
-from olr_cli.errors import UserError, no_rows
+from olr_cli.data.rows import SUFFIXES, column_at, matching_files, read_table, text_of, texts, values
+from olr_cli.errors import UserError, did_you_mean, no_rows
 from olr_cli.recipe.schema import ColumnRole
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+GROUND_TRUTH = "reward_model.ground_truth"
+MESSAGE_COLUMNS = ("messages", "conversations")
+"""Whole dialogues: the last turn of the assistant is the answer, where no column of `LABEL_COLUMNS` has one."""
+PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
+LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution")
+ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx", "index", "question_id",
+              "problem_id", "unique_id")  # fmt: skip
+"""Where ids are looked for; the first that has another value in every row counts."""
+NUMBERED = ID_COLUMNS[:2]
+"""Where olr looked for ids when it still numbered the rows of files without them."""
+
+_LIKELY: Mapping[ColumnRole, Sequence[str]] = {
+    "question": (*PROMPT_COLUMNS, "query", "instruction", "input", "task", "text", "q"),
+    "answer": (*LABEL_COLUMNS, "final_answer", "target", "output", "gold", "expected_answer", "reference_answer",
+               "assistant", "response", "completion", "a"),
+    "id": ("prompt_id", *ID_COLUMNS[2:]),
+}  # fmt: skip
+"""Names that columns often have, the likeliest first."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Paths of what a file holds; None: nothing there."""
+
+    question: str
+    answer: str | None
+    id: str | None
+    system: str | None
+
+
+def find_fields(
+    raw: pa.Table, columns: Mapping[ColumnRole, str] | None, place: str, *, is_optional: bool = False
+) -> Fields:
+    """Where a file holds what.
+
+    Args:
+        raw: the file.
+        columns: `data.columns`; what they leave out is looked for under its standard names.
+        place: file name, for errors.
+        is_optional: leave `columns` aside if the file has none of them.
+
+    Raises:
+        UserError: it has no question, or lacks one of `columns`; the file's columns and the setting are named.
+    """
+    named = dict(columns or {})
+    lacking = [path for path in named.values() if not has_field(raw, path, place)]
+    if is_optional and len(lacking) == len(named):
+        named, lacking = {}, []
+    if lacking:
+        raise UserError(
+            f"{place} has no '{lacking[0]}', which data.columns names{did_you_mean(lacking[0], paths(raw))}; its"
+            f" columns are {', '.join(paths(raw))}"
+        )
+    question = named.get("question") or _first(raw, PROMPT_COLUMNS, place)
+    if question is None:
+        raise UserError(
+            f"{place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are"
+            f" {', '.join(paths(raw))}; say which hold what: {setting(paths(raw), named)}"
+        )
+    answer = named.get("answer") or _first(raw, (GROUND_TRUTH, *LABEL_COLUMNS), place)
+    if (
+        answer is None
+        and question != "prompt"
+        and all(map(_ends_with_answer, field_values(raw, question, place)))
+    ):
+        answer = f"{question}.assistant"
+    return Fields(question, answer, named.get("id"), named.get("system"))
+
+
+def _first(raw: pa.Table, candidates: Iterable[str], place: str) -> str | None:
+    return next((path for path in candidates if has_field(raw, path, place)), None)
+
+
+def paths(raw: pa.Table) -> list[str]:
+    """The columns of a file; of structs, their fields instead."""
+    return [path for field in raw.schema for path in _paths(field, field.name)]
+
+
+def _paths(field: pa.Field, path: str) -> Iterator[str]:
+    import pyarrow as pa
+
+    if pa.types.is_struct(field.type) and field.type.num_fields:
+        for number in range(field.type.num_fields):
+            inner = field.type.field(number)
+            yield from _paths(inner, f"{path}.{inner.name}")
+    else:
+        yield path
+        if path in MESSAGE_COLUMNS:
+            yield f"{path}.assistant"
+
+
+def setting(available: Sequence[str], named: Mapping[ColumnRole, str]) -> str:
+    """The setting that says which column holds what, ready to paste; the likeliest columns are filled in."""
+    guess = {role: named.get(role) or _likeliest(available, words) for role, words in _LIKELY.items()}
+    guess |= {"question": guess["question"] or "COLUMN", "answer": guess["answer"] or "COLUMN"}
+    pairs = ", ".join(f"{role}: {_yaml(path)}" for role, path in guess.items() if path is not None)
+    text = f"{{{pairs}}}"
+    return f"--set {shlex.quote(f'data.columns={text}')} (inject-noise and rollouts: --columns {shlex.quote(text)})"
+
+
+def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
+    """The path whose last name is one of `words`, whatever its case, or else has it as a word in it."""
+    for is_like in (lambda name, word: name == word, lambda name, word: word in re.split(r"[\W_]+", name)):
+        for word in words:
+            for path in available:
+                if is_like(path.rpartition(".")[2].lower(), word):
+                    return path
+    return None
+
+
+def _yaml(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else json.dumps(name, ensure_ascii=False)
+
+
+# Values at a path -------------------------------------------------------------------------------------------------
+
+
+def has_field(raw: pa.Table, path: str, place: str) -> bool:
+    """Whether a file has a column, or a field of a column, by that path; in some row, if a list is on the way."""
+    column, steps = _column(raw, path, place)
+    return column is not None and (
+        not steps or any(item is not None for item in _walked(column, steps, path, place))
+    )
+
+
+def field_values(raw: pa.Table, path: str, place: str) -> list[Any]:
+    """What every row holds at a path; None where there is nothing."""
+    column, steps = _column(raw, path, place)
+    if column is None:
+        return [None] * raw.num_rows
+    return _walked(column, steps, path, place) if steps else values(column, path, place)
+
+
+def field_texts(raw: pa.Table, path: str | None, place: str) -> list[str | None]:
+    """What every row holds at a path, as text; None where a value is missing or blank, or there is no such column."""
+    column, steps = (None, []) if path is None else _column(raw, path, place)
+    if path is None or column is None:
+        return [None] * raw.num_rows
+    if not steps:
+        return texts(column, path, place, alone_in_list=True)
+    walked = _walked(column, steps, path, place)
+    found = [
+        text_of(item, f"{place}: '{path}' of row {row} (the first is 0)") for row, item in enumerate(walked)
+    ]
+    return [text if text is not None and text.strip() else None for text in found]
+
+
+def _column(raw: pa.Table, path: str, place: str) -> tuple[Any, list[str]]:
+    """The column or struct field that a path leads to, and the steps that remain below it; None if there is none."""
+    import pyarrow as pa
+
+    column, steps = column_at(raw, path)
+    if column is None:
+        return None, []
+    if not steps or pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return column, steps
+    name = path.partition(".")[0]
+    if name in ("reward_model", "extra_info") and not pa.types.is_null(column.type):
+        raise UserError(
+            f"{place}: column '{name}' holds {column.type}, and it should be a struct with '{steps[0]}'"
+        )
+    return None, []
+
+
+def _walked(column: Any, steps: Sequence[str], path: str, place: str) -> list[Any]:
+    return [_walk(value, steps) for value in values(column, path, place)]
+
+
+def _walk(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdecimal():
+            value = value[int(step)] if int(step) < len(value) else None
+        elif isinstance(value, list):
+            contents = [turn.content for turn in filter(None, map(chat.message, value)) if turn.role == step]
+            value = contents[-1] if contents else None
+        else:
+            return None
+    return value
+
+
+def _ends_with_answer(dialogue: Any) -> bool:
+    last = chat.message(dialogue[-1]) if isinstance(dialogue, list) and dialogue else None
+    return last is not None and last.role == "assistant"
+
 
 NO_SYSTEM_PROMPT = "none"
 
@@ -76,13 +262,13 @@ class Rows:
     """Prompts, the same rows in the interchange format (their labels as in the file), and where the labels are.
 
     Attributes:
-        paths: what the file has, for a message that says where labels may be.
+        hint: as in `PromptSet`.
     """
 
     prompts: tuple[Prompt, ...]
     table: pa.Table
     label_column: str | None
-    paths: tuple[str, ...]
+    hint: str
 
 
 def read_rows(
@@ -97,7 +283,7 @@ def read_rows(
     """Read the rows of a file as prompts.
 
     Args:
-        raw: interchange rows, or others (`olr_cli.data.fields`). `REPHRASED_COLUMN` may ask the question of a row in
+        raw: interchange rows, or others (`find_fields`). `REPHRASED_COLUMN` may ask the question of a row in
             other words.
         place: file name, for errors.
         data_source: for rows that don't name theirs.
@@ -132,14 +318,15 @@ def read_rows(
         name for name in raw.column_names if name in (fields.question, fields.answer) and name != "prompt"
     }
     if "prompt" in raw.column_names and (
-        fields.question != "prompt" or [_turns(value, ()) for value in asked] != messages
+        fields.question != "prompt" or [chat.prompt_messages(value, ()) for value in asked] != messages
     ):
         consumed.add("prompt")
     table = interchange_table(raw.drop_columns(sorted(consumed)), prompts, split)
     if id_path is not None and id_path != ID_COLUMNS[0]:
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
-    return Rows(prompts, table, fields.answer, tuple(paths(raw)))
+    hint = f"its columns are {', '.join(paths(raw))}; say which hold what: {setting(paths(raw), {})}"
+    return Rows(prompts, table, fields.answer, hint)
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
@@ -243,7 +430,7 @@ def _labels(raw: pa.Table, path: str | None, place: str) -> list[str | None]:
 
 def _without_answer(prompt: Any) -> Any:
     """A dialogue up to its last question."""
-    while isinstance(prompt, list) and prompt and (last := turn(prompt[-1])) and last[0] == "assistant":
+    while _ends_with_answer(prompt):
         prompt = prompt[:-1]
     return prompt
 
@@ -261,7 +448,7 @@ def _messages(
     for row, (prompt, source, text) in enumerate(zip(prompts, sources, systems, strict=True)):
         is_question = isinstance(prompt, str)
         system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
-        turns = None if _is_blank(prompt) else _turns(prompt, system)
+        turns = None if _is_blank(prompt) else chat.prompt_messages(prompt, system)
         if turns is None:
             raise _not_a_prompt(prompt, path, row, place)
         if not is_question and system and all(message.role != "system" for message in turns):
@@ -286,7 +473,7 @@ def _rephrasings(
             rephrased.append(None)
             continue
         question = max((at for at, m in enumerate(original) if m.role == "user"), default=len(original))
-        turns = _turns(value, original[:question], original[question + 1 :])
+        turns = chat.prompt_messages(value, original[:question], original[question + 1 :])
         if turns is None:
             raise _not_a_prompt(value, REPHRASED_COLUMN, row, place)
         rephrased.append(turns)
@@ -297,21 +484,9 @@ def _is_blank(value: object) -> bool:
     if value is None or value != value:  # NaN is how pandas writes a missing value
         return True
     if isinstance(value, list):
-        return all((said := turn(item)) is not None and not said[1].strip() for item in value)
+        turns = chat.messages(value)
+        return turns is not None and not any(turn.content.strip() for turn in turns)
     return isinstance(value, str) and not value.strip()
-
-
-def _turns(
-    value: object, before: tuple[Message, ...], after: tuple[Message, ...] = ()
-) -> tuple[Message, ...] | None:
-    """Messages as they are, or a text as the user's turn between `before` and `after`; None for anything else."""
-    if isinstance(value, str):
-        return (*before, Message("user", value), *after)
-    if isinstance(value, list):
-        said = [turn(item) for item in value]
-        if None not in said:
-            return tuple(Message(*one) for one in said if one is not None)
-    return None
 
 
 def _not_a_prompt(value: object, column: str, row: int, place: str) -> UserError:
@@ -408,3 +583,79 @@ def implied_mark(
     if original is None or is_match(original, label):
         return "clean", original or label
     return "active_frozen", original  # another answer than the truth was written into the file (R4)
+
+
+def read_prompts(
+    source: str | Path,
+    *,
+    split: str = "train",
+    limit: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    noise_type_of_sentinel: NoiseType | None = None,
+    reading: Reading = Reading(),
+) -> PromptSet:
+    """Prompts from a built-in set, Parquet, JSON or CSV files, or the hub.
+
+    Args:
+        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the
+            interchange format or with columns for question and answer; or
+            ``org/name[/configuration][:split][@revision]``.
+        split: which prompts of a built-in set; the split of a hub id that names none.
+        limit: at most so many, the first ones; of a built-in set, exactly so many (400 by default, or as
+            many as there are).
+        sample: exactly so many, drawn at random and kept in file order.
+        seed: of a built-in set, and of the sample.
+        noise_type_of_sentinel: what sentinel rows without a noise type are (R1); inactive by default.
+        reading: which columns hold what, and the system message; of no effect on a built-in set.
+
+    Raises:
+        UserError: one sentence on what is missing or wrong, and where.
+    """
+    text = str(source)
+    kind = parse_source(text)
+    if kind is not None:
+        return _built_in(text, kind, split=split, size=sample or limit, seed=seed)
+    table, name, data_source, revision = _load(text, split)
+    rows = read_rows(
+        table,
+        place=text,
+        data_source=data_source,
+        split=split,
+        noise_type_of_sentinel=noise_type_of_sentinel or "inactive",
+        reading=reading,
+    )
+    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column, rows.hint)
+    if limit is not None:
+        prompts = prompts.subset(range(min(limit, len(prompts))))
+    return prompts if sample is None else prompts.sample(sample, seed)
+
+
+def _built_in(name: str, kind: SetName, *, split: str, size: int | None, seed: int) -> PromptSet:
+    part = next((known for known in SPLIT_ENDS if known == split), None)
+    if part is None:
+        raise UserError(f"{name} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}")
+    return prompt_set(arithmetic_prompts(kind, size, seed, part), name, split)
+
+
+def _load(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
+    """The rows in a file or on the hub, their name, the default of their data source, and their revision."""
+    if _is_local(text):
+        path = Path(text).absolute()
+        # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
+        return read_table(matching_files(text)), path.name, f"local/{path.stem}", None
+    hub_id = parse_hub_id(text)
+    if hub_id is not None:
+        table, revision = load_hub_table(hub_id, split)
+        return table, text, hub_id.name, revision
+    built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in SETS))
+    guess = did_you_mean(text, built_in) or "; name a file, a folder or a hub id org/name"
+    raise UserError(f"no data set '{text}'{guess}")
+
+
+def _is_local(text: str) -> bool:
+    """Whether a source can only mean a file: it exists, has a file's suffix or a path's form, or its folder exists."""
+    path = Path(os.path.expanduser(text))
+    if os.path.lexists(path) or path.suffix in SUFFIXES or text.startswith((".", "/", "~")) or "*" in text:
+        return True
+    return "/" in text and os.path.isdir(path.parts[0])

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
-from olr_cli.data.interchange import Reading
 from olr_cli.data.noise import NoiseKind, describe_counts, inject
+from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
-from olr_cli.data.readers import read_prompts
-from olr_cli.data.trusted import with_trusted
+from olr_cli.data.verified import with_trusted
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 

@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from olr_cli import seeding
-from olr_cli.data.columns import texts
-from olr_cli.data.files import read_table
-from olr_cli.data.interchange import Reading
-from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.data.questions import normal_question, same_prompts
-from olr_cli.data.readers import read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts
+from olr_cli.data.prompts import SENTINEL, Prompt, normal_question, same_prompts
+from olr_cli.data.rows import read_table, texts
 from olr_cli.errors import UserError
 
 VERDICTS = ("kept", "wrong", "unsure")

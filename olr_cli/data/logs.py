@@ -1,0 +1,630 @@
+"""Rollouts in files, whoever stored them: one table with olr's names, prompts told apart by text, visits by step."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import polars as pl
+
+from olr_cli.answers import default_extractor, extract
+from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
+from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, named_columns, recognised
+from olr_cli.data.prompts import QuestionIds
+from olr_cli.data.rows import (
+    Kinds,
+    column_at,
+    is_json,
+    json_batches,
+    json_table,
+    matching_files,
+    numbers,
+    read_batches,
+    read_table,
+    text_column,
+    values,
+)
+from olr_cli.errors import UserError, no_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
+_OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
+"""What olr writes beside a log."""
+
+_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl")
+"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers' and prime-rl's."""
+
+
+def common_place(places: Sequence[Path]) -> Path:
+    """What stands for several files: the one that is named, else the folder that they have in common."""
+    if len(places) == 1 and not (set(str(places[0])) & set("*?[")):
+        return places[0]
+    if len(places) == 1:
+        return places[0].parent
+    return Path(os.path.commonpath(places))
+
+
+def log_files(places: Sequence[Path]) -> list[Path]:
+    """The files of rollouts at some places, in the order of the numbers in their names; held-out ones are left out.
+
+    Raises:
+        UserError: nothing is there, or a folder has no such file.
+    """
+    files = [file for place in places for file in _files_at(place)]
+    unique = {file.resolve(): file for file in files}
+    return sorted(unique.values(), key=lambda file: [natural(part) for part in file.parts])
+
+
+def _files_at(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return matching_files(str(place))
+    for pattern in _NESTED_LOGS:
+        below = [file for file in place.glob(pattern) if not _is_held_out(file.relative_to(place))]
+        if below:
+            return below
+    files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
+    if not files:
+        raise UserError(f"the folder {place} has no file of rollouts; name another")
+    return files
+
+
+def _is_held_out(file: Path) -> bool:
+    return any(_HELD_OUT.match(part) for part in file.parts)
+
+
+def is_log(place: Path) -> bool:
+    """Whether there are files of rollouts at a place that is not a run directory or a folder of runs."""
+    try:
+        return bool(_files_at(place))
+    except UserError:
+        return False
+
+
+def natural(name: str) -> list[Any]:
+    """A key that sorts names with their numbers as numbers: a2 before a10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name))]
+
+
+def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
+    """Each file with the step that its path names: the last number in which the paths differ, else its place."""
+    texts = [str(file) for file in files]
+    differ = (place for place, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)
+    start = len(texts[0][: next(differ, 0)].rstrip("0123456789"))
+    steps = [re.search("[0-9]+", text[start:]) for text in texts]
+    for place, (file, step) in enumerate(zip(files, steps, strict=True), start=1):
+        yield file, int(step[0]) if step is not None and len(files) > 1 else place
+
+
+STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
+"""Columns of numbers: what some rewards and choices of prompts need of every rollout, besides its answer."""
+
+_CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORECASE)
+"""In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
+
+
+def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) -> pl.DataFrame:
+    """The rollouts in Parquet or JSON files with olr's names, with those of `columns` that the files have.
+
+    `visit`, `step` and `tokens` are whole numbers, the other `STATISTICS` and `reward` numbers, `is_correct` and
+    `truncated` true or false; all else is text, null where it is blank (but for a response, which may well be empty).
+
+    Raises:
+        UserError: a file can't be read, there is no row, or a column has other values.
+    """
+    table = read_table(files, columns)
+    if table.num_rows == 0:
+        raise no_rows(place, "rollout")
+    names = [name for name in table.column_names if name in columns]
+    return pl.DataFrame([_typed(table.column(name), name, place) for name in names])
+
+
+def _typed(column: pa.ChunkedArray, name: str, place: Path, first: int = 0) -> pl.Series:
+    """A column with the type that its name stands for; `is_correct` may also hold numbers, and has no type of nulls."""
+    import pyarrow as pa
+
+    kind = column.type
+    if name in ("is_correct", "truncated") and (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        return pl.Series(name, column, dtype=pl.Boolean if name == "truncated" else None)
+    if name in (*STATISTICS, "reward", "is_correct", "truncated"):
+        known = pl.Series(name, numbers(column, name, str(place), first=first))
+        if name == "truncated":
+            return known > 0
+        return _whole(known, pl.Int32(), place) if name == "tokens" else known
+    alone_in_list = name == "given_label"
+    texts = pl.Series(name, text_column(column, name, str(place), alone_in_list=alone_in_list, first=first))
+    if name == "response":
+        return texts
+    given = pl.select(pl.when(texts.str.strip_chars() != "").then(texts).alias(name)).to_series()
+    return _whole(given, pl.Int64(), place) if name in ("visit", "step") else given
+
+
+def _whole(column: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
+    try:
+        whole = column.cast(kind)
+    except pl.exceptions.PolarsError:
+        whole = None
+    if whole is None or (column.dtype == pl.Float64 and not column.equals(whole.cast(pl.Float64))):
+        raise UserError(f"{place}: the column {column.name} must hold whole numbers, and it holds others")
+    return whole
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of a log: rows with olr's names, and what was called what."""
+
+    path: Path
+    format: LogFormat
+    places: Mapping[str, str]
+    rewards: Sequence[str]
+    rows: pl.DataFrame
+
+    def note(self, source: Path, files: int) -> str:
+        """What was taken for what."""
+        kind = "a table of rollouts" if self.format is TABLE else f"a log of {self.format.name}"
+        renamed = [f"{column} as {name}" for name, column in self.places.items() if name != column]
+        if self.rewards:
+            renamed.append(f"{' + '.join(self.rewards)} as reward")
+        several = f" of {files} files" if files > 1 else ""
+        identity = "" if "prompt_id" in self.places else "; prompts are told apart by their text"
+        return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
+
+
+Reduce: TypeAlias = Callable[[pl.DataFrame, LogFormat], pl.DataFrame]
+"""Takes rows with olr's names; returns what remains of them in memory, such as an answer of a response."""
+
+
+def read_log_file(
+    path: Path,
+    names: Mapping[str, str],
+    wanted: Collection[str],
+    step: int,
+    reduce: Reduce,
+    *,
+    takes_stored_answers: bool,
+) -> LogFile | None:
+    """A file as rows with olr's names, reduced some rows at a time; None without rows.
+
+    `step` is that of rows which have none.
+    """
+    layout = _Layout(path, names, wanted, takes_stored_answers)
+    while True:
+        parts, first = [], 0
+        try:
+            for table in _tables(layout):
+                if table.column_names and not table.num_rows:
+                    continue
+                _require_columns(layout.places, layout.columns, path)
+                parts.append(reduce(_renamed(table, layout, step, first), layout.format))
+                first += table.num_rows
+        except _NewPlacesError:
+            continue
+        if not parts:
+            return None
+        rows = pl.concat(parts, how="diagonal_relaxed")
+        return LogFile(path, layout.format, layout.places, layout.rewards, rows)
+
+
+class _NewPlacesError(Exception):
+    """A key that first comes late in a file of JSON holds what another was taken for."""
+
+
+class _Layout:
+    """Which columns of a file hold what.
+
+    Attributes:
+        columns: all of the file's, as far as it has been read.
+        format: whose log it is.
+        places: name in `COLUMNS` -> column, of those that are read.
+        rewards: columns of reward functions.
+        used: the columns that are read.
+    """
+
+    def __init__(
+        self, path: Path, names: Mapping[str, str], wanted: Collection[str], takes_stored_answers: bool
+    ) -> None:
+        self.path, self._names, self._wanted = path, names, wanted
+        self._takes_stored_answers = takes_stored_answers
+        self.columns: list[str] = []
+        self.format: LogFormat = TABLE
+        self.places: dict[str, str] = {}
+        self.rewards: list[str] = []
+
+    @property
+    def used(self) -> set[str]:
+        return {column.partition(".")[0] for column in self.places.values()} | set(self.rewards)
+
+    def choose(self, schema: pa.Schema) -> set[str]:
+        """Take the columns of `schema` for all that there are; returns those that are read."""
+        self.columns, names = schema.names, self._names
+        self.format = recognised(self.columns)
+        places = {**self.format.places(self.columns), **names}
+        strange = next((c for c in names.values() if c.partition(".")[0] not in self.columns), None)
+        if strange is not None:
+            raise UserError(
+                f"--columns: {self.path} has no column {strange}; its columns are {', '.join(self.columns)}"
+            )
+        if self.format.has_reward_columns and "reward" not in names:
+            self.rewards = _reward_columns(schema, places)
+        places = {name: column for name, column in places.items() if name in self._wanted or name in _NEEDED}
+        if self._takes_stored_answers and not {"answer", "answer_class"}.isdisjoint(places):
+            places.pop("response", None)
+        self.places = places
+        return self.used
+
+
+def _tables(layout: _Layout) -> Iterator[pa.Table]:
+    """The columns of a file that are read, some rows at a time.
+
+    Raises:
+        _NewPlacesError: later rows have keys that change `layout.places`; the file has to be read anew.
+    """
+    import pyarrow as pa
+
+    path = layout.path
+    if not is_json(path):
+        yield from read_batches(path, layout.choose)
+        return
+    kinds: Kinds = {}
+    first = 0
+    for rows in json_batches(path):
+        keys = dict.fromkeys(chain(layout.columns, *rows))
+        if len(keys) > len(layout.columns):
+            before = layout.places
+            layout.choose(pa.schema([(name, pa.null()) for name in keys]))
+            if first and layout.places != before:
+                raise _NewPlacesError
+        converters = {"prompt": as_text, "response": response_text}
+        for name, column in layout.places.items():
+            convert = converters.get(name)
+            if convert is None:
+                continue
+            for number, row in enumerate(rows, start=first):
+                cell = row.get(column)
+                if not (cell is None or type(cell) is str):
+                    row[column] = _converted(cell, convert, column, number, path)
+        used = layout.used
+        yield json_table(rows, str(path), [name for name in keys if name in used], kinds)
+        first += len(rows)
+
+
+_NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source")
+
+
+def _converted(
+    cell: Any, convert: Callable[[Any], str | None], name: str, row: int, path: Path
+) -> str | None:
+    """A prompt or response as text."""
+    text = None if cell is None else convert(cell)
+    if text is None and not (cell is None or (isinstance(cell, list) and messages(cell) is not None)):
+        raise UserError(
+            f"{path}: '{name}' of row {row} (the first is 0) is a {type(cell).__name__}, and it should be text or a"
+            " list of messages with role and content"
+        )
+    return text
+
+
+def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
+    """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
+    import pyarrow as pa
+
+    others = {*places.values(), "advantage"}
+    numeric = [one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others]
+    return [name for name in numeric if "reward" in name.lower()] or numeric
+
+
+def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path) -> None:
+    missing = [] if {"prompt_id", "prompt"} & places.keys() else ["prompt"]
+    # Questions and answers alone are a data set, whose answers are labels.
+    is_log = bool({"prompt_id", "visit", "step", "is_correct", "reward"} & places.keys())
+    if not {"response", "answer_class", *(["answer"] if is_log else [])} & places.keys():
+        missing.append("response")
+    if missing:
+        raise lacking(missing, names, str(path))
+
+
+def _renamed(table: pa.Table, layout: _Layout, step: int, first: int) -> pl.DataFrame:
+    """Rows with olr's names; `first` is the number of the first."""
+    path, columns = layout.path, []
+    for name, column in layout.places.items():
+        cells, steps = column_at(table, column)
+        if cells is None or steps:
+            continue
+        if name in ("prompt", "response"):
+            cells = _as_texts(cells, as_text if name == "prompt" else response_text, column, path, first)
+        columns.append(_typed(cells, name, path, first))
+    frame = pl.DataFrame(columns)
+    if layout.rewards:
+        sums = [
+            pl.Series(name, numbers(table.column(name), name, str(path), first=first)).cast(pl.Float64)
+            for name in layout.rewards
+        ]
+        # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
+        frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
+        verdict = [series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)]
+        if len(verdict) == 1 and "is_correct" not in frame.columns:
+            frame = frame.with_columns(verdict[0].alias("verdict"))
+    if "step" not in frame.columns or frame["step"].null_count():
+        known = [pl.col("step")] if "step" in frame.columns else []
+        frame = frame.with_columns(pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step"))
+    return frame
+
+
+def _as_texts(
+    column: pa.ChunkedArray, convert: Callable[[Any], str | None], name: str, path: Path, first: int
+) -> pa.ChunkedArray:
+    """Texts as they are, messages as text."""
+    import pyarrow as pa
+
+    if not pa.types.is_nested(column.type):
+        return column
+    cells = enumerate(values(column, name, str(path)), start=first)
+    texts = [_converted(cell, convert, name, row, path) for row, cell in cells]
+    return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+
+LABELS = ("given_label", "true_answer", "noise_type")
+"""What is known of a prompt's label."""
+
+_REPEATED = ("prompt_id", "view", "answer", "answer_class", *LABELS, "data_source")
+"""Texts of which many rollouts have the same."""
+
+_MOST_REWARDS = 4
+"""Different rewards of which those in the upper half mean right; more of them are a score, which says nothing of it."""
+
+
+Report: TypeAlias = Callable[[str], None]
+"""Takes a sentence, without a full stop, on how far something is that takes long."""
+
+
+def silent(sentence: str) -> None:
+    """A `Report` that says nothing."""
+
+
+@dataclass(frozen=True)
+class RolloutLog:
+    """Rollouts that are stored in files.
+
+    Attributes:
+        source: the file or folder; of several files the folder that they have in common.
+        rows: a row a rollout, in the order of the files: those of `COLUMNS` that the files have, always prompt_id,
+            visit (1, 2, … for each prompt) and step (1 where unknown); texts that repeat are categories. `answer` is
+            read from the response. `is_correct` is what the log says of the truth, `is_rewarded` whether the reward
+            says that the answer is the label.
+        questions: prompt_id -> the turns, where the files have prompts.
+        trainer: whose log it is; "olr" for a table with olr's names.
+        notes: what was taken for what, and what was left out.
+        has_ids: whether the files name their prompts; else they have the ids of `QuestionIds`.
+    """
+
+    source: Path
+    rows: pl.DataFrame
+    questions: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
+    trainer: str = TABLE.name
+    notes: Sequence[str] = ()
+    has_ids: bool = True
+
+
+def read_log(
+    places: Sequence[Path],
+    columns: Sequence[str] = (),
+    *,
+    wanted: Collection[str] = COLUMNS,
+    extractor: str | None = None,
+    keeps_responses: bool = False,
+    takes_stored_answers: bool = False,
+    report: Report = silent,
+) -> RolloutLog:
+    """Rollouts from files of any trainer, few of the responses in memory at a time.
+
+    Prompts are told apart by `prompt_id`, else by their text. A visit of a prompt is its rollouts of one step; where
+    they are a multiple of the usual number of rollouts, each such group is a visit, as each was voted on by itself.
+
+    Args:
+        places: files, patterns, or folders of files.
+        columns: what ``--columns`` says (`named_columns`).
+        wanted: those of `COLUMNS` that are read.
+        extractor: how answers are read from responses; None: as the data source calls for (R6).
+        keeps_responses: whether the rows have `response`.
+        takes_stored_answers: of a table with answers, responses are not read.
+        report: takes a sentence on how many rollouts are read, now and then.
+
+    Raises:
+        UserError: a file can't be read, lacks a column, or is of another trainer than the first.
+    """
+    names, source = named_columns(columns), common_place(places)
+    parts: list[pl.DataFrame] = []
+    repeated: list[int] = []
+    prompts = _Prompts()
+    read = 0
+
+    def reduce(rows: pl.DataFrame, kind: LogFormat) -> pl.DataFrame:
+        nonlocal read
+        read += len(rows)
+        report(f"Read {read:,} rollouts")
+        rows = prompts.identify(rows)
+        if kind is not TABLE:  # a rollout that failed has no response
+            rows = rows.drop_nulls("response")
+        if kind.repeats_steps:
+            rows = rows.with_columns(_digest=rows.drop("step").hash_rows())
+        rows = _answered(rows, extractor, keeps_responses=keeps_responses)
+        return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
+
+    first = before = None
+    for path, step in numbered(log_files(places)):
+        file = read_log_file(path, names, wanted, step, reduce, takes_stored_answers=takes_stored_answers)
+        if file is None:
+            continue
+        first = first or replace(file, rows=pl.DataFrame())
+        if file.format.name != first.format.name:
+            raise UserError(
+                f"{path} looks like a log of {file.format.name}, and {first.path} like one of {first.format.name};"
+                " read them apart"
+            )
+        rows = file.rows
+        if file.format.repeats_steps:
+            digest, rows = rows["_digest"], rows.drop("_digest")
+            if before is not None and digest.equals(before):
+                repeated += rows["step"].unique().to_list()
+                continue
+            before = digest
+        parts.append(rows)
+    if first is None or not parts:
+        raise no_rows(source, "rollout")
+    rows = pl.concat(parts, how="diagonal_relaxed")
+    if rows.is_empty():
+        raise no_rows(source, "rollout")
+    if rows["prompt_id"].null_count() or ("visit" in rows.columns and rows["visit"].null_count()):
+        raise UserError(f"{source} has rows without prompt_id or visit; remove or complete them")
+    notes = [first.note(source, len(parts) + len(repeated))] if names or first.format is not TABLE else []
+    if repeated:
+        shown = (
+            f"{len(repeated)} steps (the first is {repeated[0]})"
+            if len(repeated) > 1
+            else f"Step {repeated[0]}"
+        )
+        notes.append(f"{shown} logged the rollouts of the step before once more; they count once.")
+    if "prompt_id" not in first.places:
+        rows, conflicts = _apart_by_label(rows)
+        notes += conflicts
+    rows, groups = _with_visits(rows)
+    notes += groups
+    rows, verdicts = _with_verdicts(rows, first)
+    notes += verdicts
+    texts = (
+        (name, prompts.texts.get(name) or prompts.texts.get(name.rpartition("/")[0]))
+        for name in rows["prompt_id"].unique().cast(pl.String)
+    )
+    questions = {name: turns_of(text) for name, text in texts if text is not None}
+    return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
+
+
+class _Prompts:
+    """The prompts of a log: their texts by id, and the ids of those that come without."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._new_ids = QuestionIds()
+
+    def identify(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows with an id a prompt instead of its text."""
+        if "prompt" not in rows.columns:
+            return rows
+        if "prompt_id" in rows.columns:
+            pairs = rows.select("prompt_id", "prompt").unique("prompt_id", keep="first").drop_nulls()
+            self.texts.update(pairs.iter_rows())
+            return rows.drop("prompt")
+        texts = rows["prompt"].unique(maintain_order=True).drop_nulls().to_list()
+        for text in texts:
+            if text not in self._ids:
+                self._ids[text] = self._new_ids.next(turns_of(text))
+                self.texts[self._ids[text]] = text
+        names = [self._ids[text] for text in texts]
+        ids = pl.col("prompt").replace_strict(texts, names, default=None, return_dtype=pl.String)
+        return rows.with_columns(ids.alias("prompt_id")).drop("prompt")
+
+
+def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:
+    """The rows with the answers that their responses claim."""
+    if "response" not in rows.columns:
+        return rows.with_columns(
+            pl.col(name).str.strip_chars() for name in ("answer",) if name in rows.columns
+        )
+    sources = rows["data_source"] if "data_source" in rows.columns else None
+    answers = answers_of(rows["response"], sources, extractor)
+    kept = rows.with_columns(answers, characters=pl.col("response").str.len_chars())
+    return kept if keeps_responses else kept.drop("response")
+
+
+def answers_of(responses: pl.Series, sources: pl.Series | None, extractor: str | None) -> pl.Series:
+    """The answers that responses claim; without an `extractor` read as their data `sources` call for (R6)."""
+    if extractor is not None or sources is None:
+        name = extractor or default_extractor("")
+        answers = [None if text is None else extract(text, name) for text in responses]
+    else:
+        names = {source: default_extractor(source or "") for source in sources.unique()}
+        answers = [
+            None if text is None else extract(text, names[source])
+            for text, source in zip(responses, sources, strict=True)
+        ]
+    return pl.Series("answer", answers, dtype=pl.String)
+
+
+def _apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Prompts of one text that have different labels are different prompts."""
+    if "given_label" not in rows.columns:
+        return rows, []
+    labels = rows.select("prompt_id", "given_label").drop_nulls().unique()
+    several = labels.filter(pl.len().over("prompt_id") > 1).sort("prompt_id", "given_label")
+    if several.is_empty():
+        return rows, []
+    number = pl.int_range(1, pl.len() + 1).over("prompt_id").cast(pl.String)
+    apart = (pl.col("prompt_id").cast(pl.String) + "/" + number).cast(pl.Categorical())
+    joined = rows.join(
+        several.with_columns(apart=apart), on=["prompt_id", "given_label"], how="left", maintain_order="left"
+    )
+    rows = joined.with_columns(pl.coalesce("apart", "prompt_id").alias("prompt_id")).drop("apart")
+    count = several["prompt_id"].n_unique()
+    are = "s have different labels and count" if count > 1 else " has different labels and counts"
+    return rows, [f"{count:,} prompt{are} once for each label."]
+
+
+def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """The rows with `visit` 1, 2, … of each prompt."""
+    notes: list[str] = []
+    if "visit" in rows.columns:
+        order = pl.col("visit")
+    elif "group" in rows.columns and rows["group"].null_count() == 0:
+        first = pl.col("_group").min().over("prompt_id", "step", "group")
+        rows, order = rows.with_row_index("_group").with_columns(first), pl.struct("step", "_group")
+    else:
+        order = pl.col("step")
+        sizes = rows.group_by("prompt_id", "step").len()["len"]
+        usual = int(sizes.mode().min())  # type: ignore[arg-type]  # of whole numbers
+        more = int(((sizes > usual) & (sizes % usual == 0)).sum())
+        if more:
+            several = (pl.len() > usual) & (pl.len() % usual == 0)
+            place = pl.when(several).then(pl.int_range(pl.len()) // usual).otherwise(0)
+            rows = rows.with_columns(place.over("prompt_id", "step").alias("_group"))
+            order = pl.struct("step", "_group")
+            times = f"{more:,} times" if more > 1 else "once"
+            notes.append(
+                f"A step holds several groups of {usual} rollouts of one prompt {times}; each group counts as a visit."
+            )
+    rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
+    return rows.with_columns(rank.alias("visit")).drop("_group", "group", strict=False), notes
+
+
+def _with_verdicts(rows: pl.DataFrame, file: LogFile) -> tuple[pl.DataFrame, list[str]]:
+    """The rows with `is_correct` and `is_rewarded` where they can be known."""
+    column = file.places.get("is_correct")
+    is_of_reward = column is not None and file.format is not TABLE
+    if "is_correct" in rows.columns and rows["is_correct"].dtype == pl.Boolean and not is_of_reward:
+        if rows["is_correct"].null_count() < len(rows):
+            return rows, []
+        rows = rows.drop("is_correct")
+    source = next((name for name in ("is_correct", "verdict", "reward") if name in rows.columns), None)
+    if source is None or (source == "reward" and len(file.rewards) > 1):
+        notes = []
+        if len(file.rewards) > 1:
+            notes.append(
+                f"Which of {', '.join(file.rewards)} rewards right answers is not known; say it with --columns"
+                " is_correct=COLUMN."
+            )
+        return rows.drop("verdict", "is_correct", strict=False), notes
+    rewards = rows[source].cast(pl.Float64)
+    different = rewards.drop_nulls().unique()
+    kept = rows.drop("verdict", "is_correct", strict=False)
+    if different.is_empty() or len(different) > _MOST_REWARDS:
+        return kept, []
+    low, high = min(0.0, *different), max(0.0, *different)
+    verdicts = (rewards > (low + high) / 2).alias("is_rewarded")
+    is_named = column is not None and source == "is_correct" and file.format is TABLE
+    return kept.with_columns(verdicts.alias("is_correct") if is_named else verdicts), []

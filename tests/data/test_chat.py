@@ -1,0 +1,71 @@
+"""Messages in every form that data sets, logs and trainers write, read by one reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from olr_cli.api import OnlineLabelRefinement
+from olr_cli.data.chat import Message, as_text, message, prompt_messages, response_text, turns_of
+from olr_cli.data.logs import read_log
+from olr_cli.data.prompt_files import read_prompts
+
+PARTS = [
+    {"type": "text", "text": "What is "},
+    {"type": "image", "image": "x"},
+    {"type": "text", "text": "3+4?"},
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"role": "user", "content": "q"}, Message("user", "q")),
+        ({"from": "human", "value": "q"}, Message("user", "q")),
+        ({"from": "gpt", "value": "a"}, Message("assistant", "a")),
+        ({"role": "user", "content": PARTS}, Message("user", "What is 3+4?")),
+        ({"role": "user", "content": ["What is ", "3+4?"]}, Message("user", "What is 3+4?")),
+        ({"role": "assistant", "content": None, "tool_calls": []}, Message("assistant", "")),
+        ({"role": "user", "content": 3}, None),
+        ({"role": None, "content": "q"}, None),
+        ({"content": "q"}, None),
+        ("q", None),
+    ],
+)
+def test_a_message_is_read_whoever_wrote_it(value: Any, expected: Message | None) -> None:
+    assert message(value) == expected
+
+
+def test_a_prompt_as_one_text_is_read_back_and_a_text_is_no_message() -> None:
+    turns = [{"role": "system", "content": "Hi"}, {"role": "user", "content": PARTS}]
+    text = as_text(turns)
+    assert text is not None and turns_of(text) == prompt_messages(turns)
+    assert as_text("q") == "q" != as_text([{"role": "user", "content": "q"}])
+    assert as_text([]) is None and as_text(["q"]) is None
+
+
+def test_of_a_response_what_the_assistant_says_counts_a_line_each() -> None:
+    said = [
+        {"role": "assistant", "content": "a"},
+        {"role": "tool", "content": "t"},
+        {"role": "assistant", "content": "b"},
+    ]
+    assert response_text(said) == "a\nb"
+    assert response_text("a") == "a" and response_text(said[1:2]) is None
+
+
+def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": PARTS}]
+    rows = [{"prompt": chat, "response": rf"\boxed{{{n}}}", "step": 1} for n in (7, 8)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "data.jsonl").write_text(json.dumps({"prompt": chat, "answer": "7"}))
+    (tmp_path / "plain.jsonl").write_text(json.dumps({"question": "What is 3+4?", "answer": "7"}))
+    (plain,) = read_prompts(tmp_path / "plain.jsonl").prompts
+    (in_file,) = read_prompts(tmp_path / "data.jsonl").prompts
+    (in_log,) = read_log([tmp_path / "log.jsonl"]).questions
+    with OnlineLabelRefinement() as olr:
+        step = olr([chat, chat], ["7", "8"], ["7", "7"])
+    assert {in_file.prompt_id, in_log, step.labels[0].prompt_id} == {plain.prompt_id}
