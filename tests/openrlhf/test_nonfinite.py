@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 from diverging import SETTINGS, save_diverging_model
 from policy_rank import policy, update
 from safetensors.torch import load_file, save_file
 from stack import Train, metrics
 
 from olr_cli.engines.divergence import NonFinite
-from olr_cli.engines.openrlhf.policy import FiniteSteps
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import stored_steps
@@ -43,14 +39,6 @@ def test_weights_stay_where_a_loss_or_gradient_is_not_finite(zero_stage, broken,
             actor.strategy.backward(loss, actor.actor, actor.actor_optim)
             actor.strategy.optimizer_step(actor.actor_optim, actor.actor, actor.actor_scheduler)
     assert torch.equal(parameters(actor), before)
-
-
-def test_float16_ends_when_deepspeeds_loss_scale_cannot_be_smaller():
-    scaler = DynamicLossScaler(1, scale_window=1, min_scale=1, delayed_shift=1, consecutive_hysteresis=False)
-    strategy = SimpleNamespace(optimizer_step=lambda *_: scaler.update_scale(True))  # no CPU has the rest
-    actor = SimpleNamespace(model=SimpleNamespace(optimizer=SimpleNamespace(dtype=torch.float16)))
-    with pytest.raises(NonFinite):
-        FiniteSteps(strategy).optimizer_step(None, actor, None)
 
 
 def test_a_run_that_diverges_ends_in_a_sentence_with_its_last_good_checkpoint(tmp_path):

@@ -262,6 +262,7 @@ REFUSED: Mapping[str, str] = {
     "reward.overlong_buffer_len": _REWARDS,
     "reward.overlong_penalty_factor": _REWARDS,
     "train.enable_ema": "what is evaluated and what is saved would be two policies",
+    "ds.param_dtype": "weights are bfloat16: float16 takes no optimiser step where its loss scale is too large",
     "ds.lora.rank": "a checkpoint would hold adapters alone, and vLLM would not get them",
     "ckpt.save_hf": _ROLE,
     "ckpt.max_mem": _ROLE,

@@ -160,17 +160,12 @@ class SmoothedLoss:
         self._log_probs_BA = smoothed(log_probs_BA, certainties_BA, self._smoothing)
 
 
-SKIPPED = "skipped_steps"
-"""In the status of an update: its optimiser steps that DeepSpeed has left out to find float16's loss scale."""
-
-
 class FiniteSteps:
     """OpenRLHF's strategy, whose optimiser steps end the run where a loss or gradient is not finite.
 
-    In bfloat16 DeepSpeed leaves such a step out with ZeRO 1 and 2 (`check_grad_overflow`), without a word and with the
+    DeepSpeed leaves such a step out with ZeRO 1 and 2 (`check_grad_overflow`), without a word and with the
     norm of the step before; with ZeRO 3 it takes it: `get_grad_norm_direct` replaces a norm that is not finite by -1,
-    and every weight becomes NaN. All ranks see the same norm, so all of them raise. In float16 such steps are how
-    DeepSpeed finds its loss scale, so there they are only counted, until the scale cannot be any smaller.
+    and every weight becomes NaN. All ranks see the same norm, so all of them raise.
     """
 
     def __init__(self, strategy: Any) -> None:
@@ -191,22 +186,10 @@ class FiniteSteps:
             NonFinite: the gradient is not; the weights are as before.
         """
         zero = getattr(actor.model, "optimizer", None)
-        if _is_float16(zero):
-            try:
-                self._strategy.optimizer_step(optimizer, actor, *arguments, **options)
-            except Exception as error:  # DeepSpeed has no class for it
-                if "loss scale already at minimum" not in str(error):
-                    raise
-                raise NonFinite(LOSS_OR_GRADIENT) from error
-            return
         with _norms_checked(zero):
             self._strategy.optimizer_step(optimizer, actor, *arguments, **options)
         if getattr(zero, "overflow", False):
             raise NonFinite(LOSS_OR_GRADIENT)
-
-
-def _is_float16(zero: Any) -> bool:
-    return getattr(zero, "dtype", None) == torch.float16
 
 
 @contextmanager
@@ -248,9 +231,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
             *arguments, **options | {"shuffle": False}
         )
-        before = getattr(self.actor.model, "skipped_steps", 0)
         status: dict[str, Any] = super().ppo_train(kl_ctl)
-        return status | {SKIPPED: getattr(self.actor.model, "skipped_steps", 0) - before}
+        return status
 
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]

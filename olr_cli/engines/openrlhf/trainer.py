@@ -41,7 +41,7 @@ from olr_cli.engines.openrlhf.experience import (
 )
 from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
-from olr_cli.engines.openrlhf.policy import SKIPPED, PolicyForward
+from olr_cli.engines.openrlhf.policy import PolicyForward
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data, stored_history
 from olr_cli.engines.run import load_data, make_supervisor
@@ -371,7 +371,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             known.pop("policy/kl", None)
         if self._sampler_gap is not None:
             known["rollout/sampler_gap"] = self._sampler_gap
-        known[NONFINITE] = float(status[SKIPPED])
+        known[NONFINITE] = 0.0  # else the run has ended
         return known | policy_entropy(self._decided)
 
     def _times(self, status: dict[str, Any]) -> Metrics:
