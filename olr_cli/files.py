@@ -93,7 +93,6 @@ def read_text(file: Path, at_most: int | None = None) -> str:
     Raises:
         UserError: it cannot be read, is not UTF-8 text, or has more than `at_most` bytes.
     """
-    require_regular(file)
     try:
         with file.open("rb") as source:
             content = source.read(-1 if at_most is None else at_most + 1)
@@ -115,7 +114,6 @@ def read_lines(file: Path) -> Iterator[str]:
     Raises:
         UserError: as `read_text`.
     """
-    require_regular(file)
     try:
         with file.open(encoding="utf-8-sig") as lines:
             yield from lines

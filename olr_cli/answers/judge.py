@@ -18,7 +18,6 @@ from olr_cli.answers.matching import decide
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, Report, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
-from olr_cli.files import require_regular
 
 RULES = 3
 """Raised whenever a response may get another answer, answers fall into other classes, or a pair get another verdict; in
@@ -167,7 +166,6 @@ def _read_ledger(file: Path | None) -> set[Task]:
     given_up: set[Task] = set()
     if file is None or not file.exists():
         return given_up
-    require_regular(file)
     for line in file.read_text(encoding="ascii", errors="replace").splitlines():
         with suppress(ValueError):
             given_up.add(tuple(json.loads(line)))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
-from olr_cli.errors import UserError, printable
+from olr_cli.errors import UserError, first_line, printable
 from olr_cli.files import explain_output_error
 from olr_cli.packages import missing_package, not_installed
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
@@ -43,6 +43,7 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
                 if package is not None:
                     error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
             sentence = str(error) if isinstance(error, UserError) else _shard_problem(error, kwargs.values())
+            sentence = sentence or _system_problem(error)
             if sentence is None:
                 raise
             print(f"Error: {sentence}", file=sys.stderr)
@@ -76,6 +77,16 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
         return explain_removed_shard(error)
     places = map(Path, _words(values))
     return explain_damage(error, [place for place in places if place.is_dir()])
+
+
+def _system_problem(error: BaseException) -> str | None:
+    """A sentence if the system refused memory, or a file that is a folder or may not be read."""
+    if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    # torch's errors on a CPU have no type of their own
+    if isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error):
+        return f"there is not enough memory ({first_line(error)}); take smaller batches or a smaller model"
+    return None
 
 
 @contextmanager

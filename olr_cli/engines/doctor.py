@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.engines.computer import GB, Check, Computer, Use, existing, gigabytes, look_at_computer
-from olr_cli.engines.memory import local_memory, require_local_memory, require_rollout_memory
 from olr_cli.engines.models import (
     is_builtin,
     model_location,
@@ -166,11 +165,6 @@ def _recipe_checks(recipe: Recipe, computer: Computer, use: Use) -> Iterator[Che
         yield Check("model", f"{model}, {'in the hub cache' if cached else 'to be fetched from the hub'}")
 
     engine, train = recipe.engine, recipe.train
-    if prompts is not None:
-        count = prompts
-        yield made("rollouts", "fit into memory", lambda: require_rollout_memory(recipe, count))
-    if use in ("local", "local gpu"):
-        yield from _local_memory(recipe, computer, use)
     if not isinstance(engine, OpenRlhfEngine):
         if use == "local gpu" and computer.torch.gpus == 0:
             problem = "engine.device is cuda, and torch finds no GPU; set it to auto or cpu"
@@ -195,22 +189,6 @@ def _recipe_checks(recipe: Recipe, computer: Computer, use: Use) -> Iterator[Che
             f"{train.prompts_per_step} prompts a step, {size} an update, {engine.micro_batch_samples} samples"
         )
         yield made("batches", f"{batches} a GPU", lambda: check_batches(recipe, prompts))
-
-
-def _local_memory(recipe: Recipe, computer: Computer, use: Use) -> Iterator[Check]:
-    """The least memory of the local engine, where the model's configuration can be read."""
-    shape = _model_shape(recipe)
-    if isinstance(shape, Check):
-        return
-    card = min((gpu.memory for gpu in computer.gpus if gpu.memory), default=None)
-    name = "GPU memory" if use == "local gpu" and card is not None else "memory"
-    problem, needed = None, sum(local_memory(recipe, shape).values())
-    there = card if name == "GPU memory" and card is not None else computer.host_memory
-    try:
-        require_local_memory(recipe, shape, card=card if name == "GPU memory" else None)
-    except UserError as error:
-        problem = str(error)
-    yield Check(name, gigabytes(there), f"{gigabytes(needed)} or more", problem, frozenset({use}))
 
 
 def _check_model_folder(recipe: Recipe) -> None:

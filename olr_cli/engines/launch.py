@@ -19,7 +19,6 @@ from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View, repeat_notes
 from olr_cli.engines.divergence import Diverged
-from olr_cli.engines.memory import require_rollout_memory
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -202,7 +201,6 @@ def launch(
     else:
         require_free(path)
     data = load_data(recipe, kind, data_digests(path) if resume else {})
-    _require_memory(recipe, data)
     engine = make_engine(recipe, data)
     for warning in [*warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
@@ -244,11 +242,6 @@ def launch(
         end_attempt(path, "finished", **facts)
 
 
-def _require_memory(recipe: Recipe, data: DataSets) -> None:
-    held_out = max((len(prompts) for prompts in data.held_out.values()), default=0)
-    require_rollout_memory(recipe, len(data.train), held_out)
-
-
 _EXAMPLE = Prompt(
     "example",
     (
@@ -283,7 +276,6 @@ def rehearse(
     except NotHere as error:
         lacking.append(str(error))
         data, is_example = _example_data(recipe), True
-    _require_memory(recipe, data)
     engine = make_engine(recipe, data)
     mistakes = recipe_warnings(recipe) if is_example else warnings(recipe, data, kind)
     sentences = [*mistakes, *engine.warnings]

@@ -15,7 +15,7 @@ from typing import Any
 from olr_cli.data.arithmetic import BUILTIN_PREFIX, MIXTURES
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line
-from olr_cli.files import read_json, require_regular
+from olr_cli.files import read_json
 from olr_cli.runs.throughput import ModelShape
 
 _CONFIGURATION = "config.json"
@@ -134,13 +134,8 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
         trust_remote_code: the user trusts what the model names.
 
     Raises:
-        UserError: it is such a model; says what to do. Or a file of its folder is a pipe, which transformers would
-            wait for.
+        UserError: it is such a model; says what to do.
     """
-    if os.path.isdir(model):
-        for file in Path(model).iterdir():
-            if not file.is_dir():
-                require_regular(file)
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
         raise UserError(

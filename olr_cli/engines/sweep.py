@@ -14,7 +14,7 @@ from shlex import quote
 from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.resume import check_same_recipe, is_complete
 from olr_cli.errors import UserError
-from olr_cli.files import require_regular, writing
+from olr_cli.files import writing
 from olr_cli.recipe.files import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.interrupts import stop_requests
@@ -94,7 +94,6 @@ def _command(recipe: str, settings: Sequence[str], number: int, folder: Path) ->
 
 
 def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    require_regular(log)
     with writing(log), log.open("ab") as output:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 

@@ -16,7 +16,6 @@ from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.files import require_regular
 from olr_cli.recipe.schema import Recipe, changed_keys
 from olr_cli.runs.directory import (
     Status,
@@ -151,7 +150,6 @@ def _read_prompts(file: Path) -> Sequence[Prompt]:
     """The prompts of the run so far; a last line that a kill has cut off is removed."""
     if not file.exists():
         return ()
-    require_regular(file)
     content = file.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError, first_line
-from olr_cli.files import require_regular, sync, write_whole, writing
+from olr_cli.files import sync, write_whole, writing
 from olr_cli.runs.shards import PATTERN, Shard, all_shards, complete_steps, holds, shard_path, table_shards
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
@@ -336,7 +336,6 @@ def check_shard(shard: Path, table: str) -> None:
     """
     import polars as pl
 
-    require_regular(shard)
     try:
         # It takes a quarter of pyarrow's time, which counts: there is a shard a step.
         marks = pl.read_parquet_metadata(shard)

@@ -24,8 +24,6 @@ from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.tables import Block, Column, Row, Table
 from olr_cli.tables.render import markdown
 
-MODEL = "builtin:addition-easier"
-
 
 @pytest.fixture
 def run(workshop, tmp_path):

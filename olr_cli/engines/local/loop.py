@@ -33,7 +33,6 @@ from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, joined, sample
-from olr_cli.engines.memory import require_local_memory
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
@@ -80,7 +79,6 @@ class LocalEngine:
         require_peft(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
-        self._require_memory(recipe)
         self.views = compose(recipe.method).views
         encoded = [encode_prompts(self.policy, data.train.prompts, recipe, view) for view in self.views]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
@@ -99,12 +97,6 @@ class LocalEngine:
             "departures": [loss_average_departure(recipe), *(no_repeat or untested_versions())],
         }
         self.warnings = template_warnings(self.policy.tokenizer, recipe)
-
-    def _require_memory(self, recipe: Recipe) -> None:
-        shape, device = ModelShape.of(self.policy.model), self.policy.device
-        if shape is not None:
-            card = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
-            require_local_memory(recipe, shape, card=card)
 
     @property
     def plan(self) -> list[str]:

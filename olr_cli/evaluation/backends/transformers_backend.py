@@ -11,7 +11,6 @@ import transformers
 
 from olr_cli.engines.local.policy import Device, Policy
 from olr_cli.engines.local.sampler import sample
-from olr_cli.engines.memory import BYTES_PER_WORD
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
@@ -22,6 +21,8 @@ BATCH = 131_072
 hardly faster, and a batch is lost when the process is killed."""
 LEAST_ROWS = {"cpu": 64, "cuda": 256}
 """Responses of a batch, however long they may become, where memory allows them."""
+BYTES_PER_WORD = 40
+"""Memory of the sampler's float32 and float64 tensors, for each batch row and vocabulary entry."""
 
 
 class TransformersBackend(Backend):
