@@ -241,9 +241,9 @@ class OnlineLabelRefinement:
         places: dict[str, list[int]] = {}
         columns.pop("completions")
         known: dict[Any, Prompt] = {}
-        for place, (prompt, *row) in enumerate(zip(prompts, *columns.values(), strict=True)):
-            key = (prompt if isinstance(prompt, str) else id(prompt), *row)
-            made = known.get(key) or known.setdefault(key, self._prompt(prompt, *row))
+        for place, (messages, *row) in enumerate(zip(map(_messages, prompts), *columns.values(), strict=True)):
+            key = (messages, *row)
+            made = known.get(key) or known.setdefault(key, self._prompt(messages, *row))
             _require_same(by_id.setdefault(made.prompt_id, made), made)
             places.setdefault(made.prompt_id, []).append(place)
         groups = [(by_id[name], [completions[place] for place in places[name]]) for name in places]
@@ -466,14 +466,13 @@ class OnlineLabelRefinement:
 
     def _prompt(
         self,
-        prompt: str | Chat,
+        messages: tuple[Message, ...],
         label: str | None,
         name: str | None,
         true: str | None,
         kind: NoiseType | None,
     ) -> Prompt:
         """A prompt of the caller's values."""
-        messages = _messages(prompt)
         if kind is not None and kind not in NOISE_TYPES:
             raise UserError(f"the noise type '{kind}' is not one of {', '.join(NOISE_TYPES)}")
         if kind is None and (true is not None or label == SENTINEL):

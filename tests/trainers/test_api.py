@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import polars as pl
 import pytest
@@ -226,6 +227,38 @@ def test_chats_and_rollouts_are_completions_too():
         result = olr([question] * 3, [chat, r"\boxed{8}", Rollout(r"\boxed{7}", tokens=5)], ["7"] * 3)
     assert result.rewards == (1.0, 0.0, 1.0)
     assert [record.tokens for record in result.rollouts] == [None, None, 5]
+
+
+class Lazy(Sequence):
+    """Makes every item when it is asked for, so that its address may be that of another one."""
+
+    def __init__(self, questions):
+        self.questions = questions
+
+    def __len__(self):
+        return len(self.questions)
+
+    def __getitem__(self, at):
+        return [{"role": "user", "content": self.questions[at]}]
+
+
+def test_prompts_are_grouped_by_their_content():
+    questions = [text for text in ("3 + 4?", "3 + 5?", "3 + 6?") for _ in range(4)]
+    with make() as olr:
+        result = olr(Lazy(questions), BOXED * 3, ["7"] * 12)
+    assert [label.rollouts for label in result.labels] == [4, 4, 4]
+
+
+def test_columns_of_datasets_are_prompts_and_labels():
+    rows = [
+        {"prompt": [{"role": "user", "content": f"3 + {b}?"}], "answer": "7"}
+        for b in (4, 5, 6)
+        for _ in range(4)
+    ]
+    table = pytest.importorskip("datasets").Dataset.from_list(rows)
+    with make() as olr:
+        result = olr(table["prompt"], BOXED * 3, table["answer"])
+    assert [label.rollouts for label in result.labels] == [4, 4, 4]
 
 
 def test_marks_are_what_label_and_true_answer_say():
