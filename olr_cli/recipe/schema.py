@@ -663,7 +663,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _the_engine_has_the_keys(self) -> Recipe:
         for key in LOCAL_KEYS:
-            if self.engine.name != "local" and not self.is_default(key):
+            if self.engine.name == "openrlhf" and not self.is_default(key):
                 raise ValueError(f"{key} is a key of engine.name local alone; remove it, or use that engine")
         return self
 
@@ -704,7 +704,7 @@ LOCAL_KEYS = (
     "train.top_k",
     "train.min_p",
 )
-"""Keys that only the local engine has, besides those of its section."""
+"""Keys that the local engine has and OpenRLHF has not; of another trainer they say what it does."""
 
 ADDED_LATER = frozenset(
     {

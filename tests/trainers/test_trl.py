@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("trl")
 
 from datasets import Dataset, load_dataset
+from peft import LoraConfig
 from recorded import decisions, feed
 from train_trl import RECIPE, make_trainer, train
 from trl import GRPOConfig, GRPOTrainer
@@ -158,6 +159,15 @@ def test_plain_questions_and_answers_train_too(tmp_path):
     recipe = {"data": {"extractor": "reversed_digits"}}
     make_trainer(tmp_path, Dataset.from_list(rows), {"num_train_epochs": 1}, recipe=recipe).train()
     assert set(decisions(tmp_path / "olr")["label_source"]) == {"given"}
+
+
+def test_an_adapter_and_limits_of_sampling_train_and_are_noted(data, tmp_path):
+    adapter = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
+    settings = {"top_k": 5, "min_p": 0.05, "num_train_epochs": 1}
+    make_trainer(tmp_path, data, settings, adapter=adapter).train()
+    train = read_recipe(tmp_path / "olr").train
+    assert (train.lora_rank, train.lora_alpha, train.top_k, train.min_p) == (4, 8, 5, 0.05)
+    assert len(decisions(tmp_path / "olr")) == 16
 
 
 def refused(data, tmp_path, settings=None, **arguments):

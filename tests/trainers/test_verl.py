@@ -25,7 +25,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.trainers.verl import RewardServer, require_enough_workers
+from olr_cli.trainers.verl import RewardServer, require_enough_workers, trainer_settings
 
 PROMPTS, BATCH, K = 16, 8, 4
 METHOD = {"warmup_epochs": 1, "slope_threshold": 0.0}
@@ -198,6 +198,13 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_pa
 def test_what_cannot_work_is_said_before_anything_is_sampled(files, tmp_path, setting, message):
     with pytest.raises(UserError, match=message):
         asyncio.run(RewardServer(configuration(files, tmp_path / "run", *setting.split())).start())
+
+
+def test_the_limits_of_verls_sampling_are_noted(files, tmp_path):
+    config = configuration(files, tmp_path / "run", "actor_rollout_ref.rollout.top_k=20")
+    asyncio.run(RewardServer(config).start())
+    with OnlineLabelRefinement(settings=trainer_settings(config)) as olr:
+        assert olr.recipe.train.top_k == 20
 
 
 def test_a_step_that_cannot_wait_as_a_whole_is_refused(files, tmp_path):

@@ -26,7 +26,7 @@ class Kill(TrainerCallback):
             os._exit(9)
 
 
-def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None):
+def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, adapter=None):
     """A trainer of the built-in policy and its reward; an epoch of 16 prompts has two steps of two micro-batches."""
     torch.set_num_threads(1)
     reward = reward or OlrReward(recipe={**RECIPE, **(recipe or {})})
@@ -59,6 +59,7 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None):
         args=GRPOConfig(**{**config, **settings}),
         train_dataset=dataset,
         eval_dataset=evaluation,
+        peft_config=adapter,
     )
 
 
