@@ -241,9 +241,9 @@ class OnlineLabelRefinement:
         places: dict[str, list[int]] = {}
         columns.pop("completions")
         known: dict[Any, Prompt] = {}
-        for place, (messages, *row) in enumerate(zip(map(_messages, prompts), *columns.values(), strict=True)):
-            key = (messages, *row)
-            made = known.get(key) or known.setdefault(key, self._prompt(messages, *row))
+        rows = zip(map(_messages, prompts), *columns.values(), strict=True)
+        for place, row in enumerate(rows):
+            made = known.get(row) or known.setdefault(row, self._prompt(*row))
             _require_same(by_id.setdefault(made.prompt_id, made), made)
             places.setdefault(made.prompt_id, []).append(place)
         groups = [(by_id[name], [completions[place] for place in places[name]]) for name in places]
