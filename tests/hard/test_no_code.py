@@ -31,7 +31,7 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.openrlhf.flags import REFUSED, arguments
+from olr_cli.engines.openrlhf.flags import DECISIONS, arguments
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
@@ -408,7 +408,10 @@ def test_no_answer_is_run(tmp_path: Path) -> None:
 
 
 WORDS = (
-    st.text(max_size=12) | st.sampled_from([f"--{name}" for name in REFUSED]) | st.integers() | st.booleans()
+    st.text(max_size=12)
+    | st.sampled_from([f"--{name}" for name in DECISIONS])
+    | st.integers()
+    | st.booleans()
 )
 FLAGS = st.dictionaries(
     st.sampled_from(["actor.optim", "ds.tensor_parallel_size", "x.y"]), WORDS | st.lists(WORDS, max_size=3)

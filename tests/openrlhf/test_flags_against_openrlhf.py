@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from olr_cli.cli import app
 from olr_cli.engines.openrlhf.checks import check_arguments, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
-    DECIDED_BY,
-    REFUSED,
+    DECISIONS,
     Places,
     arguments,
     openrlhf_parser,
@@ -94,8 +93,7 @@ KINDS = {
     "flags of all forms": Kind(
         {
             "flags": {
-                "rollout.top_p": 0.9,
-                "actor": {"eps_clip_low_high": [0.2, 0.28], "optim": "muon"},
+                "actor": {"adam": {"betas": [0.8, 0.99]}, "optim": "muon"},
                 "ds.adam_offload": True,
                 "ds.overlap_comm": False,
                 "algo.kl.target": None,
@@ -245,8 +243,7 @@ def test_the_settings_of_a_recipe_arrive(monkeypatch):
 
 def test_flags_of_all_forms_arrive(monkeypatch):
     args = command_line(KINDS["flags of all forms"].words, monkeypatch)
-    assert (args.rollout.top_p, args.actor.optim) == (0.9, "muon")
-    assert args.actor.eps_clip_low_high == [0.2, 0.28]
+    assert (args.actor.adam.betas, args.actor.optim) == ([0.8, 0.99], "muon")
     assert (args.ds.adam_offload, args.ds.overlap_comm, args.algo.kl.target) == (True, False, None)
     assert args.ds.lora.target_modules == ["q_proj", "v_proj"]
 
@@ -289,34 +286,36 @@ def test_the_beginning_of_a_flags_name_is_not_its_name():
 
 
 def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
-    for name, key in DECIDED_BY.items():
-        assert refusal(**{name: 1}) == f"engine.flags: {name} is decided by {key}; set that key instead"
-    for name, reason in REFUSED.items():
-        assert refusal(**{name: 1}) == f"engine.flags: {name} cannot be set, because {reason}; remove it"
+    for name, (by, what) in DECISIONS.items():
+        said = (
+            f"cannot be set, because {what}; remove it"
+            if by == "olr"
+            else f"is decided by {what}; set that key instead"
+        )
+        assert refusal(**{name: 1}) == f"engine.flags: {name} {said}"
     # The first two change rewards after they are in the store; the others, how many GPUs are needed, and our files.
     contradict = {"reward.overlong_buffer_len", "reward.stop_properly_penalty_coef", "ref.num_nodes"}
     contradict |= {"ref.num_gpus_per_node", "data.prompt_split", "eval.split"}
-    assert contradict <= DECIDED_BY.keys() | REFUSED.keys()
+    assert contradict <= DECISIONS.keys()
 
 
 def test_decided_and_refused_flags_are_flags_of_openrlhf():
     known = {name.removeprefix("--") for name in looks(openrlhf_parser())}
-    assert known >= set(DECIDED_BY) | set(REFUSED)
-    assert not set(DECIDED_BY) & set(REFUSED)
+    assert known >= DECISIONS.keys()
 
 
 def test_the_keys_that_decide_are_keys_of_a_recipe():
     whole = flatten(Recipe.model_validate({"engine": {"name": "openrlhf"}}).model_dump())
-    for keys in DECIDED_BY.values():
-        assert set(keys.split(" and ")) <= set(whole)
+    for by, what in DECISIONS.values():
+        assert by == "olr" or set(what.split(" and ")) <= set(whole)
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"rollout.top_p": "many"}, "argument --rollout.top_p: invalid float value: 'many'"),
+        ({"actor.dual_clip": "many"}, "argument --actor.dual_clip: invalid float value: 'many'"),
         ({"algo.advantage.estimator": "grpo"}, "argument --algo.advantage.estimator: invalid choice: 'grpo'"),
-        ({"actor.eps_clip_low_high": [0.2]}, "argument --actor.eps_clip_low_high: expected 2 arguments"),
+        ({"actor.adam.betas": [0.2]}, "argument --actor.adam.betas: expected 2 arguments"),
         ({"ds.adam_offload": "yes"}, "unrecognized arguments: yes"),
         ({"ds.zpg": True}, "argument --ds.zpg: expected one argument"),
     ],

@@ -6,7 +6,7 @@ import argparse
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.engines.openrlhf.flags import DECIDED_BY, FLAG_OR_KEY, INSTALL, REFUSED, section
+from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL, section
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
@@ -43,12 +43,11 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
     options = (option for action in parser._actions for option in action.option_strings)
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
     for name, value in flatten(section(recipe).flags).items():
-        if name in DECIDED_BY:
-            raise UserError(f"engine.flags: {name} is decided by {DECIDED_BY[name]}; set that key instead")
-        if name in REFUSED:
-            raise UserError(f"engine.flags: {name} cannot be set, because {REFUSED[name]}; remove it")
-        if name in FLAG_OR_KEY and not recipe.is_default(FLAG_OR_KEY[name]):
-            raise UserError(f"engine.flags: {name} and {FLAG_OR_KEY[name]} are both set; remove the flag")
+        decision = DECISIONS.get(name)
+        if decision is not None and decision.by == "olr":
+            raise UserError(f"engine.flags: {name} cannot be set, because {decision.what}; remove it")
+        if decision is not None:
+            raise UserError(f"engine.flags: {name} is decided by {decision.what}; set that key instead")
         if name not in known:
             raise UserError(
                 f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"

@@ -1,4 +1,4 @@
-"""A recipe as OpenRLHF's flags: which flag repeats which key, which is worked out, and which cannot be set."""
+"""A recipe as OpenRLHF's flags, and who decides each of them: a key of the recipe, olr, or else `engine.flags`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib import util
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
@@ -97,35 +97,112 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     raise UserError(f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}")
 
 
-SAME: Mapping[str, str] = {
-    "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
-    "rollout.max_new_tokens": "train.max_new_tokens",
-    "rollout.temperature": "train.temperature",
-    "rollout.micro_batch_size": "engine.micro_batch_samples",
-    "train.num_episodes": "train.epochs",
-    "train.micro_batch_size": "engine.micro_batch_samples",
-    "actor.adam.lr": "train.learning_rate",
-    "actor.eps_clip": "train.clip",
-    "algo.kl.init_coef": "train.kl_weight",
-    "actor.num_nodes": "engine.nodes",
-    "actor.num_gpus_per_node": "engine.gpus_per_node",
-    "ref.num_nodes": "engine.nodes",
-    "ref.num_gpus_per_node": "engine.gpus_per_node",
-    "train.colocate_all": "engine.colocate",
-    "actor.gradient_checkpointing_enable": "engine.gradient_checkpointing",
-    "ds.zero_stage": "engine.zero_stage",
-    "vllm.tensor_parallel_size": "engine.tensor_parallel",
-    "vllm.gpu_memory_utilization": "engine.vllm_memory",
-}
-"""Flags that are keys of the recipe under another name."""
+class Decision(NamedTuple):
+    """Who decides the value of one of OpenRLHF's flags.
 
-FLAG_OR_KEY: Mapping[str, str] = {
-    "rollout.top_p": "train.top_p",
-    "actor.lr_scheduler": "train.lr_schedule",
-    "actor.lr_warmup_ratio": "train.lr_warmup_ratio",
-    "actor.eps_clip_low_high": "train.clip_high",
+    Attributes:
+        by: ``key``: the flag has the value of a key of the recipe; ``recipe``: `recipe_flags` works it out from keys;
+            ``olr``: nobody else may set it.
+        what: the key, or several joined by "and"; for ``olr`` the reason.
+    """
+
+    by: Literal["key", "recipe", "olr"]
+    what: str
+
+
+_GROUPS = "the supervisor needs every rollout of every prompt of a step"
+_ROLE = "olr itself reads the prompts, makes the rewards and writes the checkpoints"
+_LOGS = "olr logs; see the recipe's section logging"
+_REWARDS = "what trains would no longer be the reward that olr records"
+_DEAL = "olr deals samples out to GPUs that each hold the whole policy, in batches of one size"
+
+DECISIONS: Mapping[str, Decision] = {
+    "rollout.n_samples_per_prompt": Decision("key", "train.rollouts_per_prompt"),
+    "rollout.max_new_tokens": Decision("key", "train.max_new_tokens"),
+    "rollout.temperature": Decision("key", "train.temperature"),
+    "rollout.micro_batch_size": Decision("key", "engine.micro_batch_samples"),
+    "train.num_episodes": Decision("key", "train.epochs"),
+    "train.micro_batch_size": Decision("key", "engine.micro_batch_samples"),
+    "actor.adam.lr": Decision("key", "train.learning_rate"),
+    "actor.eps_clip": Decision("key", "train.clip"),
+    "algo.kl.init_coef": Decision("key", "train.kl_weight"),
+    "actor.num_nodes": Decision("key", "engine.nodes"),
+    "actor.num_gpus_per_node": Decision("key", "engine.gpus_per_node"),
+    "ref.num_nodes": Decision("key", "engine.nodes"),
+    "ref.num_gpus_per_node": Decision("key", "engine.gpus_per_node"),
+    "train.colocate_all": Decision("key", "engine.colocate"),
+    "actor.gradient_checkpointing_enable": Decision("key", "engine.gradient_checkpointing"),
+    "ds.zero_stage": Decision("key", "engine.zero_stage"),
+    "vllm.tensor_parallel_size": Decision("key", "engine.tensor_parallel"),
+    "vllm.gpu_memory_utilization": Decision("key", "engine.vllm_memory"),
+    "rollout.top_p": Decision("key", "train.top_p"),
+    "actor.lr_warmup_ratio": Decision("key", "train.lr_warmup_ratio"),
+    "actor.model_name_or_path": Decision("recipe", "model.path"),
+    "data.prompt_dataset": Decision("recipe", "data.train"),
+    "data.max_len": Decision("recipe", "train.max_prompt_tokens and train.max_new_tokens"),
+    "data.max_samples": Decision("recipe", "data.limit"),
+    "eval.dataset": Decision("recipe", "data.test and data.validation"),
+    "eval.steps": Decision("recipe", "train.evaluate_every"),
+    "eval.temperature": Decision("recipe", "train.evaluation_temperature"),
+    "eval.n_samples_per_prompt": Decision("recipe", "train.evaluation_samples"),
+    "rollout.batch_size": Decision("recipe", "train.prompts_per_step"),
+    "train.batch_size": Decision("recipe", "train.mini_batch_prompts"),
+    "train.seed": Decision("recipe", "seed"),
+    "actor.loss_agg_mode": Decision("recipe", "train.loss_average"),
+    "actor.entropy_coef": Decision("recipe", "method.penalty_weight"),
+    "ds.attn_implementation": Decision("recipe", "engine.attention"),
+    "ds.enable_sleep": Decision("recipe", "engine.sleep"),
+    "vllm.enable_sleep": Decision("recipe", "engine.sleep"),
+    "vllm.num_engines": Decision("recipe", "engine.vllm_engines"),
+    "ckpt.save_steps": Decision("recipe", "train.checkpoint_every"),
+    "ckpt.max_num": Decision("recipe", "train.keep_checkpoints"),
+    "logger.tensorboard_dir": Decision("recipe", "logging.tensorboard"),
+    "logger.wandb.key": Decision("recipe", "logging.wandb"),
+    "actor.lr_scheduler": Decision("recipe", "train.lr_schedule and train.lr_warmup_ratio"),
+    "actor.eps_clip_low_high": Decision("recipe", "train.clip and train.clip_high"),
+    "train.async_enable": Decision("olr", _GROUPS),
+    "train.partial_rollout_enable": Decision("olr", _GROUPS),
+    "algo.dynamic_filtering_enable": Decision("olr", _GROUPS),
+    "rollout.vllm_generate_batch_size": Decision("olr", _GROUPS),
+    "train.dynamic_batch_enable": Decision("olr", _DEAL),
+    "ds.ring_attn_size": Decision("olr", _DEAL),
+    "ds.tensor_parallel_size": Decision("olr", _DEAL),
+    "train.agent_func_path": Decision("olr", _ROLE),
+    "reward.remote_url": Decision("olr", _ROLE),
+    "reward.model_name_or_path": Decision("olr", _ROLE),
+    "data.prompt_probs": Decision("olr", _ROLE),
+    "data.input_key": Decision("olr", _ROLE),
+    "data.label_key": Decision("olr", _ROLE),
+    "data.input_template": Decision("olr", _ROLE),
+    "data.apply_chat_template": Decision("olr", _ROLE),
+    "data.prompt_split": Decision("olr", _ROLE),
+    "data.max_images_per_prompt": Decision("olr", "prompts are text"),
+    "eval.split": Decision("olr", _ROLE),
+    "reward.stop_properly_penalty_coef": Decision("olr", _REWARDS),
+    "reward.overlong_buffer_len": Decision("olr", _REWARDS),
+    "reward.overlong_penalty_factor": Decision("olr", _REWARDS),
+    "train.enable_ema": Decision("olr", "what is evaluated and what is saved would be two policies"),
+    "ds.param_dtype": Decision(
+        "olr", "weights are bfloat16: float16 takes no optimiser step where its loss scale is too large"
+    ),
+    "ds.lora.rank": Decision("olr", "a checkpoint would hold adapters alone, and vLLM would not get them"),
+    "ckpt.save_hf": Decision("olr", _ROLE),
+    "ckpt.max_mem": Decision("olr", _ROLE),
+    "logger.logging_steps": Decision("olr", "olr logs every step"),
+    "logger.wandb.org": Decision("olr", _LOGS),
+    "logger.wandb.group": Decision("olr", _LOGS),
+    "logger.wandb.project": Decision("olr", _LOGS),
+    "logger.wandb.run_name": Decision("olr", _LOGS),
+    "critic.freezing_steps": Decision("olr", "there is no critic to wait for"),
+    "ckpt.path": Decision("olr", _ROLE),
+    "ckpt.output_dir": Decision("olr", _ROLE),
+    "ckpt.load_enable": Decision("olr", _ROLE),
+    "ckpt.disable_ds": Decision("olr", _ROLE),
+    "ckpt.best_metric_key": Decision("olr", _ROLE),
+    UNIVERSAL: Decision("olr", "it follows from the number of GPUs that a checkpoint was saved on"),
+    "vllm.sync_backend": Decision("olr", "it follows from engine.device"),
 }
-"""Flags of which a recipe sets the key or, as before there were these keys, the flag in `engine.flags`."""
+"""The flags that `engine.flags` cannot set; it may set all others of OpenRLHF."""
 
 
 def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> dict[str, Any]:
@@ -154,8 +231,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "data.max_len": places.max_tokens,
         "eval.dataset": places.held_out,
         "train.agent_func_path": Path(__file__).with_name("rollouts.py"),
-        **{flag: keys[key] for flag, key in SAME.items()},
-        "rollout.top_p": train.top_p,
+        **{flag: keys[decision.what] for flag, decision in DECISIONS.items() if decision.by == "key"},
         # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
         "rollout.batch_size": train.prompts_per_step * views,
         # One pass over them in mini-batches, which OpenRLHF counts in samples.
@@ -167,7 +243,6 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.adam.weight_decay": WEIGHT_DECAY,
         "actor.max_norm": GRADIENT_CLIP,
         "actor.lr_scheduler": "constant_with_warmup" if has_warmup_alone else train.lr_schedule,
-        "actor.lr_warmup_ratio": train.lr_warmup_ratio,
         "actor.min_lr_ratio": MIN_LR_RATIO,
         "actor.eps_clip_low_high": None if train.clip_high is None else (train.clip, train.clip_high),
         "actor.dual_clip": DUAL_CLIP,
@@ -206,81 +281,6 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
         if value is not True:
             words += [str(v) for v in value] if isinstance(value, tuple | list) else [str(value)]
     return words
-
-
-DECIDED_BY: Mapping[str, str] = {
-    **SAME,
-    "actor.model_name_or_path": "model.path",
-    "data.prompt_dataset": "data.train",
-    "data.max_len": "train.max_prompt_tokens and train.max_new_tokens",
-    "data.max_samples": "data.limit",
-    "eval.dataset": "data.test and data.validation",
-    "eval.steps": "train.evaluate_every",
-    "eval.temperature": "train.evaluation_temperature",
-    "eval.n_samples_per_prompt": "train.evaluation_samples",
-    "rollout.batch_size": "train.prompts_per_step",
-    "train.batch_size": "train.mini_batch_prompts",
-    "train.seed": "seed",
-    "actor.loss_agg_mode": "train.loss_average",
-    "actor.entropy_coef": "method.penalty_weight",
-    "ds.attn_implementation": "engine.attention",
-    "ds.enable_sleep": "engine.sleep",
-    "vllm.enable_sleep": "engine.sleep",
-    "vllm.num_engines": "engine.vllm_engines",
-    "ckpt.save_steps": "train.checkpoint_every",
-    "ckpt.max_num": "train.keep_checkpoints",
-    "logger.tensorboard_dir": "logging.tensorboard",
-    "logger.wandb.key": "logging.wandb",
-}
-"""Flags that a key of the recipe decides."""
-
-_GROUPS = "the supervisor needs every rollout of every prompt of a step"
-_ROLE = "olr itself reads the prompts, makes the rewards and writes the checkpoints"
-_LOGS = "olr logs; see the recipe's section logging"
-_REWARDS = "what trains would no longer be the reward that olr records"
-_DEAL = "olr deals samples out to GPUs that each hold the whole policy, in batches of one size"
-REFUSED: Mapping[str, str] = {
-    "train.async_enable": _GROUPS,
-    "train.partial_rollout_enable": _GROUPS,
-    "algo.dynamic_filtering_enable": _GROUPS,
-    "rollout.vllm_generate_batch_size": _GROUPS,
-    "train.dynamic_batch_enable": _DEAL,
-    "ds.ring_attn_size": _DEAL,
-    "ds.tensor_parallel_size": _DEAL,
-    "train.agent_func_path": _ROLE,
-    "reward.remote_url": _ROLE,
-    "reward.model_name_or_path": _ROLE,
-    "data.prompt_probs": _ROLE,
-    "data.input_key": _ROLE,
-    "data.label_key": _ROLE,
-    "data.input_template": _ROLE,
-    "data.apply_chat_template": _ROLE,
-    "data.prompt_split": _ROLE,
-    "data.max_images_per_prompt": "prompts are text",
-    "eval.split": _ROLE,
-    "reward.stop_properly_penalty_coef": _REWARDS,
-    "reward.overlong_buffer_len": _REWARDS,
-    "reward.overlong_penalty_factor": _REWARDS,
-    "train.enable_ema": "what is evaluated and what is saved would be two policies",
-    "ds.param_dtype": "weights are bfloat16: float16 takes no optimiser step where its loss scale is too large",
-    "ds.lora.rank": "a checkpoint would hold adapters alone, and vLLM would not get them",
-    "ckpt.save_hf": _ROLE,
-    "ckpt.max_mem": _ROLE,
-    "logger.logging_steps": "olr logs every step",
-    "logger.wandb.org": _LOGS,
-    "logger.wandb.group": _LOGS,
-    "logger.wandb.project": _LOGS,
-    "logger.wandb.run_name": _LOGS,
-    "critic.freezing_steps": "there is no critic to wait for",
-    "ckpt.path": _ROLE,
-    "ckpt.output_dir": _ROLE,
-    "ckpt.load_enable": _ROLE,
-    "ckpt.disable_ds": _ROLE,
-    "ckpt.best_metric_key": _ROLE,
-    UNIVERSAL: "it follows from the number of GPUs that a checkpoint was saved on",
-    "vllm.sync_backend": "it follows from engine.device",
-}
-"""Flags that cannot be set, and why."""
 
 
 def divides_by_std(recipe: Recipe) -> bool:

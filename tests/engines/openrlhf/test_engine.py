@@ -47,7 +47,7 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        others = {"rollout.top_p": 1.0, "ds.grad_accum_dtype": "fp32"}
+        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32"}
         for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
@@ -187,14 +187,14 @@ def test_a_finished_job_is_a_finished_run(train):
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
-    launched = train(whole, recipe({"flags": {"rollout.top_p": 0.9}}))
+    launched = train(whole, recipe({"flags": {"actor.optim": "muon"}}))
     words = launched.words
     assert words[1:4] == ("-m", "olr_cli.engines.openrlhf.job", str(launched.run.path.absolute()))
     after = dict(itertools.pairwise(words))
     assert after["--actor.model_name_or_path"] == str(policy_path("addition-easier"))
     assert after["--data.prompt_dataset"] == str(launched.files.prompts.absolute())
     assert after["--data.max_len"] == "64"  # the model can read no more
-    assert after["--rollout.top_p"] == "0.9"
+    assert after["--actor.optim"] == "muon"
     assert "--ckpt.load_enable" not in words and "--eval.dataset" not in words
 
 
@@ -412,7 +412,7 @@ def made(a_recipe):
 @pytest.mark.parametrize(
     ("engine_section", "said"),
     [
-        ({"flags": {"rollout.topp": 1}}, "has no flag rollout.topp (did you mean 'rollout.top_p'?)"),
+        ({"flags": {"actor.optm": 1}}, "has no flag actor.optm (did you mean 'actor.optim'?)"),
         ({"flags": {"train.seed": 1}}, "train.seed is decided by seed"),
         (
             {"flags": {"actor.adam.betas": True}},
@@ -452,11 +452,11 @@ def test_the_gpus_of_a_cluster_are_its_own_affair(named, monkeypatch):
 
 
 def test_the_plan_is_the_command_that_would_run():
-    head, command = made(recipe({"flags": {"actor.lr_scheduler": "a b"}})).plan
+    head, command = made(recipe({"flags": {"actor.optim": "a b"}})).plan
     assert head == "device cpu, a Ray of its own; the command:"
     words = shlex.split(command)
     assert words[:4] == ["python", "-m", "olr_cli.engines.openrlhf.job", "runs/run"]
-    assert words[words.index("--actor.lr_scheduler") + 1] == "a b"
+    assert words[words.index("--actor.optim") + 1] == "a b"
     assert words[words.index("--actor.adam.betas") + 1 :][:2] == ["0.9", "0.999"]
     flags = [line for line in command.splitlines() if line.startswith("    --")]
     assert len(flags) == len([word for word in words if word.startswith("--")])
