@@ -25,22 +25,15 @@ from olr_cli import seeding
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.sets import training_prompts
-from olr_cli.engines.run import make_supervisor
-from olr_cli.engines.steps import (
-    Stopwatch,
-    step_batches,
-    step_metrics,
-    steps_per_epoch,
-    store_step,
-    total_steps,
-)
+from olr_cli.engines.steps import step_batches, steps_per_epoch, total_steps
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics
+from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
+from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose, make_supervisor
 
 ANSWERS = 5
 """Different answers of a prompt, the true one first; one more choice is no answer."""

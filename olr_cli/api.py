@@ -27,14 +27,13 @@ from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, QuestionIds, turns_digest
 from olr_cli.data.sets import sentinel_type
 from olr_cli.data.verified import TrustedFile
-from olr_cli.engines.run import make_supervisor
-from olr_cli.engines.steps import Stopwatch, step_metrics, store_step
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import find_recipe, overlay, read_tree
 from olr_cli.recipe.schema import OlrMethod, flatten
 from olr_cli.runs.directory import GIVEN_UP, Status, read_recipe, require_run
 from olr_cli.runs.external import PROMPTS, ExternalRun
+from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import (
     History,
@@ -45,6 +44,7 @@ from olr_cli.supervision import (
     SupervisedGroup,
     Supervisor,
     compose,
+    make_supervisor,
 )
 
 __all__ = [

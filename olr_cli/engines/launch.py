@@ -25,9 +25,8 @@ from olr_cli.engines.resume import (
     is_complete,
     other_conditions,
     roll_back,
-    stored_history,
 )
-from olr_cli.engines.run import DataSets, Engine, Run, load_data, make_supervisor, require_engine
+from olr_cli.engines.run import DataSets, Engine, Run, load_data, require_engine
 from olr_cli.engines.steps import total_steps
 from olr_cli.errors import NotHere, UserError
 from olr_cli.files import departures
@@ -53,8 +52,8 @@ from olr_cli.runs.directory import (
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import RunStore, stored_steps
-from olr_cli.supervision import compose
+from olr_cli.runs.store import RunStore, stored_history, stored_steps
+from olr_cli.supervision import compose, make_supervisor
 from olr_cli.supervision.selection import keep_fraction
 from olr_cli.tables import Answer
 

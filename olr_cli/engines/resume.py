@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 
-import polars as pl
-
-from olr_cli.answers import Judge
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe, changeable_keys, refused_changes
@@ -31,23 +28,7 @@ from olr_cli.runs.directory import (
 )
 from olr_cli.runs.metrics import drop_metrics_after, read_metrics
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import RunStore, newest_shard, scan_labels, stored_steps
-from olr_cli.supervision import History
-
-_COUNTED = ("rollouts", "majority_count", "given_label_count", "noisy_label_count", "true_answer_count")
-_OF_A_VISIT = (
-    *("prompt_id", "visit", "true_answer", "given_label", "noisy_label", "label_source", *_COUNTED),
-    *("majority_answer", "majority_is_correct", "is_consistent"),
-)
-
-
-def stored_history(path: Path, judge: Judge) -> History:
-    """The history in a run's labels table; `judge` finds the classes of its majority answers."""
-    labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
-    keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
-    verified = labels.filter(pl.col("label_source") == "trusted", pl.col("noisy_label").is_null())
-    pairs = verified.select("true_answer", "given_label").drop_nulls().unique(maintain_order=True).rows()
-    return History.from_rows(labels.iter_rows(named=True), keys, judge.matches(pairs))
+from olr_cli.runs.store import RunStore, newest_shard, stored_steps
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from olr_cli.answers import Judge, find_extractor
+from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import Prompt, PromptSet
-from olr_cli.data.sets import held_out_prompts, noise_draw, training_prompts
+from olr_cli.data.prompts import PromptSet
+from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import Kind
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision import History, Supervisor, compose
+from olr_cli.supervision import Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 
 DUAL_CLIP = 3.0
@@ -152,22 +152,6 @@ def load_data(
         for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
     }
     return DataSets(train, held_out["validation"], held_out["test"])
-
-
-def make_supervisor(
-    recipe: Recipe, prompts: Collection[Prompt], judge: Judge, history: History | None
-) -> Supervisor:
-    """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
-    return Supervisor(
-        compose(recipe.method),
-        judge,
-        seed=recipe.seed,
-        draw=noise_draw(recipe),
-        extractor=recipe.data.extractor,
-        keep_fraction=keep_fraction(recipe.method, prompts),
-        needs_variance=recipe.train.dynamic_sampling,
-        history=history,
-    )
 
 
 def loss_average_departure(recipe: Recipe) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import polars as pl
-import pyarrow as pa
 
 from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
@@ -24,12 +21,6 @@ from olr_cli.runs.checkpoints import VALIDATION, best_step
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
-from olr_cli.runs.store import RunStore
-from olr_cli.supervision import SupervisedGroup
-from olr_cli.supervision.metrics import label_metrics, rollout_metrics
-
-StepTables = tuple[pa.Table, pa.Table]
-"""Labels and rollouts of one step, as they are stored."""
 
 
 def steps_per_epoch(recipe: Recipe, prompts: int) -> int:
@@ -131,27 +122,6 @@ def wants_checkpoint(recipe: Recipe, run: Path, step: int, last: int, metrics: M
     )
 
 
-def store_step(store: RunStore, step: int, decided: Sequence[SupervisedGroup]) -> StepTables:
-    """Store the records of a complete step.
-
-    Raises:
-        UserError: the disk is full or not writable; the step is then not in the store.
-    """
-    rollouts = [record for group in decided for record in group.rollouts]
-    return store.append(step, [group.label for group in decided], rollouts)
-
-
-def step_metrics(tables: StepTables, timeouts: int) -> Metrics:
-    """Metrics of one step's records; `timeouts`: answers and pairs that verification gave up on."""
-    labels, rollouts = (pl.DataFrame(pl.from_arrow(table)) for table in tables)
-    return {
-        **label_metrics(labels),
-        **rollout_metrics(labels, rollouts),
-        "rollout/groups": len(labels),
-        "rollout/verification_timeouts": timeouts,
-    }
-
-
 def signs_of_a_wrong_template(metrics: Metrics) -> list[str]:
     """The two signs of a wrong chat template or answer extractor, a sentence each."""
     return [
@@ -163,27 +133,6 @@ def signs_of_a_wrong_template(metrics: Metrics) -> list[str]:
         )
         if metrics.get(name, 0) > 0.9
     ]
-
-
-class Stopwatch:
-    """Seconds spent in each part of a step, in one or several goes."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._parts: dict[str, float] = {}
-
-    @contextmanager
-    def measure(self, part: str) -> Iterator[None]:
-        """Count the block's time as `part`; blocks do not nest."""
-        began = time.perf_counter()
-        yield
-        self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - began
-
-    def metrics(self) -> Metrics:
-        """`time/<part>` for every part, and the whole step as `time/step`."""
-        return {f"time/{part}": seconds for part, seconds in self._parts.items()} | {
-            "time/step": time.perf_counter() - self._began
-        }
 
 
 MetricLog = Callable[[int, Metrics], None]

@@ -29,13 +29,10 @@ from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
 from olr_cli.engines.run import DataSets, Run
 from olr_cli.engines.steps import (
-    Stopwatch,
     epoch_so_far,
     rollout_keys,
     step_batches,
-    step_metrics,
     steps_per_epoch,
-    store_step,
     total_steps,
 )
 from olr_cli.errors import UserError
@@ -47,6 +44,7 @@ from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
+from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import RolloutGroup
 from olr_cli.supervision.metrics import LABEL_METRICS

@@ -19,9 +19,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
 from olr_cli.runs.shards import PATTERN, Shard, all_shards, complete_steps, holds, shard_path, table_shards
+from olr_cli.supervision.history import History
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -38,6 +40,13 @@ _RESTORE = (
     " the last checkpoint again)"
 )
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/(?:{PATTERN})")
+
+_COUNTED = ("rollouts", "majority_count", "given_label_count", "noisy_label_count", "true_answer_count")
+_OF_A_VISIT = (
+    *("prompt_id", "visit", "true_answer", "given_label", "noisy_label", "label_source", *_COUNTED),
+    *("majority_answer", "majority_is_correct", "is_consistent"),
+)
+"""Columns of the labels table that a history is made of."""
 
 STEPS_TOGETHER = 250
 """Steps 1 to 250, 251 to 500, … are put together, each such block when all of it is stored."""
@@ -352,6 +361,17 @@ def check_shard(shard: Path, table: str) -> None:
         raise UserError(
             f"{shard} was written by a newer olr (schema {version}, this one reads up to {SCHEMA_VERSION}); upgrade olr"
         )
+
+
+def stored_history(path: Path, judge: Judge) -> History:
+    """The history in a run's labels table; `judge` finds the classes of its majority answers."""
+    import polars as pl
+
+    labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
+    keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
+    verified = labels.filter(pl.col("label_source") == "trusted", pl.col("noisy_label").is_null())
+    pairs = verified.select("true_answer", "given_label").drop_nulls().unique(maintain_order=True).rows()
+    return History.from_rows(labels.iter_rows(named=True), keys, judge.matches(pairs))
 
 
 def explain_removed_shard(error: FileNotFoundError) -> str | None:

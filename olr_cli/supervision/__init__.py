@@ -4,7 +4,7 @@ from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Past, Visit
 from olr_cli.supervision.methods import Method, compose
 from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
-from olr_cli.supervision.supervisor import SupervisedGroup, Supervisor
+from olr_cli.supervision.supervisor import SupervisedGroup, Supervisor, make_supervisor
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -20,4 +20,5 @@ __all__ = [
     "Visit",
     "arrow_schema",
     "compose",
+    "make_supervisor",
 ]

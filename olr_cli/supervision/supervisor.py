@@ -11,7 +11,7 @@ tie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -31,13 +31,14 @@ from olr_cli.answers import (
     vote,
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, View
-from olr_cli.recipe.schema import NoiseDraw
+from olr_cli.data.sets import noise_draw
+from olr_cli.recipe.schema import NoiseDraw, Recipe
 from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Past, Visit
-from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method, given_label
+from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method, compose, given_label
 from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
 from olr_cli.supervision.rewards import group_advantages, verifier_reward
-from olr_cli.supervision.selection import Candidate, prompts_that_train
+from olr_cli.supervision.selection import Candidate, keep_fraction, prompts_that_train
 from olr_cli.supervision.self_training import Calibration, Counts, Outcome, calibrate
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -325,6 +326,22 @@ class Supervisor:
             return SENTINEL
         u = seeding.uniform("noisy label", self._seed, prompt.prompt_id, group.visit)
         return draw_wrong_answer(wrong, self._draw, u)
+
+
+def make_supervisor(
+    recipe: Recipe, prompts: Collection[Prompt], judge: Judge, history: History | None
+) -> Supervisor:
+    """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
+    return Supervisor(
+        compose(recipe.method),
+        judge,
+        seed=recipe.seed,
+        draw=noise_draw(recipe),
+        extractor=recipe.data.extractor,
+        keep_fraction=keep_fraction(recipe.method, prompts),
+        needs_variance=recipe.train.dynamic_sampling,
+        history=history,
+    )
 
 
 class _Verified:

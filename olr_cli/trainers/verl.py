@@ -32,12 +32,11 @@ from verl.utils.fs import copy_to_local
 
 from olr_cli.api import STATE_VERSION, OnlineLabelRefinement, Rollout
 from olr_cli.data.rows import read_table
-from olr_cli.engines.resume import stored_history
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import RunStore
+from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.supervision import compose
 from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only, text_key
 

@@ -1,14 +1,11 @@
-"""The parts of a step that engines share: a stopwatch, and metrics for TensorBoard and Weights & Biases."""
+"""What engines share: which prompts a step has, and metrics for TensorBoard and Weights & Biases."""
 
-import itertools
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from olr_cli.engines import steps
 from olr_cli.engines.steps import (
-    Stopwatch,
     metric_logs,
     planned_optimizer_steps,
     planned_steps,
@@ -89,14 +86,3 @@ def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
     monkeypatch.setattr("olr_cli.engines.steps.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'olr-cli\[wandb\]'"):
         require_log_packages(Recipe(logging=LoggingSection(wandb="project")))
-
-
-def test_a_stopwatch_adds_up_what_is_measured_in_several_goes(monkeypatch):
-    monkeypatch.setattr(
-        steps.time, "perf_counter", itertools.count().__next__
-    )  # a second a look at the clock
-    clock = Stopwatch()
-    for part in ("verification", "labels", "verification"):
-        with clock.measure(part):
-            pass
-    assert clock.metrics() == {"time/verification": 2, "time/labels": 1, "time/step": 7}

@@ -42,11 +42,11 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.policy import PolicyForward
 from olr_cli.engines.openrlhf.rollouts import AgentExecutor
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
-from olr_cli.engines.run import make_supervisor
-from olr_cli.engines.steps import Stopwatch, epoch_order
+from olr_cli.engines.steps import epoch_order
 from olr_cli.recipe.checks import validate
+from olr_cli.runs.steps import Stopwatch
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
-from olr_cli.supervision import compose
+from olr_cli.supervision import compose, make_supervisor
 from olr_cli.supervision.rewards import STD_EPSILON
 
 OPENRLHF_STD_EPSILON = 1e-9

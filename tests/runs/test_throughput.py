@@ -1,12 +1,15 @@
 """Tokens a second, model FLOP utilisation and memory: formulas, cards, and metrics that are not known."""
 
+import itertools
 import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from olr_cli.runs import steps
 from olr_cli.runs.metrics import MetricsTail, append_metrics, drop_metrics_after, read_metrics
+from olr_cli.runs.steps import Stopwatch
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, medians, peak_flops, throughput
 
 QWEN3_4B = ModelShape(parameters=4_022_468_096, layers=36, attention_width=32 * 128)
@@ -105,3 +108,14 @@ def test_an_unknown_metric_is_null_in_the_file_and_absent_where_it_is_read(tmp_p
 def test_medians_are_over_the_steps_that_have_the_metric():
     lines = [{"speed/samples": 1.0}, {"speed/samples": 3.0}, {"speed/samples": 8.0, "time/weights": 0.5}, {}]
     assert medians(lines) == {"speed/samples": 3.0, "time/weights": 0.5}
+
+
+def test_a_stopwatch_adds_up_what_is_measured_in_several_goes(monkeypatch):
+    monkeypatch.setattr(
+        steps.time, "perf_counter", itertools.count().__next__
+    )  # a second a look at the clock
+    clock = Stopwatch()
+    for part in ("verification", "labels", "verification"):
+        with clock.measure(part):
+            pass
+    assert clock.metrics() == {"time/verification": 2, "time/labels": 1, "time/step": 7}

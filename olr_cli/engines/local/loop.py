@@ -38,7 +38,6 @@ from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warni
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.steps import (
     Report,
-    Stopwatch,
     epoch_so_far,
     is_due,
     planned_optimizer_steps,
@@ -46,10 +45,8 @@ from olr_cli.engines.steps import (
     reports,
     require_log_packages,
     rollout_keys,
-    step_metrics,
     step_queues,
     steps_per_epoch,
-    store_step,
     take,
     total_steps,
     wants_checkpoint,
@@ -60,6 +57,7 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, known, sync_metrics
+from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
 from olr_cli.supervision.held_out import held_out_accuracy

@@ -43,16 +43,12 @@ from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
 from olr_cli.engines.openrlhf.policy import PolicyForward
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
-from olr_cli.engines.resume import require_same_data, stored_history
-from olr_cli.engines.run import load_data, make_supervisor
+from olr_cli.engines.resume import require_same_data
+from olr_cli.engines.run import load_data
 from olr_cli.engines.steps import (
-    StepTables,
-    Stopwatch,
     epoch_order,
     is_due,
-    step_metrics,
     steps_per_epoch,
-    store_step,
     wants_checkpoint,
 )
 from olr_cli.errors import UserError
@@ -60,9 +56,10 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
 from olr_cli.runs.directory import GIVEN_UP, data_digests, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
-from olr_cli.runs.store import RunStore
+from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics, store_step
+from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.runs.throughput import Hardware, throughput
-from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose
+from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose, make_supervisor
 from olr_cli.supervision.held_out import held_out_accuracy
 
 _METRICS = {
