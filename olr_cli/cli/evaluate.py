@@ -214,14 +214,14 @@ def evaluate(
         int, typer.Option("--seed", metavar="N", help="Random seed of the samples.", rich_help_panel=SAMPLING)
     ] = 0,
     seed_each: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--seed-each/--seed-engine",
-            help="Draw each sample from a seed of its own, so that what is resumed draws the same, or, with vLLM, all"
-            " from the engine's, which is faster. By default each, but the engine's with vLLM on a GPU.",
+            "--seed-each",
+            help="With vLLM on a GPU, draw each sample from its own seed: slower, but an interrupted evaluation resumes"
+            " with the same samples.",
             rich_help_panel=SAMPLING,
         ),
-    ] = None,
+    ] = False,
     backend: Annotated[
         str | None,
         typer.Option(

@@ -188,7 +188,7 @@ def open_backend(
     trust_remote_code: bool = False,
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     vllm: Mapping[str, Any] | None = None,
-    seed_each: bool | None = None,
+    seed_each: bool = False,
     url: str | None = None,
     concurrency: int | None = None,
 ) -> Backend:
@@ -201,7 +201,7 @@ def open_backend(
         trust_remote_code: run model code that comes with the weights.
         chat: how chat turns become text.
         vllm: settings of vLLM's engine (`olr_cli.evaluation.backends.vllm_settings`).
-        seed_each: for vLLM: every sample has its own seed; by default on a CPU.
+        seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
         url: of an OpenAI-compatible server, whose `model` answers.
         concurrency: the most requests to the server at a time.
 
@@ -238,7 +238,7 @@ def check_options(
     device: Device = "auto",
     trust_remote_code: bool = False,
     vllm: Mapping[str, Any] | None = None,
-    seed_each: bool | None = None,
+    seed_each: bool = False,
     url: str | None = None,
     concurrency: int | None = None,
 ) -> None:
@@ -255,14 +255,13 @@ def check_options(
         "--vllm": bool(vllm),
         "--device": device != "auto",
         "--trust-remote-code": trust_remote_code,
-        "--seed-engine": seed_each is False,
+        "--seed-each": seed_each,
     }
     for option, is_given in for_a_model_here.items():
         if url is not None and is_given:
             raise UserError(f"{option} is for a model that olr loads, not for a server (--url); leave it out")
-    for option in ("--vllm", "--seed-engine"):
-        if name == "transformers" and for_a_model_here[option]:
-            raise UserError(f"{option} is for the vllm backend, not for {name}; leave it out")
+    if name == "transformers" and vllm:
+        raise UserError("--vllm is for the vllm backend, not for transformers; leave it out")
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:

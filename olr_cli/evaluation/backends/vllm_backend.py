@@ -63,7 +63,7 @@ class VllmBackend(Backend):
         *,
         trust_remote_code: bool = False,
         settings: Mapping[str, Any] | None = None,
-        seed_each: bool | None = None,
+        seed_each: bool = False,
     ) -> None:
         """Read tokenizer and configuration; the weights are loaded with the first prompts.
 
@@ -71,7 +71,7 @@ class VllmBackend(Backend):
             model: folder or hub id.
             trust_remote_code: run code that comes with it.
             settings: of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
-            seed_each: every sample has its own seed; by default on a CPU.
+            seed_each: every sample has its own seed, as always on a CPU.
 
         Raises:
             UserError: no such model, vLLM cannot be imported, or it has no such setting.
@@ -98,7 +98,7 @@ class VllmBackend(Backend):
         if self._on_gpu:
             self._dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
         self._dtype = str(self._engine_settings.get("dtype", self._dtype))
-        self._seed_each = not self._on_gpu if seed_each is None else seed_each
+        self._seed_each = seed_each or not self._on_gpu
         self.facts = {
             "name": "vllm",
             "model_digest": model_digest(model, config),
