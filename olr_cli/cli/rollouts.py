@@ -87,6 +87,7 @@ def rollouts(
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")] = False,
 ) -> None:
     """Sample every prompt of a data set several times and store the rollouts like a training run; train nothing."""
+    from dataclasses import replace
     from functools import partial
 
     from olr_cli.answers import find_extractor
@@ -129,7 +130,9 @@ def rollouts(
         check_same_recipe(run_dir, recipe, "rollouts")
         backend = backend_of(run_dir, cast(Any, backend))
         if is_complete(run_dir, recipe):
-            typer.echo(f"{run_dir} is finished; nothing to resume.")
+            answer = rollouts_summary(run_dir, mixture_note(origin(model)))
+            line = f"{run_dir} is finished; nothing to resume."
+            show(replace(answer, parts=[line]), "event" if json else "terminal")
             return
     make_engine = partial(RolloutSampler, backend=cast(Any, backend))
     if dry_run:

@@ -55,17 +55,9 @@ def train(
         typer.Option("--index", help="With --sweep: train only this run, counted from 0 (for job arrays)."),
     ] = None,
     jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="With --sweep: number of runs to train at the same time.")
-    ] = 1,
-    trusted_sample: Annotated[
         int | None,
         typer.Option(
-            "--trusted-sample",
-            min=1,
-            metavar="N",
-            help="For studies: verify the labels of N prompts, drawn among those whose true answer is known"
-            " (data.trusted=N).",
-            show_default=False,
+            "--jobs", min=1, help="With --sweep: number of runs to train at the same time; by default 1."
         ),
     ] = None,
     json: JsonLines = False,
@@ -74,12 +66,15 @@ def train(
     from olr_cli.errors import UserError
     from olr_cli.recipe.files import expand_sweep, load_recipe
 
-    settings = [*(set_ or []), *([] if trusted_sample is None else [f"data.trusted={trusted_sample}"])]
+    settings = set_ or []
     if recipe is None:
         recipe = _recipe_of_run(run_dir, resume=resume)
+    for option, value in {"--index": index, "--jobs": jobs}.items():
+        if value is not None and not sweep:
+            raise UserError(f"{option} goes with --sweep")
+    if index is not None and jobs is not None:
+        raise UserError("--index trains one run of the sweep; leave --jobs out")
     if not sweep:
-        if index is not None:
-            raise UserError("--index goes with --sweep")
         alone = load_recipe(recipe, settings)
         if alone.sweep is not None:
             raise UserError(f"{recipe} is a sweep of {len(expand_sweep(recipe, settings))} runs; add --sweep")
@@ -106,7 +101,7 @@ def train(
     if index is None:
         from olr_cli.engines.sweep import train_all
 
-        raise typer.Exit(train_all(recipe, settings, runs, folder, jobs))
+        raise typer.Exit(train_all(recipe, settings, runs, folder, jobs or 1))
     chosen = runs[index]
     path = folder / chosen.place
     resume_it = (path / "manifest.json").exists()

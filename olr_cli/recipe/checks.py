@@ -188,6 +188,20 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
                 f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds"
                 f" {float(steepest):.3f} at visit {visit}, and later ones are flatter; {remedy}"
             )
+    if isinstance(method, SelfTrainingMethod):
+        has_verified = recipe.data.trusted is not None
+        warmup = method.warmup(is_verified=has_verified)
+        if warmup >= train.epochs:
+            default = (
+                ""
+                if has_verified or method.warmup_epochs is not None
+                else ", its default without data.trusted,"
+            )
+            remedy = "" if has_verified else ", or name verified labels in data.trusted"
+            yield (
+                f"method.warmup_epochs {warmup}{default} leaves no epoch of {train.epochs} with a pseudo-label; lower"
+                f" it, train longer{remedy}"
+            )
     if (
         isinstance(method, OlrMethod | SelfTrainingMethod | TtrlMethod | CoRewardMethod)
         and train.rollouts_per_prompt < 4

@@ -274,6 +274,19 @@ def test_options_that_a_sweep_does_not_take_are_refused(option, message, tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("laptop/quickstart", "--jobs", 2), "--jobs goes with --sweep"),
+        (("laptop/quickstart", "--index", 0), "--index goes with --sweep"),
+        (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
+    ],
+)
+def test_options_of_a_sweep_are_refused_where_they_would_be_ignored(words, message, tmp_path):
+    result = olr("train", *words, "--run-dir", tmp_path / "runs", "--dry-run")
+    assert (result.exit_code, message in result.stderr) == (2, True)
+
+
 def test_a_run_directory_with_too_long_a_name_is_one_sentence(tmp_path):
     for options in ([], ["--resume"]):
         result = train("--run-dir", tmp_path / ("x" * 300), *options)

@@ -129,8 +129,12 @@ def test_a_dry_run_shows_a_prompt_and_writes_nothing(somewhere):
 
 
 def test_what_is_finished_is_not_resumed(there):
-    result = done("rollouts", MODEL, "arithmetic", *SMALL, "--resume", "--run-dir", there)
-    assert result.stdout == f"{there} is finished; nothing to resume.\n"
+    again = ("rollouts", MODEL, "arithmetic", *SMALL, "--resume", "--run-dir", there)
+    first, last = done(*again).stdout.splitlines()
+    assert first == f"{there} is finished; nothing to resume."
+    assert last == f"Next: olr audit {there}"
+    (event,) = map(json.loads, done(*again, "--json").stdout.splitlines())
+    assert (event["event"], event["run"]) == ("finished", str(there))
 
 
 @pytest.mark.parametrize(

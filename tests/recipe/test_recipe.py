@@ -343,6 +343,11 @@ def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, t
         ("train: {lora_layers: .*v_proj}", "there are no adapters and all weights train"),
         ("train: {lora_rank: 8}", "usually take ten times the learning rate of all weights"),
         ("train: {clip_high: 0.1}", "is below train.clip 0.2"),
+        (
+            "method: {name: self_training}\ntrain: {epochs: 5}",
+            "no epoch of 5 with a pseudo-label; lower it, train longer, or",
+        ),
+        ("method: {name: self_training}\ndata: {trusted: 9}\ntrain: {epochs: 1}", "1 leaves no epoch of 1"),
     ],
 )
 def test_likely_mistakes_are_warned_of(tmp_path, text, message):
