@@ -26,7 +26,7 @@ from olr_cli.data.chat import Message, prompt_messages, response_text
 from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, QuestionIds, turns_digest
 from olr_cli.data.sets import sentinel_type
-from olr_cli.data.verified import TrustedFile
+from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import find_recipe, overlay, read_tree
@@ -149,7 +149,7 @@ class OnlineLabelRefinement:
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
                 " known before they have come; set method.keep_fraction"
             )
-        self._trusted = TrustedFile.read(self.recipe.data.trusted)
+        self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
         self._reset()
 
     def _reset(self) -> None:
@@ -292,12 +292,14 @@ class OnlineLabelRefinement:
             self._clock, self._timeouts = Stopwatch(), judge.timeouts
         rollout_groups = [
             RolloutGroup(
-                self._trusted.mark(prompt),
+                marked,
                 history.of(prompt.prompt_id).visits + 1,
                 number,
                 tuple(map(_rollout, completions)),
             )
-            for prompt, completions in groups
+            for marked, (prompt, completions) in zip(
+                self._trusted.mark(prompt for prompt, _ in groups), groups, strict=True
+            )
         ]
         decided = self._supervisor.supervise(rollout_groups, self._clock.measure)
         self._decided += decided
@@ -446,7 +448,7 @@ class OnlineLabelRefinement:
         require_run(path)
         self._tree = overlay(read_recipe(path).plain(), self._tree)
         self.recipe = validate(self._tree, "recipe")
-        self._trusted = TrustedFile.read(self.recipe.data.trusted)
+        self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
         run = ExternalRun.resume(path, self.recipe, self._trainer, run_id=state["run"], step=state["step"])
         self._prompts = dict(run.prompts)
         self._ids = {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
@@ -506,7 +508,9 @@ class OnlineLabelRefinement:
                     f"prompt {prompt.prompt_id} has one completion, and a vote needs several; give all completions of a"
                     " prompt in one call, and sample at least 2 of each"
                 )
-            is_unlabelled = prompt.given_label is None and not self._trusted.mark(prompt).is_trusted
+            is_unlabelled = prompt.given_label is None and not self._trusted.answers([prompt]).get(
+                prompt.prompt_id
+            )
             if is_unlabelled and self.recipe.method.needs_labels:
                 raise UserError(
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"

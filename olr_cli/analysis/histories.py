@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -55,6 +56,7 @@ class RolloutHistory:
         is_run: whether `source` is a run directory.
         log: whose log it is and what was taken for what, without its rows; None of a run.
         knows_labels: whether the given labels are those of the data; else they are what was rewarded.
+        notes: what to bear in mind about decisions that are repeated on these rollouts.
     """
 
     source: Path
@@ -64,16 +66,12 @@ class RolloutHistory:
     is_run: bool
     log: RolloutLog | None = None
     knows_labels: bool = True
+    notes: Sequence[str] = ()
 
     @property
     def given_up(self) -> Path | None:
         """What verification gave up in the run, which a replay gives up too (R8)."""
         return self.source / GIVEN_UP if self.is_run else None
-
-    @property
-    def notes(self) -> list[str]:
-        """What to bear in mind about decisions that are repeated on these rollouts."""
-        return rules_note(self.source) if self.log is None else [*self.log.notes]
 
 
 def read_history(
@@ -168,8 +166,10 @@ def _run_history(
         scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source").collect()
     )
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
+    notes = rules_note(run)
     if recipe.data.trusted != run_recipe.data.trusted:
-        prompts = _with_trusted(prompts, recipe, run)
+        prompts, trusted_notes = _with_trusted(with_questions(prompts, run), recipe, run)
+        notes = [*notes, *trusted_notes]
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
     columns: tuple[str, ...] = _COLUMNS
     if reads_anew or rewards_responses(recipe):
@@ -177,7 +177,7 @@ def _run_history(
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), len(steps))
     if reads_anew:
         rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor, data_digests(run).get("train"))
-    return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, is_run=True)
+    return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, is_run=True, notes=notes)
 
 
 def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.DataFrame]:
@@ -200,13 +200,23 @@ def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl
         yield pl.concat(waiting)
 
 
-def _with_trusted(prompts: Mapping[str, Prompt], recipe: Recipe, source: Path) -> dict[str, Prompt]:
-    """The prompts under the verified labels that a setting names."""
+def _with_trusted(
+    prompts: Mapping[str, Prompt], recipe: Recipe, source: Path
+) -> tuple[dict[str, Prompt], list[str]]:
+    """The prompts under the verified labels that a setting names, and notes on them."""
     trusted = recipe.data.trusted
     if trusted is None:
-        return {name: replace(prompt, is_trusted=False) for name, prompt in prompts.items()}
-    verified = with_trusted(prompts.values(), trusted, recipe.seed, source, recipe_reading(recipe))
-    return {prompt.prompt_id: prompt for prompt in verified}
+        return {name: replace(prompt, is_trusted=False) for name, prompt in prompts.items()}, []
+    verified, notes = with_trusted(prompts.values(), trusted, recipe.seed, source, recipe_reading(recipe))
+    return {prompt.prompt_id: prompt for prompt in verified}, [f"{note}." for note in notes]
+
+
+def with_questions(prompts: Mapping[str, Prompt], run: Path) -> Mapping[str, Prompt]:
+    """A run's prompts with their messages, where its data set can be read on this machine."""
+    with suppress(UserError):
+        asked = {prompt.prompt_id: prompt.messages for prompt in run_data(run, is_local=True).prompts}
+        return {name: replace(prompt, messages=asked.get(name, ())) for name, prompt in prompts.items()}
+    return prompts
 
 
 def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
@@ -295,9 +305,9 @@ def _log_history(
     labels = _labels_of_prompts(table, source)
     marked = sentinel_type(recipe)
     prompts = {row["prompt_id"]: _prompt(row, marked, log.questions) for row in labels.iter_rows(named=True)}
-    prompts = _with_trusted(prompts, recipe, source)
+    prompts, trusted_notes = _with_trusted(prompts, recipe, source)
     rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
-    notes = [*log.notes]
+    notes = [*log.notes, *trusted_notes]
     if rewarded:
         prompts = {
             name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED)) for name, p in prompts.items()
@@ -319,8 +329,9 @@ def _log_history(
         prompts,
         recipe,
         is_run=False,
-        log=replace(log, rows=pl.DataFrame(), notes=notes),
+        log=replace(log, rows=pl.DataFrame()),
         knows_labels=not rewarded,
+        notes=notes,
     )
 
 

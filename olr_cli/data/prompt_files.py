@@ -262,12 +262,13 @@ class Rows:
     """Prompts, the same rows in the interchange format (their labels as in the file), and where the labels are.
 
     Attributes:
-        hint: as in `PromptSet`.
+        has_ids, hint: as in `PromptSet`.
     """
 
     prompts: tuple[Prompt, ...]
     table: pa.Table
     label_column: str | None
+    has_ids: bool
     hint: str
 
 
@@ -326,7 +327,7 @@ def read_rows(
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
     hint = f"its columns are {', '.join(paths(raw))}; say which hold what: {setting(paths(raw), {})}"
-    return Rows(prompts, table, fields.answer, hint)
+    return Rows(prompts, table, fields.answer, id_path is not None, hint)
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
@@ -625,7 +626,7 @@ def read_prompts(
         noise_type_of_sentinel=noise_type_of_sentinel or "inactive",
         reading=reading,
     )
-    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column, rows.hint)
+    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column, rows.has_ids, rows.hint)
     if limit is not None:
         prompts = prompts.subset(range(min(limit, len(prompts))))
     return prompts if sample is None else prompts.sample(sample, seed)

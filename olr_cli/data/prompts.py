@@ -144,8 +144,12 @@ class PromptSet:
     revision: str | None = None
     """Commit of a hub data set."""
     label_column: str | None = None
+    has_ids: bool = True
+    """Whether the source names its prompts; else their ids are digests of the questions."""
     hint: str = ""
     """Which columns the source has, and the setting that says which of them holds what; for errors."""
+    notes: Sequence[str] = ()
+    """Sentences without a full stop on what was taken for what, such as verified labels."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What was done to the rows (noise type, ratio, seed, …), for the metadata of a written file."""
 
@@ -171,9 +175,11 @@ class PromptSet:
         groups: dict[str, list[Prompt]] = {}
         for prompt in self.prompts:
             groups.setdefault(normal_question(prompt.messages), []).append(prompt)
-        repeated = [tuple(group) for group in groups.values() if len(group) > 1]
-        agreeing = tuple(group for group in repeated if not _disagrees(group))
-        return Repeats(agreeing, tuple(group for group in repeated if group not in agreeing))
+        by_agreement: dict[bool, list[tuple[Prompt, ...]]] = {True: [], False: []}
+        for group in groups.values():
+            if len(group) > 1:
+                by_agreement[not _disagrees(group)].append(tuple(group))
+        return Repeats(tuple(by_agreement[True]), tuple(by_agreement[False]))
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
@@ -320,30 +326,76 @@ class QuestionIds:
         return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
 
 
+class QuestionIndex:
+    """Questions, found by what a prompt asks (`normal_question`).
+
+    Args:
+        questions: the chat turns of each.
+    """
+
+    def __init__(self, questions: Sequence[Sequence[Message]]) -> None:
+        self._questions = questions
+        self._by_all: defaultdict[str, list[int]] = defaultdict(list)
+        self._by_last: defaultdict[str, list[int]] = defaultdict(list)
+        for place, turns in enumerate(questions):
+            self._by_all[normal_question(turns)].append(place)
+            self._by_last[_normal(question_of(turns))].append(place)
+
+    def find(self, turns: Sequence[Message]) -> Sequence[int]:
+        """The places of the questions that the turns of a prompt ask; of a dialogue all that the user says counts.
+
+        The last question alone counts where a text is a whole dialogue in a chat template, and where examples precede
+        a question that is known without them.
+        """
+        if same := self._by_all.get(normal_question(turns)):
+            return same
+        last = question_of(turns)
+        is_rendered = len(turns) == 1 and last != turns[0].content
+        return [
+            place
+            for place in self._by_last.get(_normal(last), ())
+            if is_rendered or (_is_dialogue(turns) and not _is_dialogue(self._questions[place]))
+        ]
+
+    def find_within(self, texts: Mapping[str, str]) -> dict[str, Sequence[int]]:
+        """By name of each text the places of the longest question that stands in it word for word, if there is one."""
+        words = {_spaced(question_of(self._questions[same[0]])): same for same in self._by_last.values()}
+        spaced = {name: _spaced(text) for name, text in texts.items()}
+        return {name: words[question] for name, question in _contained(spaced, sorted(words)).items()}
+
+
+def _is_dialogue(turns: Iterable[Message]) -> bool:
+    return sum(turn.role == "user" for turn in turns) > 1
+
+
+def asks_the_same(one: Sequence[Message], other: Sequence[Message]) -> bool:
+    """Whether two prompts that are called alike may ask one question, which more text may stand around."""
+    if normal_question(one) == normal_question(other):
+        return True
+    short, long = sorted((_spaced(question_of(one)), _spaced(question_of(other))), key=len)
+    return _normal(short) == _normal(long) or bool(_contained({"": long}, [short]))
+
+
 def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dict[str, Prompt]:
     """Which of `prompts` each logged prompt is, by the text of the question; others are left out.
 
-    What `normal_question` leaves out does not count. A log may have more text than the data set around its question:
-    then the longest question of the data set counts that stands in it, word for word. Of several with one text, it is
-    the one with the same label.
+    A log may have more text than the data set around its question: then the longest question of the data set counts
+    that stands in it, word for word. Of several with one text, it is the one with the same label.
 
     Args:
         logged: by prompt_id; those without messages are left out.
         prompts: of a data set.
     """
-    by_text: defaultdict[str, list[Prompt]] = defaultdict(list)
-    for prompt in prompts:
-        by_text[_normal(question_of(prompt.messages))].append(prompt)
-    texts = {name: question_of(prompt.messages) for name, prompt in logged.items() if prompt.messages}
-    longer = {name: _spaced(text) for name, text in texts.items() if _normal(text) not in by_text}
-    words = {_spaced(question_of(namesakes[0].messages)) for namesakes in by_text.values()} if longer else ()
-    texts |= _contained(longer, sorted(words))
-    same: dict[str, Prompt] = {}
-    for name, text in texts.items():
-        if namesakes := by_text.get(_normal(text)):
-            label = logged[name].given_label
-            same[name] = next((one for one in namesakes if one.given_label == label), namesakes[0])
-    return same
+    index = QuestionIndex([prompt.messages for prompt in prompts])
+    places = {name: index.find(prompt.messages) for name, prompt in logged.items() if prompt.messages}
+    places |= index.find_within(
+        {n: question_of(logged[n].messages) for n, same in places.items() if not same}
+    )
+    found = {name: [prompts[place] for place in same] for name, same in places.items() if same}
+    return {
+        name: next((one for one in same if one.given_label == logged[name].given_label), same[0])
+        for name, same in found.items()
+    }
 
 
 def _spaced(text: str) -> str:

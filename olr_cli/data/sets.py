@@ -48,8 +48,8 @@ def _training_prompts(recipe: Recipe, reading: Reading) -> PromptSet:
     prompts, trusted = _with_noise(recipe, reading), recipe.data.trusted
     if trusted is None:
         return prompts
-    verified = with_trusted(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
-    return prompts.with_prompts(verified, {"trusted": str(trusted)})
+    verified, notes = with_trusted(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
+    return replace(prompts.with_prompts(verified, {"trusted": str(trusted)}), notes=notes)
 
 
 def _with_noise(recipe: Recipe, reading: Reading) -> PromptSet:

@@ -1,161 +1,205 @@
-"""Verified labels: true answers that somebody has checked, read from a file or drawn for a study."""
+"""Verified labels: true answers that somebody has checked, and which prompts they are for (R23)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from olr_cli import seeding
-from olr_cli.data.prompt_files import Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, Prompt, normal_question, same_prompts
-from olr_cli.data.rows import read_table, texts
-from olr_cli.errors import UserError
+from olr_cli.answers import is_match
+from olr_cli.data.chat import Message, prompt_messages
+from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, read_prompts
+from olr_cli.data.prompts import SENTINEL, Prompt, QuestionIndex, asks_the_same, question_of
+from olr_cli.data.rows import read_table, texts, values
+from olr_cli.errors import UserError, shortened
 
 VERDICTS = ("kept", "wrong", "unsure")
 """What a reader of the report decides about a label."""
 
 
-@dataclass(frozen=True)
-class TrustedFile:
-    """Verified labels for prompts that come one at a time.
+@dataclass(frozen=True, slots=True)
+class VerifiedLabel:
+    """What is known of a prompt's true answer.
 
     Attributes:
-        by_id: prompt_id -> true answer.
-        by_question: the same by what a prompt asks, if the file is a data set.
+        prompt_id: of the prompt; None where the file names none.
+        messages: what the prompt asks; empty where the file doesn't say.
+        answer: the true answer; None where all that is known is that the given label is wrong.
     """
 
-    by_id: Mapping[str, str | None]
-    by_question: Mapping[str, str | None]
+    prompt_id: str | None
+    messages: tuple[Message, ...]
+    answer: str | None
+
+
+class VerifiedLabels:
+    """The verified labels of a file, and which prompts they are for.
+
+    A label is for the prompt with its id, else for the prompts that ask its question. Where a prompt and its label have
+    an id and a question each, both must fit (R23).
+    """
+
+    def __init__(self, labels: Sequence[VerifiedLabel] = (), source: str = "") -> None:
+        self._labels, self._source = labels, source
+        self._by_id = {label.prompt_id: at for at, label in enumerate(labels) if label.prompt_id is not None}
+        self._used: set[int] = set()
+        self._prompts: set[str] = set()
 
     @classmethod
-    def read(cls, trusted: str | int | None) -> TrustedFile:
-        """The labels that `data.trusted` names; none without one.
+    def read(cls, file: Path, reading: Reading = Reading(), setting: str = "data.trusted") -> VerifiedLabels:  # noqa: B008 - it is immutable
+        """The labels in a table of prompt_id and true_answer, which may have the questions too, or in a data set.
+
+        A column verdict is read too (of the report's selection): "wrong" without a true answer gives None, all that is
+        known then; "kept" without one gives given_label.
+
+        Args:
+            file: of verified labels.
+            reading: which columns of a data set hold what.
+            setting: what named the file, for errors.
 
         Raises:
-            UserError: the file can't be read or has no true answer, or a number to draw is given.
+            UserError: the file can't be read, has no true answer, or several of one prompt.
+        """
+        if not file.is_file():
+            raise UserError(
+                f"{file} is no file; {setting} names a Parquet or JSON table with prompt_id and true_answer"
+            )
+        labels = _labels_in(file, reading)
+        if not labels:
+            raise UserError(f"{file} has no true answer in any row; leave {setting} out, or fill some in")
+        return cls(labels, str(file))
+
+    @classmethod
+    def for_prompts_to_come(cls, trusted: str | int | None) -> VerifiedLabels:
+        """The labels that `data.trusted` names, for prompts that come one at a time; none without it.
+
+        Raises:
+            UserError: as `read`; or a number to draw is given.
         """
         if trusted is None:
-            return cls({}, {})
+            return cls()
         if isinstance(trusted, int):
             raise UserError(
                 f"data.trusted is {trusted}, and labels can't be drawn before all prompts are known; name a file of"
                 " verified labels"
             )
-        answers, prompts = _answers_in(Path(trusted), Reading(), "data.trusted")
-        if not any(answers.values()):
+        labels = cls.read(Path(trusted))
+        if all(label.answer is None for label in labels._labels):
             raise UserError(
                 f"{trusted} has no true answer in any row; leave data.trusted out, or fill some in"
             )
-        return cls(answers, {normal_question(prompt.messages): prompt.gold for prompt in prompts})
+        return labels
 
-    def mark(self, prompt: Prompt) -> Prompt:
-        """The prompt, marked and with its verified answer if it has one."""
-        answer = self.by_id.get(prompt.prompt_id)
-        if answer is None and self.by_question:
-            answer = self.by_question.get(normal_question(prompt.messages))
-        return prompt if answer is None else replace(prompt, true_answer=answer, is_trusted=True)
+    def answers(self, prompts: Iterable[Prompt]) -> dict[str, str | None]:
+        """prompt_id -> verified answer, of the prompts that have one; `None` as in `VerifiedLabel`.
 
+        Raises:
+            UserError: a prompt and its label have one id and two questions, or a question has two answers.
+        """
+        found: dict[str, str | None] = {}
+        for prompt in prompts:
+            place = self._by_id.get(prompt.prompt_id)
+            if place is not None:
+                _require_one_question(prompt, self._labels[place], self._source)
+            elif prompt.messages:
+                place = self._by_question(prompt)
+            if place is not None:
+                found[prompt.prompt_id] = self._labels[place].answer
+                self._used.add(place)
+                self._prompts.add(prompt.prompt_id)
+        return found
 
-def with_trusted(
-    prompts: Iterable[Prompt], trusted: str | int, seed: int, source: object, reading: Reading
-) -> list[Prompt]:
-    """The prompts with the verified ones marked, and with the true answers that are verified.
+    def mark(self, prompts: Iterable[Prompt]) -> list[Prompt]:
+        """The prompts, those with a verified answer marked and with it as their true answer."""
+        prompts = list(prompts)
+        answers = self.answers(prompts)
+        return [
+            prompt
+            if (answer := answers.get(prompt.prompt_id)) is None
+            else replace(prompt, true_answer=answer, is_trusted=True)
+            for prompt in prompts
+        ]
 
-    Args:
-        prompts: N, after noise was put on their labels.
-        trusted: a file (`verified_answers`); or how many prompts to draw among those whose true answer is known. Of
-            one seed, a larger draw contains a smaller one.
-        seed: of the draw.
-        source: of the prompts, for errors.
-        reading: which columns of a data set hold what.
+    @property
+    def unknown(self) -> int:
+        """How many labels were for none of the prompts so far."""
+        return len(self._labels) - len(self._used)
 
-    Raises:
-        UserError: the file can't be read or fits no prompt, or fewer true answers are known than are to be drawn.
-    """
-    by_id = {prompt.prompt_id: prompt for prompt in prompts}
-    answers: dict[str, str | None]
-    if isinstance(trusted, int):
-        known = [prompt for prompt in by_id.values() if prompt.true_answer is not None]
-        if len(known) < trusted:
-            raise UserError(
-                f"data.trusted is {trusted}, and the true answer is known of {len(known)} prompts of {source};"
-                " lower it, or name a file of verified labels"
-            )
-        drawn = seeding.permutation(len(known), "trusted labels", seed)[:trusted]
-        answers = {known[place].prompt_id: known[place].true_answer for place in drawn}
-    else:
-        answers = dict(verified_answers(Path(trusted), by_id, by_id, reading, "data.trusted"))
-        if all(answers.get(name) is None for name in by_id):
-            raise UserError(f"{trusted} says which labels are wrong, and gives no true answer; give some")
-    return [
-        replace(prompt, true_answer=answer or prompt.true_answer, is_trusted=answer is not None)
-        for prompt in by_id.values()
-        for answer in [answers.get(prompt.prompt_id)]
-    ]
-
-
-def verified_answers(
-    file: Path,
-    prompts: Mapping[str, Prompt],
-    prompt_ids: Collection[str],
-    reading: Reading = Reading(),  # noqa: B008 - it is immutable
-    setting: str = "--trusted",
-) -> Mapping[str, str | None]:
-    """prompt_id -> true answer, from a table of prompt_id and true_answer, or a verified data set.
-
-    Prompts are matched by prompt_id; where none fits, those of a data set by the text of the question. A column verdict
-    is read too (of the report's selection): "wrong" without a true answer gives None, all that is known then; "kept"
-    without one gives given_label.
-
-    Args:
-        file: of verified labels.
-        prompts: by prompt_id, with the messages of those whose text is known.
-        prompt_ids: those of all prompts that could be meant.
-        reading: which columns of a data set hold what.
-        setting: what named the file, for errors.
-
-    Raises:
-        UserError: the file can't be read or has no true answer, or none of its prompts is among `prompt_ids`.
-    """
-    answers, verified = _answers_in(file, reading, setting)
-    if not answers:
-        raise UserError(f"{file} has no true answer in any row; leave {setting} out, or fill some in")
-    if answers.keys().isdisjoint(prompt_ids):
-        golds = [prompt for prompt in verified if prompt.gold is not None]
-        same = same_prompts(prompts, golds) if golds else {}
-        strangers = answers.keys() - {prompt.prompt_id for prompt in same.values()}
-        by_text = {name: str(prompt.gold) for name, prompt in same.items()}
-        first = next(iter(answers))
-        answers = {**{name: answers[name] for name in strangers}, **by_text}
-        if not by_text:
-            raise UserError(
-                f"{file}: none of its prompts is among those that it is for (its first prompt_id: {first}, theirs:"
-                f" {next(iter(prompt_ids))}); verified labels are matched by prompt_id, or those of a data set by their"
-                " questions"
-            )
-    return answers
-
-
-def _answers_in(
-    file: Path, reading: Reading, setting: str
-) -> tuple[Mapping[str, str | None], Sequence[Prompt]]:
-    """prompt_id -> true answer or None; and the prompts, if the file is a data set."""
-    if not file.is_file():
-        raise UserError(
-            f"{file} is no file; {setting} names a Parquet or JSON table with prompt_id and true_answer"
+    @property
+    def note(self) -> str:
+        """How many labels were for the prompts so far, and how many for none; a sentence without a full stop."""
+        prompts = f"{len(self._prompts):,} prompt{'s' * (len(self._prompts) != 1)}"
+        return (
+            f"{len(self._used):,} of {len(self._labels):,} verified labels in {self._source} are for {prompts} here,"
+            f" {self.unknown:,} for none"
         )
+
+    def require_some(self, prompts: Sequence[Prompt]) -> None:
+        """Make sure that some label was for one of the prompts.
+
+        Raises:
+            UserError: none was.
+        """
+        if not self._used:
+            first = next((label.prompt_id for label in self._labels if label.prompt_id is not None), "none")
+            ours = prompts[0].prompt_id if prompts else "none"
+            raise UserError(
+                f"{self._source}: none of its prompts is among those that it is for (its first prompt_id: {first},"
+                f" theirs: {ours}); verified labels are matched by prompt_id, else by their questions"
+            )
+
+    @cached_property
+    def _index(self) -> tuple[Sequence[int], QuestionIndex]:
+        places = [place for place, label in enumerate(self._labels) if label.messages]
+        return places, QuestionIndex([self._labels[place].messages for place in places])
+
+    def _by_question(self, prompt: Prompt) -> int | None:
+        places, index = self._index
+        same = [places[at] for at in index.find(prompt.messages)]
+        word_for_word = [at for at in same if _asked(self._labels[at].messages) == _asked(prompt.messages)]
+        chosen = [at for at in word_for_word or same if self._labels[at].answer is not None] or same
+        answers = sorted({answer for at in chosen if (answer := self._labels[at].answer) is not None})
+        if any(not is_match(answers[0], answer) for answer in answers[1:]):
+            raise UserError(
+                f"{self._source} has the verified answers {' and '.join(answers[:2])} for one question,"
+                f" '{shortened(question_of(prompt.messages))}'; leave one"
+            )
+        return chosen[0] if chosen else None
+
+
+def _asked(messages: Iterable[Message]) -> list[str]:
+    return [turn.content for turn in messages if turn.role == "user"]
+
+
+def _require_one_question(prompt: Prompt, label: VerifiedLabel, source: str) -> None:
+    if label.messages and prompt.messages and not asks_the_same(prompt.messages, label.messages):
+        raise UserError(
+            f"{source} has the prompt_id {prompt.prompt_id} for '{shortened(question_of(label.messages))}', and here it"
+            f" is '{shortened(question_of(prompt.messages))}'; mend the ids of {source}, or leave them out, so that"
+            " questions alone count"
+        )
+
+
+def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     columns = ("prompt_id", "true_answer", "verdict", "given_label")
-    table = read_table([file], columns)
+    table = read_table([file], (*columns, *PROMPT_COLUMNS))
     if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(table.column_names):
-        prompts = read_prompts(str(file), reading=reading).prompts
-        return {prompt.prompt_id: prompt.gold for prompt in prompts if prompt.gold is not None}, prompts
-    answers: dict[str, str | None] = {}
-    rows = (
+        prompts = read_prompts(str(file), reading=reading)
+        return [
+            VerifiedLabel(prompt.prompt_id if prompts.has_ids else None, prompt.messages, prompt.gold)
+            for prompt in prompts.prompts
+            if prompt.gold is not None
+        ]
+    labels: dict[str, VerifiedLabel] = {}
+    cells = (
         texts(table.column(name), name, str(file)) if name in table.column_names else [None] * len(table)
         for name in columns
     )
-    for prompt_id, answer, verdict, label in zip(*rows, strict=True):
+    asked = next((name for name in PROMPT_COLUMNS if name in table.column_names), None)
+    questions = [None] * len(table) if asked is None else values(table.column(asked), asked, str(file))
+    for question, prompt_id, answer, verdict, label in zip(questions, *cells, strict=True):
         if verdict not in (None, *VERDICTS):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
@@ -164,6 +208,41 @@ def _answers_in(
         known = None if known == SENTINEL else known
         if prompt_id is None or (known is None and verdict != "wrong"):
             continue
-        if answers.setdefault(prompt_id, known) != known:
+        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known)
+        if labels.setdefault(prompt_id, verified).answer != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
-    return answers, ()
+    return list(labels.values())
+
+
+def with_trusted(
+    prompts: Iterable[Prompt], trusted: str | int, seed: int, source: object, reading: Reading
+) -> tuple[list[Prompt], list[str]]:
+    """The prompts with the verified ones marked, and with the true answers that are verified; and how many there are.
+
+    Args:
+        prompts: N, after noise was put on their labels.
+        trusted: a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
+            seed, a larger draw contains a smaller one.
+        seed: of the draw.
+        source: of the prompts, for errors.
+        reading: which columns of a data set hold what.
+
+    Raises:
+        UserError: the file can't be read or fits no prompt, or fewer true answers are known than are to be drawn.
+    """
+    unmarked = [replace(prompt, is_trusted=False) for prompt in prompts]
+    if isinstance(trusted, int):
+        known = [place for place, prompt in enumerate(unmarked) if prompt.true_answer is not None]
+        if len(known) < trusted:
+            raise UserError(
+                f"data.trusted is {trusted}, and the true answer is known of {len(known)} prompts of {source};"
+                " lower it, or name a file of verified labels"
+            )
+        drawn = {known[rank] for rank in seeding.permutation(len(known), "trusted labels", seed)[:trusted]}
+        return [replace(prompt, is_trusted=place in drawn) for place, prompt in enumerate(unmarked)], []
+    labels = VerifiedLabels.read(Path(trusted), reading)
+    marked = labels.mark(unmarked)
+    labels.require_some(unmarked)
+    if not any(prompt.is_trusted for prompt in marked):
+        raise UserError(f"{trusted} says which labels are wrong, and gives no true answer; give some")
+    return marked, [labels.note]

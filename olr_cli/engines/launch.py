@@ -201,6 +201,8 @@ def launch(
         require_free(path)
     data = load_data(recipe, kind, data_digests(path) if resume else {})
     engine = make_engine(recipe, data)
+    for note in data.train.notes:
+        progress.say(f"Note: {note}.")
     for warning in [*warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
     with held(path, make=not resume), Judge(ledger=path / GIVEN_UP) as judge:
@@ -283,6 +285,7 @@ def rehearse(
     views = {view: engine.render(prompt.turns(view)) for view in compose(recipe.method).views}
     lines = [
         recipe_yaml(recipe),
+        *(f"Note: {note}." for note in data.train.notes),
         *(f"Warning: {sentence}" for sentence in sentences),
         *_amount_lines(recipe, data.train, amount, is_example=is_example),
         *engine.plan,

@@ -250,7 +250,8 @@ def test_trusted_labels_say_so(here, log):
     ]
     write(here / "trusted.jsonl", rows)
     said = told(log, "--trusted", "trusted.jsonl")
-    assert "moved by 12 trusted labels (2 of them wrong); 1 more are of other prompts" in said
+    assert "moved by 12 trusted labels (2 of them wrong)" in said
+    assert "12 of 13 verified labels in trusted.jsonl are for 12 prompts here, 1 for none." in said
     assert "cross-validated on 12 trusted labels (2 of them wrong), AUROC 1.00" in said
     assert "--trusted trusted.jsonl --export" in said
 
@@ -345,7 +346,7 @@ def test_shuffled_verified_questions_are_trusted_by_their_text(here, uid):
     trusted = questions(here / "trusted.jsonl", [*half, {"P": "Who am I?", "S": "7"}])
     said = told("run", "--trusted", trusted, "--set", "data.columns={question: P, answer: S}")
     assert "moved by 10 trusted labels (0 of them wrong)" in said
-    assert "1 more are of other prompts" in said
+    assert "are for 10 prompts here, 1 for none." in said
 
 
 def test_a_data_set_is_not_taken_for_rollouts(here):

@@ -30,7 +30,7 @@ from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
 from olr_cli.data.rows import matching_files, read_table
-from olr_cli.data.verified import verified_answers
+from olr_cli.data.verified import VerifiedLabels
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
@@ -214,7 +214,7 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
     assert known == {"14": ("7", "7"), "15": (None, None)}
     assert wrong_answers(path, prompts) == {"14": ["3"], "15": ["2.5"]}
-    assert verified_answers(path, history.prompts, list(history.prompts)) == {"14": "7"}
+    assert VerifiedLabels.read(path).answers(history.prompts.values()) == {"14": "7"}
 
 
 @pytest.mark.parametrize(

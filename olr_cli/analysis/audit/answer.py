@@ -128,8 +128,7 @@ def _origin(audit: Audit) -> str:
     labels, wrong, answers = trusted.labels, trusted.wrong, trusted.unlabelled
     moved = [f"{labels} trusted label{'s' * (labels != 1)} ({wrong} of them wrong)"] if labels else []
     moved += [f"{answers} true answer{'s' * (answers != 1)} of prompts without a label"] if answers else []
-    strangers = f"; {trusted.strangers:,} more are of other prompts" if trusted.strangers else ""
-    return f"from votes, moved by {' and '.join(moved)}{strangers}"
+    return f"from votes, moved by {' and '.join(moved)}"
 
 
 def warnings(audit: Audit) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from olr_cli.analysis.audit.estimator import Noise, floats
 from olr_cli.analysis.audit.forecast import Forecast, forecast
 from olr_cli.analysis.audit.tally import Tally, tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
-from olr_cli.analysis.histories import RolloutHistory, read_history, run_data
+from olr_cli.analysis.histories import RolloutHistory, read_history, with_questions
 from olr_cli.answers import Judge
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, question_of, same_prompts
-from olr_cli.data.verified import verified_answers
+from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest
 
@@ -118,7 +117,7 @@ def audit(
         history: the rollouts.
         judge: decides which answers mean the same.
         data: the data set of the history's prompts, which says what the history does not of their labels.
-        trusted: a file of verified labels (`verified_answers`), besides those of the run's `data.trusted`.
+        trusted: a file of verified labels (`VerifiedLabels`), besides those of the run's `data.trusted`.
         threshold: the least confidence that a label is wrong with which it is changed; by default any, as long as the
             proposal is likelier right.
 
@@ -137,9 +136,14 @@ def audit(
     trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_trusted}
     answers = {**trained}
     known: TrustedLabels | None = None
+    verified_notes: list[str] = []
     if trusted is not None:
-        checked = verified_answers(trusted, texts, counted.prompt_ids, data_reading(history))
+        labels_file = VerifiedLabels.read(trusted, data_reading(history), "--trusted")
+        asked = [texts.get(name, history.prompts[name]) for name in counted.prompt_ids]
+        checked = labels_file.answers(asked)
+        labels_file.require_some(asked)
         answers |= checked
+        verified_notes = [f"{labels_file.note}."]
         measuring = {name: answer for name, answer in checked.items() if name not in trained}
         known = confidence.trusted_labels(measuring, counted.prompt_ids, counted.labels, judge)
     verified = (
@@ -177,7 +181,7 @@ def audit(
         answered=float(answered / rollouts),
         truth=_truth(history, verdicts, judge),
         questions={p.prompt_id: question_of(p.messages) for p in texts.values() if p.messages},
-        notes=[*history.notes, *_trained_note(len(trained))],
+        notes=[*history.notes, *verified_notes, *_trained_note(len(trained))],
     )
 
 
@@ -234,18 +238,16 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     steps = (rows.with_columns(pl.col("prompt_id").replace(ids)) for rows in history.steps)
     prompts = {ids.get(p.prompt_id, p.prompt_id): p for p in history.prompts.values()}
     prompts = {name: replace(prompt, prompt_id=name) for name, prompt in prompts.items()}
-    log = history.log
-    if log is not None and len(ids) < len(prompts):
-        note = f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text."
-        log = replace(log, notes=[*log.notes, note])
-    return replace(history, steps=steps, prompts=prompts, log=log)
+    notes = [*history.notes]
+    if history.log is not None and len(ids) < len(prompts):
+        notes.append(f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text.")
+    return replace(history, steps=steps, prompts=prompts, notes=notes)
 
 
 def _with_texts(history: RolloutHistory) -> Mapping[str, Prompt]:
     """The prompts of a history with their messages, where its data set can be read."""
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
-        with suppress(UserError):
-            return {prompt.prompt_id: prompt for prompt in run_data(history.source, is_local=True).prompts}
+        return with_questions(history.prompts, history.source)
     return history.prompts
 
 

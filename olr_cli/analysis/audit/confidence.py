@@ -252,12 +252,10 @@ class TrustedLabels:
     Attributes:
         answers: (P,) the true answer; None where it is not known, though the label may be known to be wrong.
         is_wrong: (P,) 1 or 0: whether the given label is wrong; NaN where that is not known.
-        strangers: how many trusted prompts the history does not have.
     """
 
     answers: tuple[str | None, ...]
     is_wrong: Floats
-    strangers: int = 0
 
     @property
     def labels(self) -> int:
@@ -292,7 +290,7 @@ def trusted_labels(
     is_wrong = 1 - is_right(labels, truths, judge)
     has_no_truth = [truth is None and label is not None for truth, label in zip(truths, labels, strict=True)]
     is_wrong[is_known & np.array(has_no_truth)] = 1
-    return TrustedLabels(truths, is_wrong, len(answers) - int(is_known.sum()))
+    return TrustedLabels(truths, is_wrong)
 
 
 def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: Judge) -> Floats:

@@ -309,7 +309,7 @@ def test_a_verified_data_set_can_be_trusted(tmp_path, judge):
         ([{"prompt_id": "p0", "true_answer": a} for a in "12"], "several true answers"),
         ([{"prompt_id": "p0", "answer": "1"}], "no column of prompts"),
         ([{"prompt_id": "p0", "true_answer": a} for a in (None, SENTINEL)], "no true answer in any row"),
-        ([{"question": "?", "answer": "7"}], "or those of a data set by their questions"),
+        ([{"question": "?", "answer": "7"}], "else by their questions"),
     ],
 )
 def test_trusted_labels_that_do_not_fit_are_refused(tmp_path, judge, rows, complaint):

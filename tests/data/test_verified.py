@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.sets import training_prompts
+from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 
@@ -89,3 +91,68 @@ def test_no_more_can_be_drawn_than_are_known(unknown, tmp_path):
         training_prompts(recipe(2, unknown))
     with pytest.raises(UserError, match=r"data\.trusted names"):
         training_prompts(recipe(str(tmp_path / "nowhere.json"), unknown))
+
+
+def lines(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_an_id_that_stands_for_two_questions_is_an_error_that_shows_both(tmp_path):
+    """R23: two files with row numbers as ids; "What is 0+0?" had the verified label of another question."""
+    train = lines(
+        tmp_path / "train.jsonl",
+        *({"id": n, "question": f"What is {n}+{n}?", "answer": "1"} for n in range(3)),
+    )
+    verified = lines(
+        tmp_path / "verified.jsonl",
+        *({"id": n, "question": f"What is {n}+7?", "answer": n + 7} for n in range(3)),
+    )
+    both = r"prompt_id 0 for 'What is 0\+7\?', and here it is 'What is 0\+0\?'; mend the ids"
+    with pytest.raises(UserError, match=both):
+        training_prompts(recipe(str(verified), train))
+    labels = VerifiedLabels.read(verified)
+    with pytest.raises(UserError, match=both):
+        labels.mark(read_prompts(train).prompts)
+    table = lines(tmp_path / "table.jsonl", {"prompt_id": 0, "question": "What is 0+7?", "true_answer": "7"})
+    with pytest.raises(UserError, match=both):
+        training_prompts(recipe(str(table), train))
+
+
+def test_labels_are_counted_by_id_and_by_question_and_those_of_no_prompt_are_said(unknown, tmp_path):
+    rows = [
+        {"id": "a", "question": "what is A?"},
+        {"id": "other", "question": "What is b"},
+        {"id": "z", "question": "z"},
+    ]
+    verified = lines(tmp_path / "verified.jsonl", *(row | {"answer": "5"} for row in rows))
+    prompts = training_prompts(recipe(str(verified), unknown))
+    assert trusted_ids(prompts) == {"a", "b"}
+    assert prompts.notes == [f"2 of 3 verified labels in {verified} are for 2 prompts here, 1 for none"]
+
+
+def asked(path, **answers):
+    """A data set of questions and answers without ids."""
+    return lines(path, *({"question": question, "answer": answer} for question, answer in answers.items()))
+
+
+def test_a_question_counts_whole_and_a_longer_one_is_another(tmp_path):
+    train = asked(tmp_path / "train.jsonl", **{"3+4=": "1", "12-3+4=": "1", "Is it? And why?": "1"})
+    verified = asked(tmp_path / "verified.jsonl", **{"3+4=": "7", "And why?": "7"})
+    prompts = training_prompts(recipe(str(verified), train)).prompts
+    assert [p.is_trusted for p in prompts] == [True, False, False]
+
+
+def test_of_questions_that_differ_in_case_that_with_the_same_text_counts(tmp_path):
+    train = asked(tmp_path / "train.jsonl", **{"Next to A": "1", "next to a": "1"})
+    verified = asked(tmp_path / "verified.jsonl", **{"next to a": "B", "Next to A": "C"})
+    prompts = training_prompts(recipe(str(verified), train)).prompts
+    assert [(p.messages[-1].content, p.true_answer) for p in prompts] == [
+        ("Next to A", "C"),
+        ("next to a", "B"),
+    ]
+    other = asked(tmp_path / "other.jsonl", **{"NEXT to A": "1"})
+    with pytest.raises(
+        UserError, match="has the verified answers B and C for one question, 'NEXT to A'; leave"
+    ):
+        training_prompts(recipe(str(verified), other))
