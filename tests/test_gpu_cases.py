@@ -62,7 +62,7 @@ def test_the_model_fills_its_vocabulary_and_reads_text(tmp_path):
 
 
 def test_what_cannot_be_shown_is_left_out_with_the_reason(monkeypatch):
-    monkeypatch.setattr(matrix.flash_attention, "is_installed", lambda: False)
+    monkeypatch.setattr(matrix, "has_flash_attention", lambda: False)
     asked = {"gpus": 1, "device": "cuda", "seconds_left": 600.0}
     assert left_out(Case("plain", ()), **asked) is None
     assert left_out(Case("two", (), gpus=2), **asked) == "needs 2 GPUs, and here is 1"

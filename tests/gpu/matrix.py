@@ -34,7 +34,7 @@ from stack import Train, metrics, processes_of
 from olr_cli import __version__
 from olr_cli.engines.computer import Check, look_at_computer, look_at_gpus
 from olr_cli.engines.models import model_shape
-from olr_cli.engines.openrlhf import flash_attention
+from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.memory import memory_need
 from olr_cli.recipe.files import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_steps
@@ -318,7 +318,7 @@ def _within_memory(case: Case, settings: Sequence[str], model: Path, peak: float
     recipe = load_recipe("laptop/openrlhf", list(settings))
     shape = model_shape(str(model), trust_remote_code=False)
     card = min(gpu.memory for gpu in look_at_gpus())
-    need = memory_need(recipe, shape, card=card, flash_attention=flash_attention.is_installed())
+    need = memory_need(recipe, shape, card=card, flash_attention=has_flash_attention())
     figure = max(sum(need.update.values()), sum(need.generation.values()))
     measured, wanted = f"{peak / 1e9:.1f} GB", f"below {figure / 1e9:.1f} GB"
     return Finding(case.name, "memory of the fullest GPU", measured, wanted, peak < figure)
@@ -365,7 +365,7 @@ def left_out(case: Case, *, gpus: int, device: str, seconds_left: float) -> str 
     """Why a case is not run; None if it is."""
     if device == "cpu":
         return None if case.on_cpu else "a CPU cannot show it"
-    if case.needs_flash_attention and not flash_attention.is_installed():
+    if case.needs_flash_attention and not has_flash_attention():
         return "flash-attn is not installed"
     if case.gpus > gpus:
         return f"needs {case.gpus} GPUs, and here is {gpus}"

@@ -273,9 +273,9 @@ def test_implementations_of_transformers_are_no_kernels(tmp_path: Path, loader: 
 
 _IN_A_JOB = """
 import os, sys
-from olr_cli.engines.openrlhf import set_up
-os.environ |= set_up.environment(trusts_code=sys.argv[1] == "1", device="cuda")
-set_up.set_up()
+from olr_cli.engines.openrlhf.bridges import bridge_process, environment
+os.environ |= environment(trusts_code=sys.argv[1] == "1", device="cuda")
+bridge_process()
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 for model in sys.argv[2:]:  # as OpenRLHF loads them
     for auto in (AutoConfig, AutoTokenizer, AutoModelForCausalLM):

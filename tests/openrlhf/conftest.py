@@ -1,5 +1,8 @@
 """The bridges of the CPU rehearsal, before any test imports OpenRLHF."""
 
-from olr_cli.engines.openrlhf import cpu
+import os
 
-cpu.set_up()
+from olr_cli.engines.openrlhf.bridges import bridge_process, environment
+
+os.environ |= environment(trusts_code=True, device="cpu")
+bridge_process()

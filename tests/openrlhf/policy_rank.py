@@ -6,12 +6,14 @@ From the start the program makes two updates, saves FOLDER/step-2, makes the thi
 checkpoint it saves step-2 again at once. GRADIENTS is the type in which they are summed up.
 """
 
+import os
 import sys
 from pathlib import Path
 
-from olr_cli.engines.openrlhf import cpu
+from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 
-cpu.set_up()
+os.environ |= environment(trusts_code=True, device="cpu")
+bridge_process()
 
 import torch  # noqa: E402  after the bridges
 from openrlhf.utils.config import hierarchize  # noqa: E402

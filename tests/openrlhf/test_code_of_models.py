@@ -31,9 +31,9 @@ def generate(model, *_, **__):
 
 IN_A_JOB = """
 import os, sys
-from olr_cli.engines.openrlhf import set_up
-os.environ |= set_up.environment(trusts_code=sys.argv[1] == "1", device="cpu")
-set_up.set_up()
+from olr_cli.engines.openrlhf.bridges import bridge_process, environment
+os.environ |= environment(trusts_code=sys.argv[1] == "1", device="cpu")
+bridge_process()
 from openrlhf.models.actor import Actor
 from openrlhf.utils.utils import get_tokenizer
 for model in sys.argv[2:]:

@@ -22,7 +22,7 @@ from olr_cli.engines.openrlhf.job import _outcome_of
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 RAISES_AT_THE_THIRD_STEP = """
-from olr_cli.engines.openrlhf.importing import around_import
+from olr_cli.engines.openrlhf.bridges import around_import
 
 def fails_later(module):
     yield

