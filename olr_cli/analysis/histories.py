@@ -176,7 +176,7 @@ def _run_history(
         columns = (*columns, "response")
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), len(steps))
     if reads_anew:
-        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor, data_digests(run).get("train"))
+        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
     return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, is_run=True, notes=notes)
 
 
@@ -232,7 +232,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
     try:
         if is_local and parse_source(source) is None:
             matching_files(source)
-        prompts = training_prompts(recipe, digest)
+        prompts = training_prompts(recipe)
     except (UserError, OSError) as error:
         raise UserError(f"{source} is not to be read from here ({error})") from None
     if digest != prompts.digest and (is_local or digest is not None):
@@ -267,12 +267,12 @@ def rewards_responses(recipe: Recipe) -> bool:
 
 
 def _read_anew(
-    steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None, digest: str | None
+    steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None
 ) -> Iterator[pl.DataFrame]:
     """A run's answers under another extractor than its own; None: what each prompt's data source calls for (R6)."""
     sources: dict[str, str] = {}
     if extractor is None:
-        prompts = training_prompts(run_recipe, digest).prompts
+        prompts = training_prompts(run_recipe).prompts
         sources = {prompt.prompt_id: prompt.data_source for prompt in prompts}
     for rows in steps:
         of_rows = rows["prompt_id"].replace_strict(sources, default="", return_dtype=pl.String)

@@ -15,7 +15,7 @@ import polars as pl
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, named_columns, recognised
-from olr_cli.data.prompts import QuestionIds
+from olr_cli.data.prompts import QuestionIds, question_ids
 from olr_cli.data.rows import (
     Kinds,
     column_at,
@@ -491,6 +491,7 @@ def read_log(
         )
         notes.append(f"{shown} logged the rollouts of the step before once more; they count once.")
     if "prompt_id" not in first.places:
+        rows = prompts.in_any_order(rows)
         rows, conflicts = _apart_by_label(rows)
         notes += conflicts
     rows, groups = _with_visits(rows)
@@ -529,6 +530,16 @@ class _Prompts:
         names = [self._ids[text] for text in texts]
         ids = pl.col("prompt").replace_strict(texts, names, default=None, return_dtype=pl.String)
         return rows.with_columns(ids.alias("prompt_id")).drop("prompt")
+
+    def in_any_order(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """All rows with the ids that the prompts have in whatever order they come."""
+        ids = question_ids([turns_of(text) for text in self._ids])
+        renamed = {old: new for old, new in zip(self._ids.values(), ids, strict=True) if old != new}
+        if not renamed:
+            return rows
+        self.texts = {renamed.get(name, name): text for name, text in self.texts.items()}
+        names = pl.col("prompt_id").cast(pl.String).replace(renamed).cast(pl.Categorical())
+        return rows.with_columns(names)
 
 
 def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:

@@ -31,7 +31,7 @@ from olr_cli.data.prompts import (
     NoiseType,
     Prompt,
     PromptSet,
-    QuestionIds,
+    question_ids,
     turns_digest,
 )
 from olr_cli.data.rows import SUFFIXES, column_at, matching_files, read_table, text_of, texts, values
@@ -50,7 +50,7 @@ ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx"
               "problem_id", "unique_id")  # fmt: skip
 """Where ids are looked for; the first that has another value in every row counts."""
 NUMBERED = ID_COLUMNS[:2]
-"""Where olr looked for ids when it still numbered the rows of files without them."""
+"""Where ids are looked for in benchmarks, whose other rows are numbered."""
 
 _LIKELY: Mapping[ColumnRole, Sequence[str]] = {
     "question": (*PROMPT_COLUMNS, "query", "instruction", "input", "task", "text", "q"),
@@ -240,7 +240,7 @@ class Reading:
         are_optional: read a file that has none of `columns` by the standard names.
         system_prompt: of prompts without a system message, or `NO_SYSTEM_PROMPT`; by default plain questions get that
             of R21, but not in the arithmetic task, and messages stay as they are.
-        are_numbered: rows without ids get their row number and a digest, as in runs of earlier versions.
+        are_numbered: rows without ids get their row number and a digest, by which the options of benchmarks are drawn.
     """
 
     columns: Mapping[ColumnRole, str] | None = None
@@ -512,8 +512,7 @@ def _prompt_ids(
             return present, column
     if reading.are_numbered:
         return [f"{row}-{turns_digest(turns)[:8]}" for row, turns in enumerate(messages)], None
-    ids = QuestionIds()
-    return [ids.next(turns) for turns in messages], None
+    return question_ids(messages), None
 
 
 def _named_ids(raw: pa.Table, path: str, place: str) -> list[str]:

@@ -326,6 +326,23 @@ class QuestionIds:
         return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
 
 
+def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
+    """The ids (`QuestionIds`) of all prompts of a source, which do not depend on their order.
+
+    Prompts that differ in what `normal_question` leaves out are numbered in the order of their texts, then copies.
+    """
+    copies: Counter[tuple[tuple[str, str], ...]] = Counter()
+    keys = []
+    for turns in prompts:
+        text = tuple(pairs(turns))
+        keys.append((copies[text], text, turns))
+        copies[text] += 1
+    ids, names = QuestionIds(), dict[int, str]()
+    for place in sorted(range(len(keys)), key=lambda place: keys[place][:2]):
+        names[place] = ids.next(keys[place][2])
+    return [names[place] for place in range(len(keys))]
+
+
 class QuestionIndex:
     """Questions, found by what a prompt asks (`normal_question`).
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
@@ -19,32 +18,15 @@ def recipe_reading(recipe: Recipe) -> Reading:
     return Reading(recipe.data.columns, system_prompt=recipe.data.system_prompt)
 
 
-def training_prompts(recipe: Recipe, digest: str | None = None) -> PromptSet:
+def training_prompts(recipe: Recipe) -> PromptSet:
     """The training prompts with the noise (R1) and the verified labels that the recipe asks for.
 
     Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
 
-    Args:
-        recipe: its data and noise.
-        digest: of the prompts of a run that was made, so that they keep the ids that the run has stored.
-
     Raises:
         UserError: the data cannot be read, cannot be given this noise, or carry marks of another type.
     """
-    return _as_recorded(lambda reading: _training_prompts(recipe, reading), recipe_reading(recipe), digest)
-
-
-def _as_recorded(read: Callable[[Reading], PromptSet], reading: Reading, digest: str | None) -> PromptSet:
-    """The prompts under the ids that give `digest`: earlier versions numbered the rows of files without ids."""
-    prompts = read(reading)
-    if digest not in (None, prompts.digest):
-        numbered = read(replace(reading, are_numbered=True))
-        if numbered.digest == digest:
-            return numbered
-    return prompts
-
-
-def _training_prompts(recipe: Recipe, reading: Reading) -> PromptSet:
+    reading = recipe_reading(recipe)
     prompts, trusted = _with_noise(recipe, reading), recipe.data.trusted
     if trusted is None:
         return prompts
@@ -95,23 +77,19 @@ def _type_of_marks(prompts: PromptSet) -> NoiseKind:
     return "inactive" if kinds == {True} else "active"
 
 
-def held_out_prompts(recipe: Recipe, source: str, split: str, digest: str | None = None) -> PromptSet:
+def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """Prompts that are only measured; their gold is the true answer, or a label that is not known to be noise.
 
     Args:
         recipe: says how files are read.
         source: of the prompts.
         split: ``validation`` or ``test``.
-        digest: as for `training_prompts`.
 
     Raises:
         UserError: the data cannot be read, or has prompts without such an answer.
     """
-    prompts = _as_recorded(
-        lambda reading: read_prompts(source, split=split, seed=recipe.seed, reading=reading),
-        replace(recipe_reading(recipe), are_optional=True),
-        digest,
-    )
+    reading = replace(recipe_reading(recipe), are_optional=True)
+    prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
     without = [prompt.prompt_id for prompt in prompts.prompts if prompt.gold in (None, SENTINEL)]
     if without:
         raise UserError(

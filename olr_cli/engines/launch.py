@@ -39,7 +39,6 @@ from olr_cli.runs.directory import (
     Status,
     begin_attempt,
     create_run,
-    data_digests,
     end_attempt,
     kind_of,
     read_manifest,
@@ -199,7 +198,7 @@ def launch(
         check_same_recipe(path, recipe, kind)
     else:
         require_free(path)
-    data = load_data(recipe, kind, data_digests(path) if resume else {})
+    data = load_data(recipe, kind)
     engine = make_engine(recipe, data)
     for note in data.train.notes:
         progress.say(f"Note: {note}.")

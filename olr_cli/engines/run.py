@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from olr_cli.answers import find_extractor
@@ -127,12 +126,8 @@ def require_engine(recipe: Recipe) -> None:
         )
 
 
-def load_data(
-    recipe: Recipe, kind: Kind = "training", digests: Mapping[str, str] = MappingProxyType({})
-) -> DataSets:
+def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
-
-    `digests` are those of a run that goes on, by set, so that prompts keep the ids that it has stored.
 
     Raises:
         UserError: they cannot be read or do not serve the recipe's method.
@@ -140,7 +135,7 @@ def load_data(
     extractor = recipe.data.extractor
     if extractor is not None:
         find_extractor(extractor)
-    train = training_prompts(recipe, digests.get("train"))
+    train = training_prompts(recipe)
     method = compose(recipe.method)
     if method.needs_labels and kind == "training":
         train.require_labels(f"method '{recipe.method.name}'")
@@ -148,7 +143,7 @@ def load_data(
         train.require_rephrasings(f"method '{recipe.method.name}'")
     keep_fraction(recipe.method, train.prompts)
     held_out = {
-        split: None if source is None else held_out_prompts(recipe, source, split, digests.get(split))
+        split: None if source is None else held_out_prompts(recipe, source, split)
         for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
     }
     return DataSets(train, held_out["validation"], held_out["test"])

@@ -10,12 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from olr_cli.data.chat import Message
+from olr_cli.data.logs import read_log
 from olr_cli.data.prompt_files import PromptSet, Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, NoiseType, Prompt, repeat_notes
-from olr_cli.data.sets import training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -291,6 +290,27 @@ def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_messa
     assert read_lines(tmp_path, chat).prompts[0].prompt_id == ids["3+1 = ?"]
 
 
+def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows_or_on_the_source(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        {"question": q, "answer": "1"} for q in ("Next to a?", "other", "next to A", "other", "next to A")
+    ]
+    ids: list[set[tuple[str, str]]] = []
+    for order in (rows, rows[::-1], rows[2:] + rows[:2]):
+        prompts = read_lines(tmp_path, *order).prompts
+        ids.append({(p.prompt_id, p.messages[-1].content) for p in prompts})
+        file = write_lines(tmp_path / "log.jsonl", *(row | {"response": "1", "step": 1} for row in order))
+        ids.append({(name, turns[-1].content) for name, turns in read_log([file]).questions.items()})
+    files, logs = ids[::2], ids[1::2]
+    assert files[0] == files[1] == files[2] and len(files[0]) == 5
+    assert (
+        logs[0] == logs[1] == logs[2]
+        and {text: name for name, text in logs[0]}.items()
+        <= {text: name for name, text in sorted(files[0], reverse=True)}.items()
+    )
+
+
 def test_a_file_written_by_olr_keeps_the_ids(tmp_path: Path) -> None:
     prompts = read_prompts(
         write_lines(tmp_path / "rows.jsonl", *({"q": str(n), "a": n, "name": f"x{n}"} for n in range(3))),
@@ -301,15 +321,12 @@ def test_a_file_written_by_olr_keeps_the_ids(tmp_path: Path) -> None:
     assert again.prompts == prompts.prompts and again.prompts[0].prompt_id == "x0"
 
 
-def test_the_rows_of_older_runs_are_still_numbered(tmp_path: Path) -> None:
+def test_rows_are_numbered_where_that_is_asked_for(tmp_path: Path) -> None:
     file = write_lines(
         tmp_path / "rows.jsonl", *({"question": str(n), "answer": n, "id": n} for n in range(3))
     )
     numbered = read_prompts(file, reading=Reading(are_numbered=True))
     assert [p.prompt_id.partition("-")[0] for p in numbered.prompts] == ["0", "1", "2"]
-    recipe = validate({"data": {"train": str(file)}}, "test")
-    assert training_prompts(recipe, numbered.digest).prompts == numbered.prompts
-    assert training_prompts(recipe, "another").prompts == read_prompts(file).prompts
 
 
 def test_the_same_question_with_other_labels_is_said(tmp_path: Path) -> None:

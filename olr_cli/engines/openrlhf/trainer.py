@@ -54,7 +54,7 @@ from olr_cli.engines.steps import (
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
-from olr_cli.runs.directory import GIVEN_UP, data_digests, read_manifest, read_recipe
+from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import RunStore, stored_history
@@ -173,7 +173,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             super().__init__(*args, **kwargs)
         self.recipe = read_recipe(self.run_path)
         self._attempt = len(read_manifest(self.run_path)["attempts"])
-        self.data = load_data(self.recipe, digests=data_digests(self.run_path))
+        self.data = load_data(self.recipe)
         require_same_data(self.run_path, self.data)
         self.prompts = {prompt.prompt_id: prompt for prompt in self.data.train.prompts}
         self._per_epoch = steps_per_epoch(self.recipe, len(self.prompts))
