@@ -5,37 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from olr_cli.cli.options import LogColumns, figures, require_new, shape_of, tables
+from olr_cli.cli.options import JsonFormat, LogColumns, figures, require_new, shape_of, tables
 
 
 def analyze(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(
+        Argument(
             metavar="RUN...",
             help="Run directories, or folders that contain runs; the rollouts that another trainer logged; for the"
             " paper's tables also evaluations of untrained models.",
-            show_default=False,
         ),
     ] = None,
     figure: Annotated[
         list[str] | None,
-        typer.Option(
-            "--figure",
+        Option(
+            metavar="NAME",
             autocompletion=figures,
-            help="Figure to draw: learning (reward, held-out accuracy, entropy, length, KL and more by step; the"
-            " default), coherence, dynamics, composition, arms (what the arms come to, a dot a run), ablation (needs"
-            " runs with several method.criteria),"
-            " sensitivity (needs runs with several slope thresholds or warm-ups), noise (methods over the noise ratio),"
-            " cost (time of each part of a step) or all (every figure that these runs allow); may be repeated.",
+            help="Figure to draw; may be repeated. learning (the default): reward, held-out accuracy, entropy, length,"
+            " KL and more by step; coherence, dynamics, composition: by epoch; arms: the result of each run by arm;"
+            " ablation: over method.criteria; sensitivity: over slope thresholds or warm-ups; noise: over the noise"
+            " ratio; cost: time of each part of a step; all: every figure that these runs allow.",
         ),
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(
-            "--table",
+        Option(
+            metavar="NAME",
             autocompletion=tables,
             help="Table to print: arms (compares arms, paired by seed; the default with several arms) or one of the"
             " paper's (noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity,"
@@ -43,66 +41,61 @@ def analyze(
         ),
     ] = None,
     compare: Annotated[
-        str | None,
-        typer.Option("--compare", metavar="paper", help="Add the published numbers to the paper's tables."),
+        str | None, Option(metavar="paper", help="Add the published numbers to the paper's tables.")
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(
-            "--baseline",
+        Option(
             metavar="ARM",
-            help="For --table arms: the arm to compare the others with; by default the first.",
+            help="For --table arms: compare the other arms with this one; by default the first.",
         ),
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            "--label",
+        Option(
             metavar="ARM=LABEL",
-            help="What to call an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be"
-            " repeated.",
+            help="Name of an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be repeated.",
         ),
     ] = None,
     columns: LogColumns = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
+        Option(
             metavar="DIR|FILE",
             help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several. A"
-            " name that ends in .csv is a new file for the table (by default arms) instead.",
+            " new file whose name ends in .csv gets the table (by default arms) instead.",
         ),
     ] = None,
     newest: Annotated[
         bool,
-        typer.Option("--newest", help="Of several runs of one arm and seed, take the newest; say which."),
+        Option(
+            "--newest", help="If several runs have the same arm and seed, take the newest, and say which."
+        ),
     ] = False,
     report: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--report",
-            help="Write everything into one HTML file, report.html: summary, figures, tables, and a list of prompts"
-            " with their history.",
+            help="Write one HTML file, report.html: summary, figures, tables, and prompts with their history.",
         ),
     ] = False,
     trusted: Annotated[
         Path | None,
-        typer.Option(
-            "--trusted",
+        Option(
             metavar="FILE",
-            help="For --report: a file of verified labels for its audit, as of `olr audit`; what the report exports is"
-            " one.",
+            help="For --report: verified labels for its audit, as in `olr audit`; a report's export is one.",
         ),
     ] = None,
     format_: Annotated[
         str,
-        typer.Option(
+        Option(
             "--format",
+            metavar="NAME",
             help="Format of the tables: terminal, markdown, latex, csv or json. With markdown, latex and csv, figures"
             " are drawn only if --figure names them.",
         ),
     ] = "terminal",
-    json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
+    json: JsonFormat = False,
 ) -> None:
     """Draw figures of one run, or of several runs averaged over seeds, and compare arms."""
     from dataclasses import replace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from olr_cli.cli.options import JsonObject, LogColumns, require_new
 from olr_cli.cli.printing import show
@@ -15,7 +15,7 @@ from olr_cli.cli.waiting import Waiting
 def audit(
     history: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             metavar="HISTORY...",
             help="A run directory (of `olr train` or `olr rollouts`), or the rollouts that another trainer logged: a"
             " folder, or Parquet/JSON files.",
@@ -23,26 +23,20 @@ def audit(
     ],
     export: Annotated[
         Path | None,
-        typer.Option(
-            "--export",
-            metavar="FILE",
-            help="Write the repaired data set to this new .parquet or .jsonl file.",
-        ),
+        Option(metavar="FILE", help="Write the repaired data set to this new .parquet or .jsonl file."),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            "--data",
+        Option(
             metavar="SOURCE",
-            help="The data set that the rollouts of a log were sampled on. It supplies missing labels and the rows to"
-            " export. Not needed for a run directory, which names its data set.",
+            help="Data set that the rollouts of a log were sampled on: it supplies missing labels and the rows to"
+            " export. A run directory names its own.",
         ),
     ] = None,
     columns: LogColumns = None,
     trusted: Annotated[
         Path | None,
-        typer.Option(
-            "--trusted",
+        Option(
             metavar="FILE",
             help="Verified labels of some prompts that were drawn at random: a table with prompt_id and true_answer, or"
             " a data set. They recalibrate the confidence and measure how good it is.",
@@ -50,25 +44,21 @@ def audit(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            "--threshold",
+        Option(
             metavar="P",
             min=0.0,
             max=1.0,
-            help="Change only labels whose confidence to be wrong is at least P. By default all whose proposal is more"
-            " likely right.",
-            show_default=False,
+            help="Change only labels that are wrong with at least this confidence; by default all labels whose proposed"
+            " replacement is more likely right.",
         ),
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(
-            "--top", metavar="N", min=0, help="Number of prompts to show; by default 15, with --json all."
-        ),
+        Option(metavar="N", min=0, help="Number of prompts to show; by default 15, with --json all."),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="KEY=VALUE",
             help="How to read answers, data.extractor=NAME; or the columns of --data and --trusted,"
@@ -77,9 +67,7 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."
-        ),
+        Option(metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."),
     ] = None,
     json: JsonObject = False,
 ) -> None:

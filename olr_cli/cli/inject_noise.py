@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Option
 
 from olr_cli.cli.options import Columns, JsonObject, SystemPrompt, read_columns
 from olr_cli.cli.printing import show
@@ -23,41 +23,40 @@ _PROMPT_WIDTH = 68
 def inject_noise(
     type: Annotated[
         Literal["inactive", "active", "mixed"],
-        typer.Option(
+        Option(
             help="inactive: a label that no policy produces; active: at every visit, one of the policy's wrong answers;"
             " mixed: both."
         ),
     ],
-    ratio: Annotated[str, typer.Option(metavar="R", help="Share of the prompts to mark, from 0 to 1.")],
+    ratio: Annotated[str, Option(metavar="R", help="Share of the prompts to mark, from 0 to 1.")],
     dataset: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="SOURCE",
             help="The data set: arithmetic (built in), a Parquet or JSONL file, a folder of such files, or a hub id"
             " (org/name, org/name:split, optionally with @revision).",
         ),
     ] = "arithmetic",
     sample: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed."),
+        int | None, Option(metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(metavar="S", help="Random seed that decides which prompts are drawn and marked.")
+        int, Option(metavar="S", help="Random seed that decides which prompts are drawn and marked.")
     ] = 0,
     active_share: Annotated[
-        str, typer.Option(metavar="A", help="For mixed noise: share of the marked prompts that are active.")
+        str, Option(metavar="A", help="For mixed noise: share of the marked prompts that are active.")
     ] = "0.5",
     rollouts: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="RUN",
             help="Freeze the noise: write wrong answers from this run, or table of rollouts, into the file. The"
-            " labels of the data set count as true, and an answer that they prove wrong is a wrong one.",
+            " data set's labels count as true, and only answers that provably differ from them as wrong.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
         ),

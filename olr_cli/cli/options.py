@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import ColumnRole
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
 """How tables can be printed."""
+DEVICES = ("auto", "cpu", "cuda")
+"""Values of `--device`."""
 
 
 def recipe_names(incomplete: str) -> list[str]:
@@ -38,13 +44,11 @@ def tables(incomplete: str) -> list[str]:
 
 RecipeName = Annotated[
     str,
-    typer.Argument(
-        help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names
-    ),
+    Argument(help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUE",
         help="Override a recipe key, e.g. method.slope_threshold=0.1; may be repeated.",
@@ -52,7 +56,7 @@ Settings = Annotated[
 ]
 LogColumns = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--columns",
         metavar="NAME=COLUMN",
         help="For the log of another trainer: which of its columns is the prompt, response, step, reward,"
@@ -60,37 +64,100 @@ LogColumns = Annotated[
         " prime-rl are recognised without.",
     ),
 ]
-JsonObject = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")]
-
-
 Columns = Annotated[
     str | None,
-    typer.Option(
-        "--columns",
+    Option(
         metavar="{ROLE: COLUMN}",
         help="Which columns hold what, as in '{question: Question, answer: Answer, id: uid}'.",
-        show_default=False,
     ),
+]
+JsonObject = Annotated[bool, Option("--json", help="Print one JSON object to standard output.")]
+JsonLines = Annotated[bool, Option("--json", help="Print JSON lines to standard output.")]
+JsonFormat = Annotated[bool, Option("--json", help="Same as --format json.")]
+Format = Annotated[
+    str, Option("--format", metavar="NAME", help="Output format: terminal, markdown, latex, csv or json.")
+]
+DryRun = Annotated[
+    bool,
+    Option("--dry-run", help="Show what would run, and one prompt as the model sees it, without starting."),
 ]
 SystemPrompt = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--system",
         metavar="TEXT|none",
         help="System message of prompts that have none; by default plain questions get one that asks for a \\boxed{}.",
-        show_default=False,
     ),
 ]
 ChatTemplate = Annotated[
     str | None,
-    typer.Option(
-        "--chat-template",
+    Option(
         metavar="FILE|none",
-        help="Jinja file in place of the model's chat template; none: prompts are plain text.",
-        show_default=False,
+        help="Jinja file to use instead of the model's chat template; none: prompts are plain text.",
     ),
 ]
+Extractor = Annotated[
+    str | None,
+    Option(
+        metavar="NAME|KIND:TEXT",
+        help="How to read answers: boxed, first_integer, last_number, choice, text, regex:PATTERN, after:TEXT,"
+        " tag:NAME, or package.module:function; by default chosen from the data set or benchmark.",
+    ),
+]
+Stop = Annotated[
+    list[str] | None, Option(metavar="TEXT", help="End a response before this text; may be repeated.")
+]
+MaxNewTokens = Annotated[int, Option(metavar="N", min=1, help="Maximum length of a response, in tokens.")]
+Seed = Annotated[int, Option(metavar="N", help="Random seed of the samples.")]
+Device = Annotated[str, Option(metavar="NAME", help="Device of the model: auto, cpu or cuda.")]
+TrustRemoteCode = Annotated[bool, Option("--trust-remote-code", help="Run code that comes with the model.")]
+
+
+# Groups of options ------------------------------------------------------------------------------------------------
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer, in which a parameter that is a dataclass becomes one option for each of its fields.
+
+    The class's docstring is the title of its panel in the help.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if dataclasses.is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            parameters += _parameters(parameter.annotation)
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def flat(**values: Any) -> None:
+        for name, group in groups.items():
+            fields = [field.name for field in dataclasses.fields(group)]
+            values[name] = group(**{field: values.pop(field) for field in fields})
+        command(**values)
+
+    flat.__name__, flat.__doc__ = command.__name__, command.__doc__
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    flat.__dict__["__signature__"] = inspect.Signature(parameters)
+    return flat
+
+
+def _parameters(group: Any) -> Iterator[inspect.Parameter]:
+    """The fields of a group of options as typer's parameters, all in one panel of the help."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        hint = hints[field.name]
+        option = copy(hint.__metadata__[0])
+        option.rich_help_panel = group.__doc__.rstrip(".")
+        yield inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[hint.__origin__, option],
+        )
+
+
+# Values of options ------------------------------------------------------------------------------------------------
 
 
 def read_columns(text: str | None) -> dict[ColumnRole, str] | None:

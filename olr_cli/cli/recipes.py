@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import JsonObject, RecipeName, Settings, require_known, shape_of
+from olr_cli.cli.options import JsonFormat, JsonObject, RecipeName, Settings, require_known, shape_of
 from olr_cli.cli.printing import show as print_answer
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
@@ -40,7 +41,7 @@ def ls(json: JsonObject = False) -> None:
 def show(
     recipe: RecipeName,
     resolved: Annotated[
-        bool, typer.Option("--resolved", help="Include its base and fill in every default.")
+        bool, Option("--resolved", help="Merge in the base recipe and fill in every default.")
     ] = False,
     json: JsonObject = False,
 ) -> None:
@@ -62,13 +63,12 @@ def show(
 @app.command("keys")
 @ends_well
 def keys(
-    prefix: Annotated[
-        str, typer.Argument(help="Only keys that begin with this, e.g. train or method.slope.")
-    ] = "",
+    prefix: Annotated[str, Argument(help="Only keys that begin with this, e.g. train or method.slope.")] = "",
     format_: Annotated[
-        str, typer.Option("--format", help="How keys are printed: terminal, markdown (a page) or json.")
+        str,
+        Option("--format", metavar="NAME", help="How keys are printed: terminal, markdown (a page) or json."),
     ] = "terminal",
-    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    json: JsonFormat = False,
 ) -> None:
     """Print every key that a recipe can set: type, range, default and meaning."""
     from olr_cli.recipe.reference import key_page, key_table
@@ -87,7 +87,7 @@ def keys(
 @ends_well
 def cp(
     recipe: RecipeName,
-    target: Annotated[Path, typer.Argument(help="New file; must not exist.")],
+    target: Annotated[Path, Argument(help="New file; must not exist.")],
     json: JsonObject = False,
 ) -> None:
     """Copy a recipe to a file of your own, with any base recipe merged into it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from olr_cli.cli.options import LogColumns, Settings, require_new
 from olr_cli.cli.printing import show
@@ -15,7 +16,7 @@ from olr_cli.cli.waiting import Waiting
 def replay(
     history: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             metavar="HISTORY...",
             help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
         ),
@@ -24,8 +25,7 @@ def replay(
     columns: LogColumns = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
-            "--grid",
+        Option(
             metavar="KEY[=V,V,...]",
             help="Compare several settings in one pass, e.g. method.slope_threshold=0,0.05,0.1; may be repeated with"
             " method.warmup_epochs and method.criteria (slope+consistency, consistency, slope, none). Without values,"
@@ -34,15 +34,16 @@ def replay(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
+        Option(
+            metavar="FILE|DIR",
             help="New file for the labels table: Parquet, or CSV (x.csv); with --grid, folder for the heat map.",
         ),
     ] = None,
     json: Annotated[
         bool,
-        typer.Option(
-            "--json", help="Print JSON lines to standard output, one per visit; with --grid one object."
+        Option(
+            "--json",
+            help="Print JSON lines to standard output, one per visit; with --grid, print one object.",
         ),
     ] = False,
 ) -> None:

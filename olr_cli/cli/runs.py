@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import JsonObject, shape_of
+from olr_cli.cli.options import Format, JsonObject, shape_of
 from olr_cli.cli.printing import show
 
 
@@ -34,26 +35,21 @@ app = typer.Typer(
 @ends_well
 def ls(
     folders: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FOLDER...", help="Folders with runs; by default runs/.", show_default=False),
+        list[Path] | None, Argument(metavar="FOLDER...", help="Folders with runs; by default runs/.")
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option(
-            "--status",
+        Option(
+            metavar="STATUS",
             help="Only runs that are finished, running, stopped, failed, diverged, crashed or damaged.",
         ),
     ] = None,
-    arm: Annotated[
-        str | None, typer.Option("--arm", metavar="TEXT", help="Only arms whose name contains TEXT.")
-    ] = None,
+    arm: Annotated[str | None, Option(metavar="TEXT", help="Only arms whose name contains TEXT.")] = None,
     sort: Annotated[
         str,
-        typer.Option("--sort", help="Order: created, name, arm, status, accuracy, wrong (labels) or size."),
+        Option(metavar="KEY", help="Order: created, name, arm, status, accuracy, wrong (labels) or size."),
     ] = "created",
-    format_: Annotated[
-        str, typer.Option("--format", help="Format of the table: terminal, markdown, latex, csv or json.")
-    ] = "terminal",
+    format_: Format = "terminal",
     json: JsonObject = False,
 ) -> None:
     """List runs: arm, seed, status, epoch, held-out accuracy, wrong labels, when they were made, and their size."""
@@ -67,16 +63,14 @@ def ls(
 @app.command("rm")
 @ends_well
 def rm(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Run directories, or names below --below.")
-    ],
-    below: Annotated[
-        Path, typer.Option("--below", metavar="FOLDER", help="Nothing outside this folder is removed.")
-    ] = Path("runs"),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    runs: Annotated[list[str], Argument(metavar="RUN...", help="Run directories, or names below --below.")],
+    below: Annotated[Path, Option(metavar="FOLDER", help="Remove nothing outside this folder.")] = Path(
+        "runs"
+    ),
+    yes: Annotated[bool, Option("--yes", "-y", help="Remove without asking.")] = False,
     json: JsonObject = False,
 ) -> None:
-    """Remove runs, after asking; never what is no run, is being written, or is elsewhere."""
+    """Remove runs, after asking; refuse what is no run, what is being written, and what is outside --below."""
     from olr_cli.analysis.runs import removable_runs, remove_run, size_text
     from olr_cli.errors import UserError
     from olr_cli.tables import Answer

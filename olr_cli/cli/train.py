@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import JsonLines, Settings, recipe_names
+from olr_cli.cli.options import DryRun, JsonLines, Settings, recipe_names
 from olr_cli.cli.printing import show, show_dry_run
 
 if TYPE_CHECKING:
@@ -20,45 +21,37 @@ if TYPE_CHECKING:
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
             autocompletion=recipe_names,
-            show_default=False,
         ),
     ] = None,
     set_: Settings = None,
     run_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--run-dir", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
+        Option(
+            metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
         ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--resume",
             help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
             " finished one.",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Show what would run, and one prompt as the model sees it, without starting."
-        ),
-    ] = False,
+    dry_run: DryRun = False,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically.")
+        bool, Option("--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically.")
     ] = False,
     index: Annotated[
         int | None,
-        typer.Option("--index", help="With --sweep: train only this run, counted from 0 (for job arrays)."),
+        Option(metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs", min=1, help="With --sweep: number of runs to train at the same time; by default 1."
-        ),
+        Option(metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."),
     ] = None,
     json: JsonLines = False,
 ) -> None:
