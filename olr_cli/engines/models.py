@@ -14,7 +14,7 @@ from typing import Any
 
 from olr_cli.data.arithmetic import BUILTIN_PREFIX, MIXTURES
 from olr_cli.data.hub import hub_answers
-from olr_cli.errors import NotHere, UserError, did_you_mean, first_line
+from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_json
 from olr_cli.runs.throughput import ModelShape
 
@@ -120,6 +120,39 @@ def _reason(error: Exception) -> str:
         whole, stop, _ = text[:_LONGEST_REASON].rpartition(". ")
         text = whole + stop if stop else text[:_LONGEST_REASON].rpartition(" ")[0] + " …"
     return text.strip().rstrip(".") or type(error).__name__
+
+
+def _means_a_folder(path: str | Path) -> bool:
+    """Whether a path can't be a hub id, which is a name or owner/name."""
+    text = str(path)
+    return isinstance(path, Path) or text.startswith((".", "~", "/")) or text.count("/") > 1
+
+
+def open_model(
+    path: str | Path, *, trust_remote_code: bool, what: str = "a causal language model"
+) -> tuple[Any, Any]:
+    """Configuration and tokenizer of a model whose weights can then be loaded, from safetensors only.
+
+    Args:
+        path: folder in Hugging Face layout, or hub id.
+        trust_remote_code: whether code that comes with it may run.
+        what: is about to be loaded, for the message.
+
+    Raises:
+        UserError: no such model (`NotHere`), weights in a format that can hold code, code that is not trusted, or no
+            tokenizer that goes with the weights.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    if _means_a_folder(path) and not Path(path).is_dir():
+        raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
+    require_safetensors(path)
+    with loading(path, what):
+        require_known_code(path, trust_remote_code=trust_remote_code)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+        require_tokenizer(path, config, tokenizer)
+    return config, tokenizer
 
 
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:

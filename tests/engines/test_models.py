@@ -21,7 +21,7 @@ from olr_cli.evaluation.backends.vllm_backend import read_model
 LOADERS = {
     "local": lambda model: Policy.load(model, device="cpu"),
     "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False),
-    "vllm": lambda model: read_model(str(model), {"trust_remote_code": False}),
+    "vllm": lambda model: read_model(str(model), trust_remote_code=False),
 }
 
 

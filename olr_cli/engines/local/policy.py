@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.logging import disable_progress_bar
 
@@ -34,12 +34,10 @@ from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.models import (
     loading,
+    open_model,
     require_finite,
-    require_known_code,
-    require_safetensors,
-    require_tokenizer,
 )
-from olr_cli.errors import UserError, no_path
+from olr_cli.errors import UserError
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -135,20 +133,14 @@ class Policy:
             UserError: no such model, not a causal language model with attention layers, weights that are not finite,
                 or no such device.
         """
-        if means_a_folder(path) and not Path(path).is_dir():
-            raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
+        _, tokenizer = open_model(path, trust_remote_code=trust_remote_code)
         chosen_device = _device(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
             dtype = torch.bfloat16 if has_bfloat16 else torch.float32
-        remote = {"trust_remote_code": trust_remote_code}
-        require_safetensors(path)
         with loading(path):
-            require_known_code(path, **remote)
-            tokenizer = AutoTokenizer.from_pretrained(path, **remote)
-            require_tokenizer(path, AutoConfig.from_pretrained(path, **remote), tokenizer)
             model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, use_safetensors=True, **remote
+                path, dtype=torch.float32, use_safetensors=True, trust_remote_code=trust_remote_code
             )
             _check_architecture(model, path)
             require_finite(path, model.named_parameters())
@@ -302,12 +294,6 @@ def digest(model: Any) -> str:
         total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
         total.update(weight.detach().cpu().contiguous().numpy().tobytes())
     return total.hexdigest()
-
-
-def means_a_folder(path: str | Path) -> bool:
-    """Whether a path can't be a hub id, which is a name or owner/name."""
-    text = str(path)
-    return isinstance(path, Path) or text.startswith((".", "~", "/")) or text.count("/") > 1
 
 
 def _device(name: Device) -> torch.device:

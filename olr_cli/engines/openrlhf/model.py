@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer
-
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.models import (
     comes_with_code,
-    loading,
+    open_model,
     require_finite_files,
-    require_known_code,
-    require_safetensors,
-    require_tokenizer,
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
@@ -53,13 +48,11 @@ class StartingModel:
         Raises:
             UserError: no such model, no safetensors weights or none that are finite, or code that is not trusted.
         """
-        with loading(path, "a model's configuration and tokenizer"):
-            require_known_code(path, trust_remote_code=trust_remote_code)
-            if not trust_remote_code and comes_with_code(path):
-                raise UserError(_HAS_CODE.format(path))
-            config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-            require_tokenizer(path, config, tokenizer)
+        config, tokenizer = open_model(
+            path, trust_remote_code=trust_remote_code, what="a model's configuration and tokenizer"
+        )
+        if not trust_remote_code and comes_with_code(path):
+            raise UserError(_HAS_CODE.format(path))
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
@@ -90,7 +83,6 @@ class StartingModel:
 
 
 def _digest(folder: Path) -> str:
-    require_safetensors(folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder} has no safetensors weights; convert them, or give another model")

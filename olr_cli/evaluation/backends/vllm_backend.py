@@ -19,18 +19,16 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers import GenerationConfig
 
-from olr_cli.engines.local.policy import end_ids, means_a_folder
+from olr_cli.engines.local.policy import end_ids
 from olr_cli.engines.models import (
     loading,
+    open_model,
     require_finite_files,
-    require_known_code,
-    require_safetensors,
-    require_tokenizer,
 )
 from olr_cli.engines.prompt_text import before_stop
-from olr_cli.errors import UserError, first_line, no_path
+from olr_cli.errors import UserError, first_line
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
 from olr_cli.evaluation.backends.vllm_settings import LORA, adapter_rank, check_settings
 from olr_cli.supervision import Rollout
@@ -89,7 +87,7 @@ class VllmBackend(Backend):
         if self._adapter is not None:
             rank = adapter_rank(str(self._adapter))
             self._engine_settings = {"enable_lora": True, "max_lora_rank": rank} | self._engine_settings
-        config, self.tokenizer, self._end_ids = read_model(model, self._remote)
+        config, self.tokenizer, self._end_ids = read_model(model, trust_remote_code=trust_remote_code)
         self.context = self._engine_settings.get(
             "max_model_len", getattr(config, "max_position_embeddings", None)
         )
@@ -293,20 +291,14 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def read_model(model: str, remote: Mapping[str, bool]) -> tuple[Any, Any, list[int]]:
+def read_model(model: str, *, trust_remote_code: bool) -> tuple[Any, Any, list[int]]:
     """A model's configuration, its tokenizer and its end tokens.
 
     Raises:
         UserError: it is none.
     """
-    if means_a_folder(model) and not os.path.isdir(model):
-        raise no_path(model, "name a folder in Hugging Face layout, or a hub id")
-    require_safetensors(model)
+    config, tokenizer = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):
-        require_known_code(model, **remote)
-        config = AutoConfig.from_pretrained(model, **remote)
-        tokenizer = AutoTokenizer.from_pretrained(model, **remote)
-        require_tokenizer(model, config, tokenizer)
         require_finite_files(model)
         try:
             generation = GenerationConfig.from_pretrained(model)

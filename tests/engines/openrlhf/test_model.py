@@ -114,7 +114,12 @@ def test_what_is_no_model_is_refused_in_a_sentence(broken, folder):
         (folder / "config.json").unlink()
     else:
         (folder / "config.json").write_text('{"model_type": "qwen3"')
-    with pytest.raises(UserError, match="cannot load a model's configuration and tokenizer from") as refused:
+    said = (
+        "does not exist"
+        if broken == "nothing there"
+        else "cannot load a model's configuration and tokenizer from"
+    )
+    with pytest.raises(UserError, match=said) as refused:
         look_at(folder)
     assert "\n" not in str(refused.value)
 
