@@ -20,8 +20,8 @@ from openrlhf.utils.config import hierarchize  # noqa: E402
 from openrlhf.utils.deepspeed import DeepspeedStrategy  # noqa: E402
 
 from olr_cli.engines.models import policy_path  # noqa: E402
+from olr_cli.engines.openrlhf.actor import PolicyActor  # noqa: E402
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags  # noqa: E402
-from olr_cli.engines.openrlhf.policy import PolicyActor  # noqa: E402
 from olr_cli.recipe.checks import validate  # noqa: E402
 
 MODEL = str(policy_path("addition-easier"))

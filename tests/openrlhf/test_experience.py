@@ -36,12 +36,12 @@ from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.openrlhf.files import prompt_label
+from olr_cli.engines.openrlhf.actor import PolicyForward
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
+from olr_cli.engines.openrlhf.job_files import prompt_label
 from olr_cli.engines.openrlhf.model import StartingModel
-from olr_cli.engines.openrlhf.policy import PolicyForward
-from olr_cli.engines.openrlhf.rollouts import AgentExecutor
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
+from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.engines.steps import epoch_order
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.steps import Stopwatch

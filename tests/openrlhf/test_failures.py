@@ -18,7 +18,7 @@ import torch.distributed
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.engines.openrlhf.job import _outcome_of
+from olr_cli.engines.openrlhf.job import end_of
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 RAISES_AT_THE_THIRD_STEP = """
@@ -119,7 +119,7 @@ NCCL = (
     ],
 )
 def test_how_the_job_ended_is_told_by_what_ended_it(error: Exception, kind: str, said: str) -> None:
-    outcome = _outcome_of(RayTaskError("train", "a traceback", error))
+    outcome = end_of(RayTaskError("train", "a traceback", error))
     assert outcome.kind == kind
     assert said in outcome.reason
 

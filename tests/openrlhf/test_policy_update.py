@@ -20,10 +20,10 @@ from olr_cli.engines.local.grpo import Grpo, smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.openrlhf import policy as policy_module
+from olr_cli.engines.openrlhf import actor as actor_module
+from olr_cli.engines.openrlhf.actor import PolicyActor, PolicyUpdate
 from olr_cli.engines.openrlhf.experience import token_means
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
-from olr_cli.engines.openrlhf.policy import PolicyActor, PolicyUpdate
 from olr_cli.recipe.checks import validate
 from olr_cli.seeding import key
 from olr_cli.supervision.rewards import group_advantages
@@ -115,7 +115,7 @@ def at_responses(rollouts, values_PGT, places):
 @pytest.mark.parametrize("size", [1, 3, 16])
 @pytest.mark.parametrize("at_once", [1, 100, 2**24])
 def test_statistics_are_those_of_the_local_engines_sampler(size, at_once, rollouts, monkeypatch):
-    monkeypatch.setattr(policy_module, "_LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(actor_module, "_LOGITS_AT_ONCE", at_once)
     actor = openrlhf_actor(policy())
     for first in range(0, len(PLACES), size):
         places = PLACES[first : first + size]
@@ -408,7 +408,7 @@ def test_the_smoothed_log_likelihood_is_that_of_the_mixed_target(rollouts):
     sequences, attention_mask, action_mask = batch_of(rollouts, places)
     actor = openrlhf_actor(policy())
     log_probs, output = actor(sequences, action_mask, attention_mask, return_output=True)
-    where = policy_module.ResponsePlaces(actor, sequences, action_mask, attention_mask)
+    where = actor_module.ResponsePlaces(actor, sequences, action_mask, attention_mask)
     found = smoothed(log_probs, where.self_certainties(output["logits"], log_probs), s)
     log_pi = output["logits"][:, :-1].log_softmax(-1)
     target = torch.nn.functional.one_hot(sequences[:, 1:], log_pi.shape[-1]) * (1 - s) + s / log_pi.shape[-1]

@@ -10,8 +10,8 @@ from openrlhf.datasets.utils import blending_datasets
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
 
-from olr_cli.engines.openrlhf.files import JobFiles, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
+from olr_cli.engines.openrlhf.job_files import JobFiles, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.trainer import PromptOrder, held_out_samples
 from olr_cli.engines.steps import step_batches
 from olr_cli.recipe.checks import validate

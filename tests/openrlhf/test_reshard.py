@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from olr_cli.engines.openrlhf.files import put_together, saved_parts
+from olr_cli.engines.openrlhf.job_files import put_together, saved_parts
 
 
 def live(ranks, zero_stage, gradients, folder, checkpoint=None):

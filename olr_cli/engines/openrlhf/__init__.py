@@ -6,7 +6,7 @@ Three processes take part:
     the job          job.py       bridges what the machine lacks, puts our classes in place, runs OpenRLHF
     the controller   trainer.py   OpenRLHF's PPOTrainer, a Ray actor: supervises every step's groups, stores records
 
-Nothing of OpenRLHF is copied: some of its classes are subclassed (`trainer.py`, `policy.py`, `rollouts.py`), its
+Nothing of OpenRLHF is copied: some of its classes are subclassed (`trainer.py`, `actor.py`, `vllm_actor.py`), its
 command line runs unmodified.
 """
 

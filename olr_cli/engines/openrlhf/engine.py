@@ -31,13 +31,6 @@ from olr_cli.engines.openrlhf.checks import (
     require_openrlhf,
     require_vllm_cpu,
 )
-from olr_cli.engines.openrlhf.files import (
-    JobFiles,
-    held_out_label,
-    prompt_label,
-    saved_parts,
-    write_prompts,
-)
 from olr_cli.engines.openrlhf.flags import (
     Places,
     arguments,
@@ -46,8 +39,15 @@ from olr_cli.engines.openrlhf.flags import (
     recipe_flags,
     section,
 )
+from olr_cli.engines.openrlhf.job_files import (
+    JobFiles,
+    held_out_label,
+    prompt_label,
+    saved_parts,
+    write_prompts,
+)
 from olr_cli.engines.openrlhf.model import StartingModel
-from olr_cli.engines.openrlhf.processes import command, started
+from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
 from olr_cli.engines.steps import (
     epoch_so_far,
@@ -299,23 +299,23 @@ class OpenRlhfEngine:
 
     def _conclude(self, files: JobFiles, stop: StopRequest, how: str) -> None:
         """Raise what the end of the job means for the command."""
-        outcome = files.read_outcome()
-        if outcome is not None and outcome.kind == "finished":
+        end = files.read_end()
+        if end is not None and end.kind == "finished":
             return
         if stop.signal_number is not None:
             raise Interrupted(stop.signal_number)
-        if outcome is not None and outcome.kind == "stopped":  # by somebody who made the file
+        if end is not None and end.kind == "stopped":  # by somebody who made the file
             raise Interrupted(signal.SIGTERM)
-        if outcome is not None and outcome.kind == "diverged":
-            raise Diverged(outcome.reason)
+        if end is not None and end.kind == "diverged":
+            raise Diverged(end.reason)
         saved = max(checkpoint_steps(files.run), default=0)
         rest = (
             f"the log is {files.log}; --resume --run-dir {files.run} goes on after step {saved}"
             if saved
             else f"the log is {files.log}; no checkpoint was due yet, --resume --run-dir {files.run} starts anew"
         )
-        if outcome is None:
+        if end is None:
             raise UserError(f"OpenRLHF ended without a word ({how}); {rest}")
-        if outcome.kind == "bug":
-            raise EngineFailed(f"{outcome.reason}; {rest}")
-        raise UserError(f"{outcome.reason}; {rest}")
+        if end.kind == "bug":
+            raise EngineFailed(f"{end.reason}; {rest}")
+        raise UserError(f"{end.reason}; {rest}")

@@ -13,8 +13,8 @@ from torch import Tensor
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
-from olr_cli.engines.openrlhf.files import prompt_label, read_prompt_label
 from olr_cli.engines.openrlhf.flags import section
+from olr_cli.engines.openrlhf.job_files import prompt_label, read_prompt_label
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
-from olr_cli.engines.openrlhf.files import OPENRLHF_PART, UNIVERSAL
+from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART, UNIVERSAL
 from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, MIN_LR_RATIO, WEIGHT_DECAY
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
@@ -34,7 +34,7 @@ class Places:
         model: folder or hub id of the starting policy.
         prompts: Parquet of the training prompts.
         held_out: Parquet of the held-out prompts, if there are any.
-        checkpoint: of ours, to go on from, or the universal one in its place (`files.put_together`).
+        checkpoint: of ours, to go on from, or the universal one in its place (`job_files.put_together`).
         scratch: a folder for what OpenRLHF insists on writing.
         max_tokens: prompt and response together.
         is_universal: `checkpoint` is DeepSpeed's universal one.
@@ -230,7 +230,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "data.label_key": "label",
         "data.max_len": places.max_tokens,
         "eval.dataset": places.held_out,
-        "train.agent_func_path": Path(__file__).with_name("rollouts.py"),
+        "train.agent_func_path": Path(__file__).with_name("vllm_actor.py"),
         **{flag: keys[decision.what] for flag, decision in DECISIONS.items() if decision.by == "key"},
         # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
         "rollout.batch_size": train.prompts_per_step * views,
@@ -247,7 +247,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.eps_clip_low_high": None if train.clip_high is None else (train.clip, train.clip_high),
         "actor.dual_clip": DUAL_CLIP,
         "actor.loss_agg_mode": LOSS_AVERAGES[train.loss_average],
-        # Without a penalty left out: the forward pass before the update measures the entropy (policy.py).
+        # Without a penalty left out: the forward pass before the update measures the entropy (actor.py).
         "actor.entropy_coef": recipe.method.penalty_weight or None,
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": train.kl_weight > 0,

@@ -11,12 +11,8 @@ import os
 import re
 import runpy
 import shutil
-import signal
 import sys
-import threading
-import time
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +20,9 @@ from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
-from olr_cli.engines.openrlhf.files import UNIVERSAL, JobFiles, Outcome, Stopped, put_together
 from olr_cli.engines.openrlhf.flags import cluster_address, section
+from olr_cli.engines.openrlhf.job_files import UNIVERSAL, JobEnd, JobFiles, JobStopped, put_together
+from olr_cli.engines.openrlhf.process import LEASH, end_with
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
 from olr_cli.recipe.schema import Recipe
@@ -38,26 +35,23 @@ _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
 _LOST_RANK = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError")
 """Messages of Gloo and NCCL in the other ranks when one has died; they may come before Ray's."""
 
-LEASH = "OLR_OPENRLHF_LEASH"
-"""The variable with the process id of the command that started the job."""
 
-
-def run(run_path: Path, flags: list[str]) -> Outcome:
+def run(run_path: Path, flags: list[str]) -> JobEnd:
     """Train; returns how it ended, which is also written into the run directory."""
     JobFiles(run_path).enter_working_folder()
     try:
         _train(read_recipe(run_path), run_path, flags)
-        outcome = Outcome("finished")
+        end = JobEnd("finished")
     except Exception as error:
-        outcome = _outcome_of(error)
-        if outcome.kind in ("worker", "bug"):
+        end = end_of(error)
+        if end.kind in ("worker", "bug"):
             traceback.print_exc()
     shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
-        JobFiles(run_path).write_outcome(outcome)
+        JobFiles(run_path).write_end(end)
     except UserError as error:  # the disk is full: at least the log has it
-        print(f"{outcome.reason}; {error}", flush=True)
-    return outcome
+        print(f"{end.reason}; {error}", flush=True)
+    return end
 
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
@@ -112,9 +106,9 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     from openrlhf.trainer import ppo_trainer
     from openrlhf.trainer.ray import ppo_actor, vllm_engine
 
-    from olr_cli.engines.openrlhf.policy import policy_actor
-    from olr_cli.engines.openrlhf.rollouts import rollout_actor
+    from olr_cli.engines.openrlhf.actor import policy_actor
     from olr_cli.engines.openrlhf.trainer import trainer_actor
+    from olr_cli.engines.openrlhf.vllm_actor import rollout_actor
 
     engine_arguments: dict[str, Any] = {"trust_remote_code": recipe.model.trust_remote_code}
     if section(recipe).device == "cpu":
@@ -124,45 +118,45 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop)
 
 
-def _outcome_of(error: BaseException) -> Outcome:
+def end_of(error: BaseException) -> JobEnd:
     """The end of a job by the error that ended it, which Ray may have wrapped."""
     from ray.exceptions import OutOfMemoryError, RayTaskError
 
     cause: BaseException = error
     while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException):
         cause = cause.cause
-    if isinstance(cause, Stopped):
-        return Outcome("stopped")
+    if isinstance(cause, JobStopped):
+        return JobEnd("stopped")
     if isinstance(cause, Diverged):
-        return Outcome("diverged", str(cause))
+        return JobEnd("diverged", str(cause))
     if isinstance(cause, UserError):
-        return Outcome("user", str(cause))
+        return JobEnd("user", str(cause))
     text = str(cause)
     if isinstance(cause, OutOfMemoryError):
-        return Outcome(
+        return JobEnd(
             "worker",
             f"a node's own memory, not a GPU's, was nearly full, and Ray ended a process ({first_line(cause)}); end"
             " what else runs there, or give the job a node with more memory",
         )
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in text:
-        return Outcome(
+        return JobEnd(
             "user",
             f"a GPU ran out of memory ({first_line(cause)}); lower engine.micro_batch_samples if it was the update, and"
             " engine.vllm_memory if it was vLLM",
         )
     if "Engine core initialization failed" in text:
-        return Outcome(
+        return JobEnd(
             "user", "vLLM did not start: the log tells why, often too high or low an engine.vllm_memory"
         )
     number = error_number(cause)
     if number:
-        return Outcome(
+        return JobEnd(
             "user", f"something could not be written ({os.strerror(number)}); make room and try again"
         )
     is_death = _DEATHS & {kind.__name__ for kind in type(cause).__mro__}
     if is_death or any(words in text for words in _LOST_RANK):
-        return Outcome("worker", f"a process of the job died, often for want of memory: {_who_died(cause)}")
-    return Outcome("bug", f"{type(cause).__name__}: {first_line(cause)}")
+        return JobEnd("worker", f"a process of the job died, often for want of memory: {_who_died(cause)}")
+    return JobEnd("bug", f"{type(cause).__name__}: {first_line(cause)}")
 
 
 def _who_died(error: BaseException) -> str:
@@ -171,55 +165,13 @@ def _who_died(error: BaseException) -> str:
     return f"{process[1]} (process {process[2]})" if process else first_line(error)
 
 
-def descendants(process: int) -> list[int]:
-    """Living children of a process, their children, and so on."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # gone meanwhile
-            # The name in parentheses may hold anything; the state and the parent follow it.
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(entry.name))
-    below = children.get(process, [])
-    for child in below:  # grows on the way
-        below.extend(children.get(child, []))
-    return below
-
-
-def leashed(parent: int) -> list[int]:
-    """Living processes of the jobs that a process has started on this machine, the jobs among them.
-
-    Their environment names the parent; a process that gives itself a title may have written over that.
-    """
-    mark, processes = f"{LEASH}={parent}".encode(), []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # gone meanwhile, or somebody else's
-            if (entry / "cmdline").read_bytes() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                processes.append(int(entry.name))
-    return processes
-
-
-def _end_with(parent: int) -> None:
-    """End this process, and with it its Ray, when the command that started it has gone."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        # Not all of Ray's processes notice that their driver has gone.
-        for process in descendants(os.getpid()):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def main() -> None:
     """Run as a program."""
     parent = os.environ.get(LEASH)
     if parent is not None:
-        _end_with(int(parent))
-    outcome = run(Path(sys.argv[1]), sys.argv[2:])
-    raise SystemExit(0 if outcome.kind in ("finished", "stopped") else 1)
+        end_with(int(parent))
+    end = run(Path(sys.argv[1]), sys.argv[2:])
+    raise SystemExit(0 if end.kind in ("finished", "stopped") else 1)
 
 
 if __name__ == "__main__":

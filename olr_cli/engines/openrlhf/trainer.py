@@ -26,6 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from olr_cli.answers import Judge
 from olr_cli.engines.divergence import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, diverged
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.openrlhf.actor import PolicyForward
 from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
     Members,
@@ -39,9 +40,8 @@ from olr_cli.engines.openrlhf.experience import (
     token_means,
     with_statistics,
 )
-from olr_cli.engines.openrlhf.files import JobFiles, Stopped, held_out_label
 from olr_cli.engines.openrlhf.flags import divides_by_std, section
-from olr_cli.engines.openrlhf.policy import PolicyForward
+from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data
 from olr_cli.engines.run import load_data
@@ -312,7 +312,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
         Raises:
             UserError: nothing can be written, or another process has taken over the run.
-            Stopped: somebody asked for it.
+            JobStopped: somebody asked for it.
         """
         self._require_sole_writer()
         with self._clock.measure("store"):
@@ -327,7 +327,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         if stop or wants_checkpoint(self.recipe, self.run_path, global_step, self._steps, metrics):
             self._save_checkpoint(global_step)
         if stop and global_step < self._steps:
-            raise Stopped
+            raise JobStopped
 
     def measure_held_out(self) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""

@@ -14,8 +14,8 @@ import pytest
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf import engine
 from olr_cli.engines.openrlhf.engine import OpenRlhfEngine
-from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, prompt_label
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
+from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, held_out_label, prompt_label
 from olr_cli.engines.run import EngineFailed, Run, load_data
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -99,7 +99,7 @@ def ends(files, kind="finished", *steps):
 
     def deed():
         writes(files, *steps)()
-        files.write_outcome(Outcome(kind))
+        files.write_end(JobEnd(kind))
 
     return deed
 
@@ -200,15 +200,13 @@ def test_the_job_is_started_with_the_recipes_flags(train):
 
 def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt_ended(train):
     with pytest.raises(UserError):
-        train(lambda files: (files.stop.touch, lambda: files.write_outcome(Outcome("user", "x"))))
+        train(lambda files: (files.stop.touch, lambda: files.write_end(JobEnd("user", "x"))))
     files = train.launched.files
     saved_on(files.run, 3, gpus=1)
     writes(files, 0, 1, 2, 3)()
     launched = train(
         lambda files: (
-            lambda: (
-                (files.stop.exists(), files.read_outcome()) == (False, None) or pytest.fail("not forgotten")
-            ),
+            lambda: (files.stop.exists(), files.read_end()) == (False, None) or pytest.fail("not forgotten"),
             files.ready.touch,
             ends(files, "finished", 4),
         ),
@@ -256,13 +254,13 @@ def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(tra
 @pytest.mark.parametrize(
     ("outcome", "error", "said"),
     [
-        (Outcome("user", "the disk is full"), UserError, "the disk is full; the log is"),
+        (JobEnd("user", "the disk is full"), UserError, "the disk is full; the log is"),
         (
-            Outcome("worker", "a process of the job died (x)"),
+            JobEnd("worker", "a process of the job died (x)"),
             UserError,
             "a process of the job died (x); the log is",
         ),
-        (Outcome("bug", "KeyError: 'a'"), EngineFailed, "KeyError: 'a'; the log is"),
+        (JobEnd("bug", "KeyError: 'a'"), EngineFailed, "KeyError: 'a'; the log is"),
         (None, UserError, "OpenRLHF ended without a word (signal SIGKILL); the log is"),
     ],
 )
@@ -276,7 +274,7 @@ def test_however_a_job_ends_it_is_a_sentence_with_the_log_and_the_way_on(
         yield files.ready.touch
         yield writes(files, 0, 1, 2)
         if outcome is not None:
-            yield lambda: files.write_outcome(outcome)
+            yield lambda: files.write_end(outcome)
 
     with pytest.raises(error) as failed:
         train(script)

@@ -1,4 +1,4 @@
-"""A job as its command sees it: a process on this machine."""
+"""A job as a process of this machine: its command ends it, and it ends with its command."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from olr_cli.engines.openrlhf.job import LEASH, leashed
 from olr_cli.files import writing
+
+LEASH = "OLR_OPENRLHF_LEASH"
+"""The variable with the process id of the command that started the job."""
 
 _PATIENCE_SECONDS = 20
 """For a job to end after it was asked to; then it is killed."""
@@ -36,7 +39,7 @@ def started(words: Sequence[str], log: Path) -> Iterator[Job]:
 class Job:
     """A process of this machine, with a session of its own: Ctrl-C does not reach it.
 
-    `has_ended` says whether it has, however; `end` ends it now; `how` says how it ended, if it left no outcome.
+    `has_ended` says whether it has, however; `end` ends it now; `how` says how it ended, where `JobEnd` is missing.
     """
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
@@ -75,3 +78,45 @@ class Job:
         if status is not None and status < 0:
             return f"signal {signal.Signals(-status).name}"
         return f"exit status {status}"
+
+
+def descendants(process: int) -> list[int]:
+    """Living children of a process, their children, and so on."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # gone meanwhile
+            # The name in parentheses may hold anything; the state and the parent follow it.
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(entry.name))
+    below = children.get(process, [])
+    for child in below:  # grows on the way
+        below.extend(children.get(child, []))
+    return below
+
+
+def leashed(parent: int) -> list[int]:
+    """Living processes of the jobs that a process has started on this machine, the jobs among them.
+
+    Their environment names the parent; a process that gives itself a title may have written over that.
+    """
+    mark, processes = f"{LEASH}={parent}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # gone meanwhile, or somebody else's
+            if (entry / "cmdline").read_bytes() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                processes.append(int(entry.name))
+    return processes
+
+
+def end_with(parent: int) -> None:
+    """End this process, and with it its Ray, when the command that started it has gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        # Not all of Ray's processes notice that their driver has gone.
+        for process in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

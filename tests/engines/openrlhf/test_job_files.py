@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.engines.openrlhf.files import JobFiles, Outcome, held_out_label, write_prompts
+from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, held_out_label, write_prompts
 
 
 @pytest.fixture
@@ -13,27 +13,27 @@ def files(tmp_path):
     return files
 
 
-def test_a_job_that_has_told_nothing_has_no_outcome(files):
-    assert files.read_outcome() is None
+def test_a_job_that_has_told_nothing_has_no_end(files):
+    assert files.read_end() is None
 
 
 @pytest.mark.parametrize(
-    "outcome",
-    [Outcome("finished"), Outcome("user", "the disk is full: Größe"), Outcome("bug", "KeyError: 'x'")],
+    "end",
+    [JobEnd("finished"), JobEnd("user", "the disk is full: Größe"), JobEnd("bug", "KeyError: 'x'")],
 )
-def test_an_outcome_is_read_as_it_was_written(files, outcome):
-    files.write_outcome(outcome)
-    assert files.read_outcome() == outcome
+def test_an_end_is_read_as_it_was_written(files, end):
+    files.write_end(end)
+    assert files.read_end() == end
 
 
 def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
-    files.write_outcome(Outcome("stopped"))
+    files.write_end(JobEnd("stopped"))
     for mark in (files.stop, files.ready, files.log, files.prompts):
         mark.touch()
     (files.universal / "openrlhf").mkdir(parents=True)  # left by a kill
     files.forget_last_attempt()
     files.forget_last_attempt()
-    assert files.read_outcome() is None
+    assert files.read_end() is None
     assert sorted(file.name for file in files.folder.iterdir()) == ["log.txt", "prompts.parquet"]
 
 

@@ -25,16 +25,16 @@ UNIVERSAL = "ds.use_universal_ckpt"
 _READERS, _WRITERS = 4, 2
 """Processes of DeepSpeed's converter, its defaults; each reader holds one GPU's file in memory."""
 
-_OUTCOME_SECONDS = 2
+_END_SECONDS = 2
 """Until a file that another machine has written is seen here."""
 
 
-class Stopped(Exception):
+class JobStopped(Exception):
     """The job was asked to stop, and everything up to the last complete step is saved."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobEnd:
     """How a job ended.
 
     Attributes:
@@ -60,7 +60,7 @@ class JobFiles:
         )  # a checkpoint from another number of GPUs, until it is loaded
         self.ready = self.folder / "ready"  # exists when the first step begins
         self.stop = self.folder / "stop"  # exists when the job is asked to stop after its step
-        self._working_folder, self._outcome = self.folder / "working-folder.txt", self.folder / "outcome.json"
+        self._working_folder, self._end = self.folder / "working-folder.txt", self.folder / "outcome.json"
 
     def note_working_folder(self) -> None:
         """Note where the command runs: the recipe's relative paths are relative to that."""
@@ -70,23 +70,23 @@ class JobFiles:
         """Go to where the command runs."""
         os.chdir(self._working_folder.read_text(encoding="utf-8"))
 
-    def write_outcome(self, outcome: Outcome) -> None:
+    def write_end(self, end: JobEnd) -> None:
         """Note how the job ended."""
-        write_text(self._outcome, json.dumps(asdict(outcome)))
+        write_text(self._end, json.dumps(asdict(end)))
 
-    def read_outcome(self) -> Outcome | None:
+    def read_end(self) -> JobEnd | None:
         """How the job ended; None if it had no time to note it."""
-        deadline = time.monotonic() + _OUTCOME_SECONDS
+        deadline = time.monotonic() + _END_SECONDS
         # Listed, which a network file system does not answer from memory.
-        while self._outcome.name not in os.listdir(self.folder):
+        while self._end.name not in os.listdir(self.folder):
             if time.monotonic() > deadline:
                 return None
             time.sleep(0.2)
-        return Outcome(**json.loads(self._outcome.read_text(encoding="utf-8")))
+        return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
         """Remove what an earlier attempt left of its end."""
-        for file in (self.ready, self.stop, self._outcome):
+        for file in (self.ready, self.stop, self._end):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.universal, ignore_errors=True)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from olr_cli.engines.openrlhf import processes
-from olr_cli.engines.openrlhf.processes import Job, command, started
+from olr_cli.engines.openrlhf import process
+from olr_cli.engines.openrlhf.process import Job, command, started
 from olr_cli.errors import UserError
 
 CHILD = "import time; print('child', flush=True); time.sleep(60)"
@@ -41,7 +41,7 @@ job.main()
 COMMAND = f"""
 import sys, time
 from pathlib import Path
-from olr_cli.engines.openrlhf.processes import Job
+from olr_cli.engines.openrlhf.process import Job
 Job([sys.executable, "-c", {JOB!r}, "run"], Path(sys.argv[1]))
 time.sleep(60)
 """
@@ -128,14 +128,14 @@ def test_a_job_does_not_outlive_the_block_nor_does_a_process_it_started(error, l
 
 
 def test_a_job_that_does_not_want_to_end_is_killed(log, monkeypatch):
-    monkeypatch.setattr(processes, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(process, "_PATIENCE_SECONDS", 0.2)
     with started(python(STUBBORN), log) as job:
         wait_for("ready", log)
     assert job.how() == "signal SIGKILL"
 
 
 def test_what_a_job_leaves_behind_ends_with_the_block(log, monkeypatch):
-    monkeypatch.setattr(processes, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(process, "_PATIENCE_SECONDS", 0.2)
     with started(python(SURVIVOR), log) as job:
         child = child_of(log)
         wait_for("ready", log)
