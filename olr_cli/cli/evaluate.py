@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PROMPTS = {"data", "system", "shots", "examples", "chat_template", "template", "protocol"}
-_SCORES = {"compare", "export", "format_", "json"}
+_SCORES = {"compare", "format_", "json"}
 _TAKEN = {
     "list_": {"format_", "json"},
     "show": {"model", "trust_remote_code", "format_", "json", *_PROMPTS},
-    "regrade": {"benchmarks", "data", "extractor", *_SCORES},
+    "regrade": {"benchmarks", "extractor", *_SCORES},
     "import_": {"benchmarks", "data", "extractor", "out", *_SCORES},
 }
 """Options that go with those that evaluate nothing."""
@@ -174,7 +174,7 @@ class Place:
         list[str] | None,
         Option(
             metavar="KEY=VALUE",
-            help="Setting of vLLM's engine, e.g. tensor_parallel_size=2, data_parallel_size=4,"
+            help="Setting of vLLM's engine, e.g. tensor_parallel_size=2,"
             " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
         ),
     ] = None
@@ -212,13 +212,6 @@ class Results:
     ] = None
     format_: Format = "terminal"
     json: JsonFormat = False
-    export: Annotated[
-        str | None,
-        Option(
-            metavar="lm-eval|leaderboard",
-            help="Also write the results in another tool's format, below the results' folder.",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -229,7 +222,7 @@ class Instead:
         Path | None,
         Option(
             metavar="DIR",
-            help="Grade the stored generations in DIR again, without a model; with --data by its golds.",
+            help="Grade the stored generations in DIR again, without a model.",
         ),
     ] = None
     import_: Annotated[
@@ -237,8 +230,7 @@ class Instead:
         Option(
             "--import",
             metavar="LOG",
-            help="Grade the responses in a sample log of lm-eval (--log_samples) or lighteval (--save-details), a file"
-            " or a folder.",
+            help="Grade the responses in a sample log of lm-eval (--log_samples), a file or a folder.",
         ),
     ] = None
     list_: Annotated[bool, Option("--list", help="List the benchmarks and their sources.")] = False
@@ -314,7 +306,6 @@ def evaluate(
         extractor=results.extractor,
         out=results.out,
         compare=results.compare,
-        export=results.export,
     )
     say = partial(typer.echo, err=True)
     if instead.show is not None:
@@ -340,10 +331,6 @@ def evaluate(
 
 def _check_names(prompts: Prompts, place: Place, results: Results) -> str:
     """The format of the output, after names that options do not know are refused."""
-    if results.export is not None:
-        from olr_cli.evaluation.exporting import FORMATS
-
-        require_known("--export", results.export, tuple(FORMATS))
     if prompts.protocol is not None:
         from olr_cli.evaluation.folder import PROTOCOLS
 

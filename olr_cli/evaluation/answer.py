@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.exporting import export as export_evaluation
 from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
 from olr_cli.evaluation.protocol import differences
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
@@ -57,11 +56,8 @@ def answer(
     evaluated: Sequence[tuple[Target, Sequence[Score]]],
     compare: str | None,
     note: str | None = None,
-    export: str | None = None,
 ) -> Answer:
     """The scores of evaluations side by side and beside what `--compare` names, and what to do next.
-
-    With `export`, the evaluations are also written in that format (`olr_cli.evaluation.exporting.FORMATS`).
 
     Of several evaluations at the place that `--compare` names, the last counts, as the last checkpoint of a run.
 
@@ -109,8 +105,6 @@ def answer(
         chosen = target.origin.get("chosen", "named")
         which = "" if chosen == "named" else f" (checkpoint: {chosen})"
         files.append(File(target.folder / "scores.json", f" and generations/{which}"))
-        if export is not None:
-            files += [File(file) for file in export_evaluation(target.folder, export)]
     return Answer(
         parts=[table],
         data={

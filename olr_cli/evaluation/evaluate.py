@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,6 @@ from olr_cli.evaluation.folder import (
     write_evaluation,
 )
 from olr_cli.evaluation.generations import Generation
-from olr_cli.evaluation.golds import golds_of, in_data, new_golds
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
 from olr_cli.evaluation.pool import Recorder, pool_of
 from olr_cli.evaluation.problems import load_problems
@@ -213,31 +212,22 @@ class Regraded:
 
     Attributes:
         samples: how many were graded.
-        golds: how many were replaced; None where the stored ones count.
         now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
-        changed_files: of benchmarks that ask other problems now, so that the stored golds count.
     """
 
     target: Target
     scores: Sequence[Score]
     samples: int
-    golds: int | None
     now_right: Sequence[Generation]
     now_wrong: Sequence[Generation]
     unfinished: Sequence[str]
-    changed_files: Sequence[str] = ()
 
     def sentences(self) -> Iterator[str]:
         """How many grades changed, and the first of them."""
         changed = len(self.now_right) + len(self.now_wrong)
         left_out = f"; not done yet: {', '.join(self.unfinished)}" if self.unfinished else ""
-        golds = "" if self.golds is None else f"{self.golds:,} gold{'s' * (self.golds != 1)} and "
-        yield (
-            f"{self.target.folder}: {self.samples:,} samples graded again, {golds}{changed:,} grades changed{left_out}"
-        )
-        for file in self.changed_files:
-            yield f"  {file} asks other problems now than were evaluated; the stored golds count"
+        yield f"{self.target.folder}: {self.samples:,} samples graded again, {changed:,} grades changed{left_out}"
         for verdict, rows in (("right", self.now_right), ("wrong", self.now_wrong)):
             for row in rows[:_SHOWN]:
                 where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
@@ -250,23 +240,18 @@ def regrade(
     folder: Path,
     benchmarks: Sequence[Benchmark] | None = None,
     extractor: str | None = None,
-    data: Path | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Regraded:
-    """Grade an evaluation's finished benchmarks again.
-
-    Golds are the stored ones, but with `data`, or for a named benchmark whose source is a file: then those of the file.
+    """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
 
     Args:
         folder: of the evaluation.
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
         extractor: how answers are read, in place of the benchmarks' own.
-        data: the same problems with golds that count from now on; of the benchmarks, those in it alone.
         report: as `Judge` takes it.
 
     Raises:
-        UserError: it is no evaluation, has no such benchmark or none that is done, its files cannot be read, or the
-            data ask other problems.
+        UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
     """
     read_evaluation(folder)  # or else a lock would be put into a folder of something else
     with held(folder, option="folder"):
@@ -288,36 +273,16 @@ def regrade(
         if not done:
             raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
         unfinished = [name for name in chosen if name not in done]
-        if data is not None and benchmarks is None:
-            done = in_data(data, [chosen[name] for name in done])
         target = record.target(folder)
         before = {name: target.store(name).generations() for name in done}
-        with_file = [
-            name
-            for name in done
-            if data is not None or (benchmarks is not None and chosen[name].source.file is not None)
-        ]
-        golds = {
-            name: new
-            for name in with_file
-            if (new := new_golds(record, chosen[name], before[name], data)) is not None
-        }
-        asked = {
-            name: [replace(row, gold=golds[name][0].get(row.problem_id, row.gold)) for row in before[name]]
-            if name in golds
-            else before[name]
-            for name in done
-        }
         ledger = folder / GIVEN_UP
         if record.old_grades:
             ledger.unlink(missing_ok=True)  # other rules may be quicker
         with Judge(time_limit=VERIFICATION_SECONDS, ledger=ledger, report=report) as judge:
-            after = {name: grade(chosen[name], asked[name], judge) for name in done}
+            after = {name: grade(chosen[name], before[name], judge) for name in done}
         # All at once, after what takes long: a definition must not stand beside grades of another one.
         for name in done:
             update: dict[str, object] = {"definition": chosen[name], "answer_rules": RULES}
-            if name in golds:
-                update["problems_digest"] = golds[name][1]
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=update)
         write_evaluation(folder, record)
         for name in done:
@@ -328,17 +293,9 @@ def regrade(
         target,
         [scores[name] for name in done],
         samples=len(pairs),
-        golds=sum(
-            golds_of(before[name])[problem] != gold
-            for name, (new, _) in golds.items()
-            for problem, gold in new.items()
-        )
-        if golds
-        else None,
         now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
         now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
         unfinished=unfinished,
-        changed_files=[str(chosen[name].source.file) for name in with_file if name not in golds],
     )
 
 

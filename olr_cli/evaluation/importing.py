@@ -1,6 +1,6 @@
-"""Evaluations out of other tools' sample logs: the stored responses, graded by olr's rules.
+"""Evaluations out of lm-eval's sample logs: the stored responses, graded by olr's rules.
 
-    log (`olr_cli.evaluation.logs`)  →  generations  →  grade  →  an evaluation's folder, as `olr evaluate` writes it
+    log (`olr_cli.evaluation.lm_eval`)  →  generations  →  grade  →  an evaluation's folder, as `olr evaluate` writes it
 
 With benchmarks named, each task becomes the benchmark whose problems it asked: their names, golds and grader count, so
 the evaluation can be compared, problem by problem, with any other of that benchmark. Without, a task is a benchmark of
@@ -32,7 +32,7 @@ from olr_cli.evaluation.folder import (
 )
 from olr_cli.evaluation.generations import Generation
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
-from olr_cli.evaluation.logs import Log, LoggedSample, LoggedTask, read_log
+from olr_cli.evaluation.lm_eval import TOOL, LoggedSample, LoggedTask, read_log
 from olr_cli.evaluation.problems import digest, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import Score, is_evaluation
@@ -72,7 +72,7 @@ def import_evaluation(
 
     Args:
         path: a log, or a folder of logs of one model.
-        out: the evaluation's folder; by default ``evaluations/<model>-<tool>``.
+        out: the evaluation's folder; by default ``evaluations/<model>-lm-eval``.
         benchmarks: what the tasks asked; none: each task is a benchmark of its own.
         data: where the problems of `benchmarks` are, in place of their sources.
         extractor: how answers are read, in place of the benchmark's; by default the last box.
@@ -83,7 +83,7 @@ def import_evaluation(
     log = read_log(path)
     name = log.model if re.fullmatch(r"[\w.-]+/[\w.-]+", log.model) else model_name(log.model)
     words = folder_name(name).strip("-.") or "model"
-    folder = out or Path("evaluations") / f"{words}-{log.tool}"
+    folder = out or Path("evaluations") / f"{words}-{TOOL}"
     if is_evaluation(folder):
         raise taken(folder, "--out", " and holds an evaluation")
     problems = {benchmark.name: load_problems(benchmark, data=data) for benchmark in benchmarks}
@@ -112,10 +112,10 @@ def import_evaluation(
         sampled.append((task, benchmark.name))
     origin = {
         "imported": str(path.absolute()),
-        "tool": f"{log.tool} {log.version}".strip(),
+        "tool": f"{TOOL} {log.version}".strip(),
         "metrics": {name: task.metrics for task, name in sampled},
     }
-    target = Target(log.model, folder, f"{name} ({log.tool})", origin)
+    target = Target(log.model, folder, f"{name} ({TOOL})", origin)
     record = EvaluationRecord(
         schema_version=VERSION,
         name=target.name,
@@ -124,7 +124,7 @@ def import_evaluation(
         sampling=_sampling(path, log.tasks),
         seed=0,
         benchmarks=records,
-        generated_by=({"name": log.tool, "version": log.version, **log.facts},),
+        generated_by=({"name": TOOL, "version": log.version, **log.facts},),
     )
     with (
         holding(folder),
@@ -142,7 +142,7 @@ def import_evaluation(
     sentences = [
         f"{name} has likelihoods of given answers and no generated text; left out" for name in log.left_out
     ]
-    sentences += [sentence for task, name in sampled for sentence in _comparison(log, task, graded[name])]
+    sentences += [sentence for task, name in sampled for sentence in _comparison(task, graded[name])]
     return Imported(target, [scores[name] for name in records], sentences)
 
 
@@ -230,7 +230,7 @@ def _generations(
                 f" {samples}; all must have as many (R19)"
             )
         assert problem.gold is not None  # of a benchmark, or checked above
-        for number, (response, tokens) in enumerate(zip(sample.responses, sample.tokens, strict=True)):
+        for number, response in enumerate(sample.responses):
             rows.append(
                 Generation(
                     benchmark=benchmark,
@@ -240,15 +240,15 @@ def _generations(
                     response=response,
                     gold=problem.gold,
                     choices=problem.choices,
-                    tokens=tokens,
-                    truncated=None if tokens is None else tokens >= task.max_new_tokens,
+                    tokens=None,
+                    truncated=None,
                     seed=None,
                 )
             )
     return rows
 
 
-def _comparison(log: Log, task: LoggedTask, rows: Sequence[Generation]) -> Iterator[str]:
+def _comparison(task: LoggedTask, rows: Sequence[Generation]) -> Iterator[str]:
     """Where the tool's grades differ from olr's: of tasks with one response to each problem, graded 0 or 1."""
     if len(rows) > len(task.samples):
         return
@@ -260,7 +260,7 @@ def _comparison(log: Log, task: LoggedTask, rows: Sequence[Generation]) -> Itera
         ours_alone = [row for row, grade in pairs if row.is_correct and not grade]
         theirs_alone = [row for row, grade in pairs if grade and not row.is_correct]
         yield (
-            f"{task.name}: olr and {metric} of {log.tool} agree on {len(rows) - len(ours_alone) - len(theirs_alone):,}"
+            f"{task.name}: olr and {metric} of {TOOL} agree on {len(rows) - len(ours_alone) - len(theirs_alone):,}"
             f" of {len(rows):,} responses"
         )
         for who, alone in (("olr", ours_alone), (metric, theirs_alone)):

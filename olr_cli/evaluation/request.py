@@ -50,7 +50,6 @@ class Request:
         backend: keywords of `open_backend`, its ``name`` among them.
         extractor: how answers are read, in place of the benchmarks' own.
         compare: ``paper``, or the folder of another evaluation.
-        export: a format of another tool, in which the results are also written.
 
     Raises:
         UserError: options of the backend contradict each other.
@@ -65,7 +64,6 @@ class Request:
     extractor: str | None = None
     out: Path | None = None
     compare: str | None = None
-    export: str | None = None
 
     def __post_init__(self) -> None:
         backends.check_options(**self.backend)
@@ -192,13 +190,13 @@ def _default_of(start: str) -> str:
 def scores_answer(request: Request, evaluated: Sequence[tuple[Target, Sequence[Score]]]) -> Answer:
     """The scores of the jobs of a request."""
     mixtures = filter(None, (mixture_note(origin(model)) for model in request.models))
-    return answer(evaluated, request.compare, next(mixtures, None), request.export)
+    return answer(evaluated, request.compare, next(mixtures, None))
 
 
 def grade_again(
     request: Request, place: Path, say: Say, report: Callable[[int, int], None] | None = None
 ) -> Answer:
-    """Grade the stored evaluations at a place again, with the request's benchmarks, data and extractor.
+    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor.
 
     `report` is as `Judge` takes it.
 
@@ -222,11 +220,11 @@ def grade_again(
     chosen = choose(request.benchmarks, own=definitions) if request.benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in stored:
-        regraded = regrade(target.folder, chosen, request.extractor, request.settings.data, report)
+        regraded = regrade(target.folder, chosen, request.extractor, report)
         evaluated.append((regraded.target, regraded.scores))
         for sentence in regraded.sentences():
             say(sentence)
-    return answer(evaluated, request.compare, export=request.export)
+    return answer(evaluated, request.compare)
 
 
 def import_log(request: Request, log: Path, say: Say) -> Answer:
@@ -244,7 +242,7 @@ def import_log(request: Request, log: Path, say: Say) -> Answer:
     imported = import_evaluation(log, request.out, chosen, data, request.extractor)
     for sentence in imported.sentences:
         say(sentence)
-    return answer([(imported.target, imported.scores)], request.compare, export=request.export)
+    return answer([(imported.target, imported.scores)], request.compare)
 
 
 def show_prompt(request: Request, name: str) -> Answer:

@@ -120,53 +120,6 @@ def test_generations_of_an_older_olr_are_read_and_graded_again(folder):
     assert pq.read_table(file) == table
 
 
-def write_golds(file, golds):
-    rows = [{"question": f"{number} + 7 = ?", "answer": str(gold)} for number, gold in golds.items()]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
-def olr_regrade(folder, *words):
-    return CliRunner().invoke(app, ["evaluate", "--regrade", str(folder), *map(str, words)])
-
-
-GOLDS = {number: number + 7 + (number == 3) for number in range(12)}
-"""Of the sums, the fourth one mended."""
-
-
-@pytest.mark.parametrize(
-    "words", [["--data", "FILE"], ["--benchmarks", "YAML"], ["--data", "FILE", "--benchmarks", "sums"]]
-)
-def test_other_golds_of_the_same_problems_count_from_now_on(folder, benchmark, tmp_path, words):
-    other = tmp_path / ("sums.jsonl" if "YAML" in words else "mended.jsonl")
-    write_golds(other, GOLDS)
-    names = {"FILE": other, "YAML": tmp_path / "sums.yaml"}
-    done = olr_regrade(folder, *(names.get(word, word) for word in words))
-    assert done.exit_code == 0, done.output
-    assert "192 samples graded again, 1 gold and 16 grades changed" in done.stderr
-    rows = pl.read_parquet(folder / "generations" / "sums.parquet")
-    assert rows["gold"].n_unique() == 11
-    assert (
-        rows.filter(pl.col("gold") == "11", pl.col("problem_id").str.starts_with("3-"))["is_correct"].sum()
-        > 0
-    )
-    write_golds(tmp_path / "sums.jsonl", GOLDS)
-    run(folder, [benchmark])  # it is an evaluation of these golds now
-
-
-def test_data_with_other_problems_are_refused_and_a_benchmarks_file_with_others_keeps_the_golds(
-    folder, tmp_path
-):
-    before = (folder / "generations" / "sums.parquet").read_bytes()
-    done = olr_regrade(folder, "--data", write_golds(tmp_path / "others.jsonl", {n + 1: n for n in GOLDS}))
-    assert done.exit_code == 2 and "asks other problems of sums than were evaluated" in done.stderr
-    write_golds(tmp_path / "sums.jsonl", {n + 1: n for n in GOLDS})
-    done = olr_regrade(folder, "--benchmarks", tmp_path / "sums.yaml")
-    assert done.exit_code == 0, done.output
-    assert f"{tmp_path / 'sums.jsonl'} asks other problems now than were evaluated" in done.stderr
-    assert (folder / "generations" / "sums.parquet").read_bytes() == before
-
-
 def test_what_was_given_up_stays_so_until_the_rules_change(folder):
     hostile = r"\binom{10^9}{5\cdot 10^8}"
     file = folder / "generations" / "sums.parquet"

@@ -90,12 +90,6 @@ def test_samples_with_seeds_of_their_own_go_on_too(tmp_path):
     assert finished(tmp_path, tmp_path / "stopped", *words) == finished(tmp_path, tmp_path / "whole", *words)
 
 
-def test_two_engines_respond_as_one(undisturbed, tmp_path):
-    words = [*ENGINE, "--temperature", "0", "--vllm", "data_parallel_size=2"]
-    assert stopped(tmp_path, tmp_path / "greedy", signal.SIGINT, *words) == 130
-    assert finished(tmp_path, tmp_path / "greedy", *words) == undisturbed
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_vllms_server(server, undisturbed, tmp_path, number):
     words = ["adder", "--url", server, "--temperature", "0", "--concurrency", "4"]

@@ -218,12 +218,11 @@ def open_backend(
             model, url=url, chat=chat, **({"concurrency": concurrency} if concurrency else {})
         )
     if _choose("vllm" if vllm else name, device) == "vllm":
-        from olr_cli.evaluation.backends.replicas import ReplicatedVllm
         from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-        is_replicated = (vllm or {}).get("data_parallel_size", 1) != 1
-        kind = ReplicatedVllm if is_replicated else VllmBackend
-        backend = kind(model, trust_remote_code=trust_remote_code, settings=vllm or {}, seed_each=seed_each)
+        backend = VllmBackend(
+            model, trust_remote_code=trust_remote_code, settings=vllm or {}, seed_each=seed_each
+        )
     else:
         from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 

@@ -82,7 +82,6 @@ class VllmBackend(Backend):
         vllm = _import_vllm()
         self._engine_settings = dict(settings or {})
         check_settings(self._engine_settings, vllm.EngineArgs)
-        self._engine_settings.pop("data_parallel_size", None)  # `ReplicatedVllm`
         self._adapter = self._engine_settings.pop(LORA, None)
         if self._adapter is not None:
             rank = adapter_rank(str(self._adapter))

@@ -23,6 +23,7 @@ _SET_BY_OLR = {
     "runner": "what `olr evaluate` does",
     "skip_tokenizer_init": "--stop",
     "tokenizer": "the model's folder",
+    "data_parallel_size": "a server (vllm serve MODEL --data-parallel-size N), which --url names",
 }
 """Settings of vLLM's that follow from something else."""
 
@@ -49,7 +50,7 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
                 f"vLLM's engine has no setting '{key}'{did_you_mean(key, known)}; its engine arguments are on"
                 " https://docs.vllm.ai, and lora=DIR adds an adapter"
             )
-    for key in ("tensor_parallel_size", "data_parallel_size", "max_model_len"):
+    for key in ("tensor_parallel_size", "max_model_len"):
         value = settings.get(key, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UserError(f"--vllm {key} is {shown(value)}; give a number from 1 on")
