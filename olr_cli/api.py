@@ -31,10 +31,10 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import find_recipe, overlay, read_tree
 from olr_cli.recipe.schema import OlrMethod, flatten
-from olr_cli.runs.directory import GIVEN_UP, Status, read_recipe, require_run
-from olr_cli.runs.external import PROMPTS, ExternalRun
+from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_recipe, require_run
+from olr_cli.runs.external import ExternalRun
 from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
-from olr_cli.runs.store import arrow_table
+from olr_cli.runs.store import arrow_table, stored_history
 from olr_cli.supervision import (
     History,
     LabelRecord,
@@ -281,25 +281,22 @@ class OnlineLabelRefinement:
             raise UserError(
                 f"step {step} came where step {number} is due; load the state after step {step - 1}"
             )
-        self._require_groups(groups)
+        prompts = [prompt for prompt, _ in groups]
+        marked = self._trusted.mark(prompts)
+        self._require_groups(groups, marked)
         self._open(groups)
         self.flush()
-        self._prompts |= {prompt.prompt_id: prompt for prompt, _ in groups}
+        self._prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         if self._run is not None:
-            self._run.add_prompts(prompt for prompt, _ in groups)
+            self._run.add_prompts(prompts)
         judge, history = self._supervisor.judge, self._supervisor.history
         if not self._decided:
             self._clock, self._timeouts = Stopwatch(), judge.timeouts
         rollout_groups = [
             RolloutGroup(
-                marked,
-                history.of(prompt.prompt_id).visits + 1,
-                number,
-                tuple(map(_rollout, completions)),
+                prompt, history.of(prompt.prompt_id).visits + 1, number, tuple(map(_rollout, completions))
             )
-            for marked, (prompt, completions) in zip(
-                self._trusted.mark(prompt for prompt, _ in groups), groups, strict=True
-            )
+            for prompt, (_, completions) in zip(marked, groups, strict=True)
         ]
         decided = self._supervisor.supervise(rollout_groups, self._clock.measure)
         self._decided += decided
@@ -370,19 +367,21 @@ class OnlineLabelRefinement:
     # State --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later decisions depend on, as JSON values; what is stored of the steps is on the disk then.
+        """Everything that later decisions depend on, as JSON values.
 
-        Its size grows with the prompts, not with the steps. Between steps only: what has come of a step that is not
-        complete is stored as one.
+        The steps in a run directory are on the disk then, and its name and step are all that is needed. Without one,
+        the history is in the state, whose size grows with the prompts, not with the steps. Between steps only: what has
+        come of a step that is not complete is stored as one.
         """
         self.finish_step()
         self.flush()
-        if self._run is not None:
-            self._run.sync()
+        state = {"version": STATE_VERSION, "run": self._run_id, "step": self._step}
+        if self._run_id is not None:
+            if self._run is not None:
+                self._run.sync()
+            return state
         return {
-            "version": STATE_VERSION,
-            "run": self._run_id,
-            "step": self._step,
+            **state,
             "history": self._supervisor.history.state(),
             "ids": self._ids,
             "given_up": [list(task) for task in self._supervisor.judge.given_up],
@@ -400,23 +399,29 @@ class OnlineLabelRefinement:
                 f"the state was saved by a newer olr (version {state['version']}, this one reads up to"
                 f" {STATE_VERSION}); upgrade olr"
             )
+        path, run_id, step = self.run_dir, state["run"], state["step"]
+        if path is None and run_id is not None:
+            raise UserError(
+                f"the state is that of step {step} of a run, whose folder has the rest; name it as run_dir"
+            )
+        if path is not None and run_id is None and step:
+            raise UserError(
+                f"the state is that of {step} steps that were not stored, so {path} would lack them; leave run_dir out"
+            )
         self.close("interrupted")
         self._reset()
-        self._ids = dict(state.get("ids", {}))
-        if self.run_dir is not None and state["run"] is not None:
-            self._resume(self.run_dir, state)
-        elif self.run_dir is not None and state["step"]:
-            raise UserError(
-                f"the state is that of {state['step']} steps that were not stored, so {self.run_dir} would lack them;"
-                " leave run_dir out"
+        self._step = step
+        if path is not None and run_id is not None:
+            self._resume(path, run_id)
+        elif path is None:
+            judge, sums = self._supervisor.judge, state["history"]
+            judge.give_up(tuple(task) for task in state["given_up"])
+            keys = judge.keys(
+                dict.fromkeys(answer for past in sums.values() for answer in past["majorities"])
             )
+            self._supervisor = self._make_supervisor(judge, History.from_state(sums, keys))
+            self._ids = dict(state["ids"])
         self._taken_ids = set(self._ids.values())
-        judge = self._supervisor.judge
-        judge.give_up(tuple(task) for task in state["given_up"])
-        answers = dict.fromkeys(a for sums in state["history"].values() for a in sums["majorities"])
-        history = History.from_state(state["history"], judge.keys(answers))
-        self._supervisor = self._make_supervisor(judge, history)
-        self._step = state["step"]
 
     def close(self, status: Status = "finished") -> None:
         """Write what is pending, note in the manifest how the run ended, and let the run directory go."""
@@ -442,21 +447,24 @@ class OnlineLabelRefinement:
         sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
         self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
         self.recipe = validate(self._tree, "recipe")
-        self._write_to(ExternalRun.create(path, self.recipe, self._trainer))
+        self._write_to(ExternalRun.create(path, self.recipe, self._trainer, self._trusted.mark))
 
-    def _resume(self, path: Path, state: Mapping[str, Any]) -> None:
+    def _resume(self, path: Path, run_id: str) -> None:
         require_run(path)
         self._tree = overlay(read_recipe(path).plain(), self._tree)
         self.recipe = validate(self._tree, "recipe")
         self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
-        run = ExternalRun.resume(path, self.recipe, self._trainer, run_id=state["run"], step=state["step"])
+        mark, step = self._trusted.mark, self._step
+        run = ExternalRun.resume(path, self.recipe, self._trainer, mark, run_id=run_id, step=step)
         self._prompts = dict(run.prompts)
         self._ids = {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
         self._write_to(run)
 
     def _write_to(self, run: ExternalRun) -> None:
         self._run, self._run_id = run, run.id
-        self._supervisor = self._make_supervisor(Judge(ledger=run.path / GIVEN_UP))
+        judge = Judge(ledger=run.path / GIVEN_UP)
+        history = stored_history(run.path, judge) if self._step else None
+        self._supervisor = self._make_supervisor(judge, history)
 
     def flush(self) -> None:
         """Write the metrics of the latest step, to which nothing can be added then."""
@@ -495,9 +503,11 @@ class OnlineLabelRefinement:
             self._taken_ids.add(name)
         return self._ids[digest]
 
-    def _require_groups(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
+    def _require_groups(
+        self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
+    ) -> None:
         names = {group.label.prompt_id for group in self._decided}
-        for prompt, completions in groups:
+        for (prompt, completions), verified in zip(groups, marked, strict=True):
             if prompt.prompt_id in names:
                 raise UserError(
                     f"prompt {prompt.prompt_id} comes twice in one step; give its completions at once"
@@ -508,9 +518,7 @@ class OnlineLabelRefinement:
                     f"prompt {prompt.prompt_id} has one completion, and a vote needs several; give all completions of a"
                     " prompt in one call, and sample at least 2 of each"
                 )
-            is_unlabelled = prompt.given_label is None and not self._trusted.answers([prompt]).get(
-                prompt.prompt_id
-            )
+            is_unlabelled = prompt.given_label is None and not verified.is_trusted
             if is_unlabelled and self.recipe.method.needs_labels:
                 raise UserError(
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"

@@ -21,12 +21,14 @@ from olr_cli.errors import UserError, no_path, taken
 from olr_cli.files import departures, read_record, write_text, writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.files import dump_yaml, load_recipe
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.locks import HOLDER, LOCK, is_held
 
 MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""
 
+PROMPTS = "prompts.jsonl"
+"""The prompts of a run that another trainer makes, in the interchange format: what its `data.train` names."""
 GIVEN_UP = "given_up.jsonl"
 """Pairs of answers that verification gave up on, so that a resume and a replay do too (R8)."""
 
@@ -129,7 +131,12 @@ def read_recipe(path: Path) -> Recipe:
         raise UserError(
             f"{file} is cut off; restore it from a copy: the recipe that the run was begun with will do"
         )
-    return load_recipe(file)
+    recipe = load_recipe(file)
+    if not isinstance(recipe.engine, ExternalEngine):
+        return recipe
+    # The prompts of such a run lie in its own folder, which may have moved.
+    data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
+    return recipe.model_copy(update={"data": data})
 
 
 def has_run(path: Path) -> bool:

@@ -7,10 +7,10 @@ names as `data.train`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
@@ -18,6 +18,7 @@ from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe, changed_keys
 from olr_cli.runs.directory import (
+    PROMPTS,
     Status,
     begin_attempt,
     create_run,
@@ -33,8 +34,7 @@ from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
 from olr_cli.runs.store import RunStore
 
-PROMPTS = "prompts.jsonl"
-"""The prompts of a run, in the interchange format: what `data.train` names in its recipe."""
+Mark: TypeAlias = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 
 
 class ExternalRun:
@@ -48,15 +48,22 @@ class ExternalRun:
         id: of the manifest; other attempts of the run have the same.
     """
 
-    def __init__(self, path: Path, recipe: Recipe, lock: ExitStack) -> None:
+    def __init__(self, path: Path, recipe: Recipe, mark: Mark, lock: ExitStack) -> None:
         self.path, self.recipe = path, recipe
         self.prompts: dict[str, Prompt] = {}
         self._digest = hashlib.sha256()
+        self._mark = mark
         self._lock = lock
 
     @classmethod
-    def create(cls, path: Path, recipe: Recipe, trainer: str) -> ExternalRun:
+    def create(cls, path: Path, recipe: Recipe, trainer: str, mark: Mark) -> ExternalRun:
         """Begin a run.
+
+        Args:
+            path: the run directory.
+            recipe: of the run.
+            trainer: name and version.
+            mark: puts verified labels on prompts; the file has them as the trainer gave them.
 
         Raises:
             UserError: the folder holds a run already, is held by another process, or cannot be written.
@@ -69,10 +76,12 @@ class ExternalRun:
         lock = ExitStack()
         lock.enter_context(held(path, make=True, option="run_dir"))
         create_run(path, recipe)
-        return cls(path, recipe, lock)._begin(trainer, from_step=0)
+        return cls(path, recipe, mark, lock)._begin(trainer, from_step=0)
 
     @classmethod
-    def resume(cls, path: Path, recipe: Recipe, trainer: str, *, run_id: str, step: int) -> ExternalRun:
+    def resume(
+        cls, path: Path, recipe: Recipe, trainer: str, mark: Mark, *, run_id: str, step: int
+    ) -> ExternalRun:
         """Continue the run `run_id` after a step; what is stored of later steps is removed.
 
         Raises:
@@ -97,9 +106,8 @@ class ExternalRun:
         RunStore(path).drop_after(step)
         drop_metrics_after(path, step)
         write_recipe(path, recipe)
-        run = cls(path, recipe, lock)
-        for prompt in _read_prompts(path / PROMPTS):
-            run._note(prompt)
+        run = cls(path, recipe, mark, lock)
+        run._note(_read_prompts(path / PROMPTS))
         return run._begin(trainer, from_step=step)
 
     def _begin(self, trainer: str, *, from_step: int) -> ExternalRun:
@@ -113,8 +121,7 @@ class ExternalRun:
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
             return
-        for prompt in new:
-            self._note(prompt)
+        self._note(new)
         with (self.path / PROMPTS).open("ab") as file:
             file.write(encode(prompt_set(new, PROMPTS), self.path / PROMPTS))
         write_manifest(self.path, {**read_manifest(self.path), "data": self._facts})
@@ -131,14 +138,16 @@ class ExternalRun:
 
     def close(self, status: Status, *, steps: int, recipe: Recipe) -> None:
         """Note how the run ended, and let the directory go."""
+        self.sync()
         if recipe != self.recipe:
             write_recipe(self.path, recipe)
         end_attempt(self.path, status, steps=steps)
         self._lock.close()
 
-    def _note(self, prompt: Prompt) -> None:
-        self.prompts[prompt.prompt_id] = prompt
-        self._digest.update(digested(prompt))
+    def _note(self, prompts: Sequence[Prompt]) -> None:
+        self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
+        for marked in self._mark(prompts):
+            self._digest.update(digested(marked))
 
     @property
     def _facts(self) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.supervision import compose
 from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only, text_key
 
@@ -228,17 +227,7 @@ class RewardServer:
                 f"verl goes on after step {global_step}, and {path} ends with step {last:.0f}; name the run_dir of the"
                 " run that the checkpoint is of"
             )
-        RunStore(path).drop_after(max(steps))
-        history = stored_history(path, olr.judge)
-        olr.load_state_dict(
-            {
-                "version": STATE_VERSION,
-                "run": read_manifest(path)["id"],
-                "step": max(steps),
-                "history": history.state(),
-                "given_up": [],
-            }
-        )
+        olr.load_state_dict({"version": STATE_VERSION, "run": read_manifest(path)["id"], "step": max(steps)})
 
 
 # verl's configuration -------------------------------------------------------------------------------------------------

@@ -195,6 +195,40 @@ def test_every_command_reads_its_run(recorded, tmp_path, words):
         assert "The questions are not shown" not in (run / "figures" / "report.html").read_text()
 
 
+def test_a_run_that_has_moved_still_has_its_prompts(recorded, tmp_path):
+    with make(tmp_path / "run") as olr:
+        feed(olr, recorded, until=11)
+        state = olr.state_dict()
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    words = ["audit", str(moved), "--export", str(tmp_path / "repaired.jsonl")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    again = make(moved)
+    again.load_state_dict(state)
+    feed(again, recorded, after=11)
+    again.close()
+    assert decisions(moved).equals(decisions(recorded))
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_with_verified_labels_can_be_exported(recorded, tmp_path, resumed):
+    labels = decisions(recorded)
+    verified = labels.select("prompt_id", true_answer="given_label").unique().head(4)
+    verified.write_parquet(tmp_path / "verified.parquet")
+    olr = make(tmp_path / "run", data={"trusted": str(tmp_path / "verified.parquet")})
+    feed(olr, recorded, until=11)
+    if resumed:
+        state = olr.state_dict()
+        olr.close("interrupted")
+        olr = make(tmp_path / "run")
+        olr.load_state_dict(state)
+    feed(olr, recorded, after=11)
+    olr.close()
+    words = ["audit", str(tmp_path / "run"), "--export", str(tmp_path / "repaired.jsonl")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+
+
 def test_olr_train_leaves_it_to_its_trainer(recorded, tmp_path):
     with make(tmp_path / "run") as olr:
         feed(olr, recorded, until=1)
@@ -350,6 +384,8 @@ def test_a_run_is_never_overwritten(recorded, tmp_path):
         make(tmp_path / "run").load_state_dict({**state, "run": "another"})
     with pytest.raises(UserError, match=r"begun with another recipe \(method.warmup_epochs: 3 -> 1\)"):
         make(tmp_path / "run", method={**METHOD, "warmup_epochs": 1}).load_state_dict(state)
+    with pytest.raises(UserError, match=r"the state is that of step 1 of a run, .* name it as run_dir"):
+        make().load_state_dict(state)
     with pytest.raises(UserError, match="saved by a newer olr"):
         olr.load_state_dict({**state, "version": 99})
 
