@@ -27,7 +27,7 @@ from olr_cli.recipe.checks import validate
 from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.supervision.metrics import label_metrics
-from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
+from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
 
 TRUE, WRONG, RARE, NONE = 0, 1, (2, 3, 4), 5
 """The answer classes of every prompt; the last is no answer."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.recipe.schema import METHODS, MethodSection
-from olr_cli.supervision.records import LabelRecord, RolloutRecord
+from olr_cli.supervision.types import LabelRecord, RolloutRecord
 
 DOCS = Path(__file__).parents[1] / "docs"
 

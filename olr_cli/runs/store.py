@@ -24,7 +24,7 @@ from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
 from olr_cli.runs.shards import PATTERN, Shard, all_shards, complete_steps, holds, shard_path, table_shards
 from olr_cli.supervision.history import History
-from olr_cli.supervision.records import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
+from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
     import polars as pl

@@ -30,7 +30,6 @@ from olr_cli.recipe.schema import (
     TokenEntropyMethod,
     TtrlMethod,
 )
-from olr_cli.supervision.records import LabelSource
 from olr_cli.supervision.rewards import (
     RewardRule,
     log_likelihood_reward,
@@ -42,6 +41,7 @@ from olr_cli.supervision.rewards import (
 )
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
 from olr_cli.supervision.self_training import LABEL, MAJORITY, Calibration, Counts
+from olr_cli.supervision.types import LabelSource
 
 
 @dataclass(frozen=True, slots=True)

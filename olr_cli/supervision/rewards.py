@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import fsum
 
-from olr_cli.supervision.groups import Rollout, statistics
+from olr_cli.supervision.types import Rollout, statistics
 
 RewardRule = Callable[[Sequence[bool], Sequence[Rollout]], tuple[float, ...]]
 """Rewards of one view's rollouts, from whether each answer is in the effective label's class, and the rollouts."""

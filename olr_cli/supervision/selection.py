@@ -11,7 +11,7 @@ from olr_cli import seeding
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import MethodSection
-from olr_cli.supervision.groups import RolloutGroup, statistics
+from olr_cli.supervision.types import RolloutGroup, statistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,12 @@ from olr_cli.answers import (
 from olr_cli.data.prompts import SENTINEL, Prompt, View
 from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.schema import NoiseDraw, Recipe
-from olr_cli.supervision.groups import Rollout, RolloutGroup
 from olr_cli.supervision.history import History, Past, Visit
 from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method, compose, given_label
-from olr_cli.supervision.records import LabelRecord, LabelSource, RolloutRecord
 from olr_cli.supervision.rewards import group_advantages, verifier_reward
 from olr_cli.supervision.selection import Candidate, keep_fraction, prompts_that_train
 from olr_cli.supervision.self_training import Calibration, Counts, Outcome, calibrate
+from olr_cli.supervision.types import LabelRecord, LabelSource, Rollout, RolloutGroup, RolloutRecord
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """Counts the time of a block as a part of the step."""

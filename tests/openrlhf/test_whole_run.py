@@ -97,11 +97,11 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     """VLLM's held-out accuracy is that of the checkpoint's weights, sampled by another engine, not the start's."""
     from olr_cli.answers import Judge
     from olr_cli.data.sets import held_out_prompts
+    from olr_cli.engines.held_out import held_out_accuracy
     from olr_cli.engines.local.loop import encode_prompts
     from olr_cli.engines.local.policy import Policy
     from olr_cli.engines.local.sampler import sample
     from olr_cli.engines.steps import rollout_keys
-    from olr_cli.supervision.held_out import held_out_accuracy
 
     recipe = load_recipe(run / "recipe.yaml")
     prompts = held_out_prompts(recipe, "arithmetic", "test").prompts

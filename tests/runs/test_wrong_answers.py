@@ -14,7 +14,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.errors import UserError
 from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
-from olr_cli.supervision.records import RolloutRecord, arrow_schema
+from olr_cli.supervision.types import RolloutRecord, arrow_schema
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 

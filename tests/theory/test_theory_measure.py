@@ -20,7 +20,7 @@ from benchmarks.theory.measure import (
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision.records import LabelRecord, RolloutRecord
+from olr_cli.supervision.types import LabelRecord, RolloutRecord
 
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 1}
 

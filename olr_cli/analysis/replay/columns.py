@@ -18,9 +18,9 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import NoiseDraw, OlrMethod, Recipe
 from olr_cli.supervision import Method, Past, Visit, arrow_schema
 from olr_cli.supervision.metrics import selected_under
-from olr_cli.supervision.records import LabelRecord
 from olr_cli.supervision.rewards import verifier_reward
 from olr_cli.supervision.supervisor import draw_wrong_answer
+from olr_cli.supervision.types import LabelRecord
 
 _SLICE = 50_000
 """Visits of a table that is handed out."""

@@ -21,7 +21,7 @@ from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.labels import audited_labels
 from olr_cli.data.logs import natural
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.supervision.records import LabelSource
+from olr_cli.supervision.types import LabelSource
 from olr_cli.tables.html import element
 
 Array = NDArray[Any]

@@ -29,6 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.divergence import NonFinite, diverged
+from olr_cli.engines.held_out import held_out_accuracy
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
@@ -60,7 +61,6 @@ from olr_cli.runs.metrics import Metrics, append_metrics, known, sync_metrics
 from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
-from olr_cli.supervision.held_out import held_out_accuracy
 
 
 class LocalEngine:

@@ -25,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
 from olr_cli.engines.divergence import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, diverged
+from olr_cli.engines.held_out import held_out_accuracy
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.actor import PolicyForward
 from olr_cli.engines.openrlhf.balance import deal
@@ -60,7 +61,6 @@ from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.runs.throughput import Hardware, throughput
 from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose, make_supervisor
-from olr_cli.supervision.held_out import held_out_accuracy
 
 _METRICS = {
     "policy/kl": "kl",

@@ -15,7 +15,7 @@ from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.checks import validate
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision.records import LabelRecord, RolloutRecord
+from olr_cli.supervision.types import LabelRecord, RolloutRecord
 
 VOID = {"meta", "link", "input", "br", "img"}
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32}

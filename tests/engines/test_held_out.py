@@ -4,7 +4,7 @@ import pytest
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
-from olr_cli.supervision.held_out import held_out_accuracy
+from olr_cli.engines.held_out import held_out_accuracy
 
 
 def test_accuracy_is_measured_by_the_truth_else_by_a_label_that_is_no_noise():

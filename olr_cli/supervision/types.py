@@ -1,4 +1,6 @@
-"""The two tables a run stores: a row a prompt visit (labels) and a row a rollout (rollouts).
+"""What an engine hands over, rollouts by prompt visit, and the two tables that a run stores of it.
+
+A row a prompt visit (labels) and a row a rollout (rollouts).
 
 Column names are the field's terms and the same everywhere: here, in Parquet, in `olr replay --json`, in figures.
 `visit` and `step` count from 1; one visit of each prompt is one epoch.
@@ -6,12 +8,60 @@ Column names are the field's terms and the same everywhere: here, in Parquet, in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from olr_cli.data.prompts import NoiseType
+from olr_cli.data.prompts import NoiseType, Prompt, View
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One sampled response, as an engine hands it over; statistics as in `RolloutRecord`."""
+
+    response: str
+    tokens: int | None = None
+    truncated: bool | None = None
+    view: View = "original"
+    mean_logprob: float | None = None
+    entropy: float | None = None
+    self_certainty: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutGroup:
+    """All rollouts of one visit of a prompt: K of each view, the original's first; `visit` and `step` count from 1.
+
+    Attributes:
+        answers: one a rollout, where they are known already, as in a replay; by default the supervisor extracts them
+            from the responses (R6).
+    """
+
+    prompt: Prompt
+    visit: int
+    step: int
+    rollouts: tuple[Rollout, ...]
+    answers: tuple[str | None, ...] | None = None
+
+    def of(self, view: View) -> slice:
+        """Where the rollouts of a view are, which are neighbours."""
+        views = [rollout.view for rollout in self.rollouts]
+        return slice(views.index(view), views.index(view) + views.count(view))
+
+
+def statistics(rollouts: Sequence[Rollout], name: str) -> list[float]:
+    """One statistic of every rollout.
+
+    Raises:
+        ValueError: a rollout has none.
+    """
+    values = [getattr(rollout, name) for rollout in rollouts]
+    if None in values:
+        raise ValueError(f"rollout {values.index(None)} of a group has no {name}, which the method needs")
+    return values
+
 
 SCHEMA_VERSION = 1
 """Raised whenever a column changes its meaning or disappears; a reader refuses a newer version."""
