@@ -13,7 +13,7 @@ from gpu.matrix import CASES, HALF_BILLION, TINY, Case, Finding, left_out, markd
 from make_toys import build_tokenizer
 from transformers import Qwen3ForCausalLM
 
-from olr_cli.engines.computer import Check
+from olr_cli.engines.machine import Check
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
 from olr_cli.recipe.files import load_recipe

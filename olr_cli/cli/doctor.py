@@ -11,7 +11,7 @@ from olr_cli.cli.options import Settings, recipe_names
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from olr_cli.engines.doctor import Diagnosis
+    from olr_cli.engines.rehearse import Diagnosis
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red", "unused": "dim"}
 
@@ -36,7 +36,7 @@ def doctor(
     from rich.console import Console
     from rich.markup import escape
 
-    from olr_cli.engines.doctor import diagnose
+    from olr_cli.engines.rehearse import diagnose
     from olr_cli.recipe.files import load_recipe
 
     diagnosis = diagnose(load_recipe(recipe, set_ or []) if recipe is not None else None)

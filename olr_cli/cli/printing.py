@@ -59,7 +59,7 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
 
 def show_dry_run(answer: Answer, command: Sequence[str], *, as_json: bool) -> None:
-    """Print a dry run (`olr_cli.engines.launch.rehearse`), and the command that starts the run.
+    """Print a dry run (`olr_cli.engines.rehearse`), and the command that starts the run.
 
     Raises:
         UserError: something that the run needs is missing here.

@@ -113,7 +113,8 @@ def rollouts(
 
     from olr_cli.answers import find_extractor
     from olr_cli.data.arithmetic import mixture_note
-    from olr_cli.engines.launch import launch, rehearse, unfinished_run, unused_run_path
+    from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
+    from olr_cli.engines.rehearse import rehearse
     from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
     from olr_cli.evaluation.targets import origin
@@ -160,7 +161,7 @@ def rollouts(
     make_engine = partial(RolloutSampler, backend=cast(Any, backend))
     if storage.dry_run:
         command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
-        show_dry_run(rehearse(recipe, make_engine, kind="rollouts"), command, as_json=storage.json)
+        show_dry_run(rehearse(recipe, make_engine, kind="rollouts").answer(), command, as_json=storage.json)
         return
     words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
     if run_dir is None:

@@ -128,15 +128,15 @@ def _train_one(
     arm: str = "",
     as_json: bool = False,
 ) -> None:
-    from olr_cli.engines.launch import engine_of, launch, rehearse, unfinished_run, unused_run_path
+    from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path
+    from olr_cli.engines.rehearse import rehearse
     from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
     if dry_run:
-        lacking: list[str] = []
         command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
-        show_dry_run(rehearse(recipe, engine_of(recipe, lacking), lacking=lacking), command, as_json=as_json)
+        show_dry_run(rehearse(recipe).answer(), command, as_json=as_json)
         return
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
     if resume:

@@ -1,23 +1,14 @@
-"""From a recipe to a run, or to a dry run: the data, the run directory, and the engine.
-
-The first command that somebody with a cluster types may come before data, packages and GPUs are there. What is missing
-does not end a dry run: it is noted, stood in for, and listed at the end, and the exit status is 2 as for a run that
-cannot start.
-"""
+"""From a recipe to a run: the data, the run directory, and the engine (rehearse.py: without the run)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-
 from olr_cli.answers import Judge, default_extractor
-from olr_cli.data.chat import Message
-from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View, repeat_notes
+from olr_cli.data.prompts import Prompt, PromptSet, repeat_notes
 from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.resume import (
     check_same_recipe,
@@ -27,8 +18,7 @@ from olr_cli.engines.resume import (
     roll_back,
 )
 from olr_cli.engines.run import DataSets, Engine, Run, load_data, require_engine
-from olr_cli.engines.steps import total_steps
-from olr_cli.errors import NotHere, UserError
+from olr_cli.errors import UserError
 from olr_cli.files import departures
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
@@ -43,7 +33,6 @@ from olr_cli.runs.directory import (
     kind_of,
     read_manifest,
     read_recipe,
-    recipe_yaml,
     require_free,
     rules_note,
     write_recipe,
@@ -52,9 +41,8 @@ from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import RunStore, stored_history, stored_steps
-from olr_cli.supervision import compose, make_supervisor
+from olr_cli.supervision import make_supervisor
 from olr_cli.supervision.selection import keep_fraction
-from olr_cli.tables import Answer
 
 
 def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
@@ -108,7 +96,7 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
     size = len(prompts)
-    silent = [p for p in prompts.prompts if _extractor(recipe, p) == "boxed" and not _names_box(p)]
+    silent = [p for p in prompts.prompts if extractor_of(recipe, p) == "boxed" and not _names_box(p)]
     if silent:
         yield (
             f"{len(silent)} of {size} prompts (the first: {silent[0].prompt_id}) do not ask for a \\boxed{{}}, from"
@@ -124,7 +112,8 @@ def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     yield from repeat_notes(prompts)
 
 
-def _extractor(recipe: Recipe, prompt: Prompt) -> str:
+def extractor_of(recipe: Recipe, prompt: Prompt) -> str:
+    """The name of the extractor that reads answers to a prompt."""
     return recipe.data.extractor or default_extractor(prompt.data_source)
 
 
@@ -240,125 +229,3 @@ def launch(
                 end_attempt(path, "interrupted" if stopped else ending)
             raise
         end_attempt(path, "finished", **facts)
-
-
-_EXAMPLE = Prompt(
-    "example",
-    (
-        Message("system", SYSTEM_PROMPT),
-        Message("user", "What is the sum of the first 100 positive integers?"),
-    ),
-    given_label="5050",
-    true_answer="5050",
-    noise_type="clean",
-    rephrased=(Message("system", SYSTEM_PROMPT), Message("user", "Add up all integers from 1 to 100.")),
-)
-
-
-def rehearse(
-    recipe: Recipe,
-    make_engine: Callable[[Recipe, DataSets], Engine],
-    *,
-    kind: Kind = "training",
-    lacking: list[str] | None = None,
-) -> Answer:
-    """A dry run: what a run would do, and one prompt exactly as the policy sees it; nothing is written.
-
-    What this machine lacks is listed in the answer's data as ``missing``: what `make_engine` finds missing is in
-    `lacking` then; without the list the engine raises it.
-
-    Raises:
-        UserError: the recipe cannot work anywhere.
-    """
-    lacking = [] if lacking is None else lacking
-    try:
-        data, is_example = load_data(recipe, kind), False
-    except NotHere as error:
-        lacking.append(str(error))
-        data, is_example = _example_data(recipe), True
-    engine = make_engine(recipe, data)
-    mistakes = recipe_warnings(recipe) if is_example else warnings(recipe, data, kind)
-    sentences = [*mistakes, *engine.warnings]
-    amount = _amount(recipe, data.train, is_example=is_example)
-    prompt = data.train.prompts[0]
-    views = {view: engine.render(prompt.turns(view)) for view in compose(recipe.method).views}
-    lines = [
-        recipe_yaml(recipe),
-        *(f"Note: {note}." for note in data.train.notes),
-        *(f"Warning: {sentence}" for sentence in sentences),
-        *_amount_lines(recipe, data.train, amount, is_example=is_example),
-        *engine.plan,
-        *_prompt_lines(recipe, prompt, views, is_example=is_example),
-        *(["missing here:", *(f"  - {sentence}" for sentence in lacking)] if lacking else []),
-    ]
-    example = {"prompt_id": prompt.prompt_id, "is_made_up": is_example, "views": views}
-    if not is_example:
-        example |= {"given_label": prompt.given_label, "extractor": _extractor(recipe, prompt)}
-    facts = {
-        "recipe": recipe.plain(),
-        "digest": recipe.digest(),
-        "warnings": sentences,
-        **amount,
-        "plan": engine.plan,
-        "prompt": example,
-        "missing": lacking,
-    }
-    return Answer(lines, facts)
-
-
-def _example_data(recipe: Recipe) -> DataSets:
-    """One prompt as many times as the recipe's `data.limit` says, or else as one step takes."""
-    count = recipe.data.limit or recipe.train.prompts_per_step
-    prompts = tuple(replace(_EXAMPLE, prompt_id=f"example {number}") for number in range(1, count + 1))
-    train = PromptSet(prompts, pa.table({}), recipe.data.train)
-    held_out = replace(train, prompts=prompts[:1])
-    return DataSets(
-        train,
-        None if recipe.data.validation is None else held_out,
-        None if recipe.data.test is None else held_out,
-    )
-
-
-def _amount(recipe: Recipe, train: PromptSet, *, is_example: bool) -> dict[str, int | None]:
-    """How many prompts, marked and verified ones, steps (at most) and rollouts; None where the data are missing."""
-    prompts = len(train.prompts)
-    if is_example and recipe.data.limit is None:
-        return dict.fromkeys(("prompts", "marked", "trusted", "steps", "rollouts"))
-    views = len(compose(recipe.method).views)
-    return {
-        "prompts": prompts,
-        "marked": None if is_example else sum(prompt.is_marked for prompt in train.prompts),
-        "trusted": None if is_example else sum(prompt.is_trusted for prompt in train.prompts),
-        "steps": total_steps(recipe, prompts),
-        "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
-    }
-
-
-def _amount_lines(
-    recipe: Recipe, train: PromptSet, amount: Mapping[str, int | None], *, is_example: bool
-) -> Iterator[str]:
-    if amount["prompts"] is None:
-        yield f"prompts, steps and rollouts: unknown without {recipe.data.train}"
-        return
-    if is_example:
-        yield f"{amount['prompts']} prompts, if {recipe.data.train} holds as many as data.limit asks for"
-    else:
-        verified = f", {amount['trusted']} with a verified label" if amount["trusted"] else ""
-        marked = f"{amount['marked']} of them marked as noise{verified}"
-        yield f"{amount['prompts']} prompts from {train.source}, {marked}"
-    most = "at most " if recipe.train.dynamic_sampling else ""
-    yield f"{most}{amount['steps']} steps, {amount['rollouts']:,} rollouts"
-
-
-def _prompt_lines(
-    recipe: Recipe, prompt: Prompt, views: Mapping[View, str], *, is_example: bool
-) -> Iterator[str]:
-    """A prompt in each of its views, its label, and how answers to it are read."""
-    name = "an example prompt (the data is missing)" if is_example else f"prompt {prompt.prompt_id}"
-    for view, text in views.items():
-        which = "" if view == "original" else f", {view},"
-        yield f"{name}{which} as the policy sees it:"
-        yield text
-    if not is_example:
-        yield f"its label: {prompt.given_label}"
-        yield f"answers are read by: {_extractor(recipe, prompt)}"

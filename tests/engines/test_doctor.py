@@ -3,20 +3,22 @@
 import json
 import os
 import shutil
+from argparse import ArgumentParser
 from collections import namedtuple
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.engines import computer, doctor
-from olr_cli.engines.doctor import diagnose
-from olr_cli.engines.openrlhf import WRITTEN_FOR
-from olr_cli.errors import UserError
+from olr_cli.engines import machine, models
+from olr_cli.engines.openrlhf import WRITTEN_FOR, checks, engine
+from olr_cli.engines.openrlhf.model import StartingModel
+from olr_cli.engines.rehearse import diagnose
 from olr_cli.recipe.files import load_recipe
 
-GPU_LINE = "NVIDIA H100 80GB HBM3, 81559, 4, 580.65.06, 9.0\n"
-TORCH = {"cuda": "13.0", "gpus": 8, "kinds": ["sm_80", "sm_90"]}
+GPU_LINE = "NVIDIA H100 80GB HBM3, 81559, 4, 580.65.06\n"
+TORCH = {"cuda": "13.0", "gpus": 8}
 NVCC = "Cuda compilation tools, release 13.0, V13.0.88"
 QWEN3_4B = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -60,6 +62,12 @@ class Pretended:
         }
         self.free = 1e12
 
+    @property
+    def gpus(self):
+        """Cards that torch can use."""
+        status, output, _ = self.programs["torch"]
+        return json.loads(output)["gpus"] if status == 0 else 0
+
     def output_of(self, words):
         return next(answer for name, answer in self.programs.items() if name in " ".join(words))
 
@@ -67,13 +75,17 @@ class Pretended:
 @pytest.fixture
 def whole(monkeypatch, tmp_path):
     pretended = Pretended()
-    for module in (computer, doctor):
+    for module in (machine, checks):
         monkeypatch.setattr(module, "installed_version", lambda package: pretended.versions.get(package))
-    monkeypatch.setattr(computer, "output_of", pretended.output_of)
-    monkeypatch.setattr(computer, "host_memory", lambda: 1e12)
+    monkeypatch.setattr(machine, "output_of", pretended.output_of)
+    monkeypatch.setattr(machine, "host_memory", lambda: 1e12)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: pretended.gpus)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(2e12, 1e12, pretended.free))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)))
-    monkeypatch.setattr(doctor, "_check_flags", lambda *_: None)  # OpenRLHF's parser is not here
+    monkeypatch.setattr(engine, "openrlhf_parser", ArgumentParser)  # OpenRLHF's is not here
+    monkeypatch.setattr(engine, "has_flash_attention", lambda: "flash-attn" in pretended.versions)
+    for name in ("check_flags", "check_arguments"):
+        monkeypatch.setattr(engine, name, lambda *_: None)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
     monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda-13.0")
     for name in ("CUDA_VISIBLE_DEVICES", "DS_SKIP_CUDA_CHECK", "RAY_ADDRESS", "CXX"):
@@ -82,8 +94,13 @@ def whole(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def model(tmp_path):
-    """A folder with the configuration of Qwen3-4B-Base."""
+def model(tmp_path, monkeypatch):
+    """A folder with the configuration of Qwen3-4B-Base; its tokenizer and weights are not looked at."""
+
+    def look_at(path, **_options):
+        return StartingModel(path, None, QWEN3_4B["max_position_embeddings"], "a digest")
+
+    monkeypatch.setattr(StartingModel, "look_at", look_at)
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN3_4B))
@@ -118,29 +135,36 @@ def test_the_memory_of_the_papers_recipe_is_that_of_its_page(whole, model):
     assert without.cache_tokens == pytest.approx(271_000, abs=500)
 
 
+NO_GPUS = (0, json.dumps(TORCH | {"gpus": 0}), "")
+OLD_DRIVER = (0, GPU_LINE.replace("580.65.06", "550.54.14") * 8, "")
 BROKEN = [
-    ("nvidia-smi", NO_PROGRAM, "its GPUs", "needs 8 GPUs"),
-    ("nvidia-smi", (0, GPU_LINE.replace("580.65.06", "550.54.14") * 8, ""), "CUDA driver", "580 or newer"),
-    ("nvidia-smi", (0, GPU_LINE.replace("9.0", "7.0") * 8, ""), "GPUs", "no kernels"),
-    ("nvidia-smi", (0, GPU_LINE.replace("81559", "24576") * 8, ""), "GPU, update", "micro_batch_samples"),
-    ("torch", (1, "", "ImportError: libcudart.so.13: no such file"), "torch starts", "libcudart.so.13"),
-    ("torch", (-11, "", ""), "torch starts", "exit status -11"),
-    ("torch", (0, json.dumps(TORCH | {"cuda": None, "gpus": 0, "kinds": []}), ""), "GPUs", "build for CPUs"),
-    ("torch", (0, json.dumps(TORCH | {"gpus": 2}), ""), "its GPUs", "here are 2 GPUs"),
-    ("nvcc", NO_PROGRAM, "CUDA toolkit", "CUDA_HOME"),
-    ("nvcc", (0, NVCC.replace("13.0", "13.1"), ""), "CUDA toolkit", "DS_SKIP_CUDA_CHECK=1"),
-    ("c++", NO_PROGRAM, "C++ compiler", "install g++"),
-    ("flash_attn", (1, "", "ImportError: undefined symbol: _ZN3c10"), "flash-attn", "undefined symbol"),
+    ({"nvidia-smi": NO_PROGRAM, "torch": NO_GPUS}, "missing", "needs 8 GPUs"),
+    ({"nvidia-smi": OLD_DRIVER, "torch": NO_GPUS}, "GPUs", "580 or newer"),
+    (
+        {"nvidia-smi": (0, GPU_LINE.replace("81559", "24576") * 8, "")},
+        "GPU, update",
+        "micro_batch_samples",
+    ),
+    ({"torch": (1, "", "ImportError: libcudart.so.13: no such file")}, "torch starts", "libcudart.so.13"),
+    ({"torch": (-11, "", "")}, "torch starts", "exit status -11"),
+    ({"torch": (0, json.dumps({"cuda": None, "gpus": 0}), "")}, "GPUs", "build for CPUs"),
+    ({"torch": (0, json.dumps(TORCH | {"gpus": 2}), "")}, "missing", "here are 2 GPUs"),
+    ({"nvcc": NO_PROGRAM}, "CUDA toolkit", "CUDA_HOME"),
+    ({"nvcc": (0, NVCC.replace("13.0", "13.1"), "")}, "CUDA toolkit", "DS_SKIP_CUDA_CHECK=1"),
+    ({"c++": NO_PROGRAM}, "C++ compiler", "install g++"),
+    (
+        {"flash_attn": (1, "", "ImportError: undefined symbol: _ZN3c10")},
+        "flash-attn",
+        "undefined symbol",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("program", "answer", "check", "words"), BROKEN)
+@pytest.mark.parametrize(("answers", "check", "words"), BROKEN)
 def test_what_is_broken_is_named_with_its_remedy_and_the_recipe_cannot_run(
-    whole, model, program, answer, check, words
+    whole, model, answers, check, words
 ):
-    whole.programs[program] = answer
-    if program == "nvidia-smi" and answer is NO_PROGRAM:
-        whole.programs["torch"] = (0, json.dumps(TORCH | {"gpus": 0, "kinds": []}), "")
+    whole.programs |= answers
     found = diagnose(paper(model))
     assert found.can_run is False
     assert words in problems(found, "error")[check]
@@ -192,7 +216,7 @@ def test_a_lock_that_a_killed_process_left_is_found_and_a_young_one_is_not(whole
 
 
 def test_too_little_of_anything_is_an_error(whole, model, monkeypatch):
-    monkeypatch.setattr(computer, "host_memory", lambda: 128e9)
+    monkeypatch.setattr(machine, "host_memory", lambda: 128e9)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
     whole.free = 64e6
     found = problems(diagnose(paper(model)), "error")
@@ -208,39 +232,59 @@ def test_vllm_needs_room_for_a_response_beside_the_weights(whole, model):
 
 def test_batches_that_do_not_divide_and_a_file_that_is_not_there_are_errors(whole, model):
     found = problems(diagnose(paper(model, "data.limit=790")), "error")
-    assert "set data.limit to 768" in found["batches"]
+    assert "set data.limit to 768" in found["missing"]
     recipe = paper(model, "data.train=nowhere.parquet")
-    assert "nowhere.parquet does not exist" in problems(diagnose(recipe), "error")["data"]
+    assert "nowhere.parquet does not exist" in problems(diagnose(recipe), "error")["missing"]
 
 
 def test_gradients_that_deepspeed_would_not_add_up_as_asked_are_an_error(whole, model):
     settings = ("engine.zero_stage=2", "engine.flags.ds.grad_accum_dtype=fp32")
-    assert "works with ZeRO 3 alone" in problems(diagnose(paper(model, *settings)), "error")["gradients"]
+    assert "works with ZeRO 3 alone" in problems(diagnose(paper(model, *settings)), "error")["missing"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("model.path=./nowhere", "./nowhere does not exist"),
+        ("model.path=/no/where", "/no/where does not exist, nor does the folder /no"),
+        ("model.path=nobody/nothing", "nobody/nothing"),
+        ("data.train=nowhere.jsonl", "nowhere.jsonl does not exist"),
+        ("data.train=no/where", "no file or folder no/where"),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["laptop/quickstart", "paper/qwen3-4b"])
+def test_a_path_where_nothing_is_is_one_sentence_and_the_recipe_cannot_run(
+    whole, recipe, setting, sentence, monkeypatch
+):
+    monkeypatch.setattr(models, "hub_answers", lambda: False)
+    small = ("data.train=arithmetic", "model.path=builtin:addition-easier", "train.max_new_tokens=8")
+    words = [word for value in (*small, setting) for word in ("--set", value)]
+    ended = CliRunner().invoke(app, ["doctor", recipe, *words])
+    assert ended.exit_code == 2 and ended.exception.__class__ is SystemExit, ended.output
+    lines = [line for line in ended.output.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and sentence in lines[0]
 
 
 def test_a_model_that_cannot_be_looked_at_leaves_the_memory_unknown(whole, tmp_path, monkeypatch):
-    def no_network(*_args, **_options):
-        raise UserError("no network")
-
-    monkeypatch.setattr(doctor, "model_shape", no_network)
+    monkeypatch.setattr(models, "hub_answers", lambda: False)
     found = diagnose(paper("Qwen/Qwen3-4B-Base"))
-    assert found.can_run is True
-    assert "hf download Qwen/Qwen3-4B-Base" in problems(found, "warning")["memory"]
+    assert "hub cannot be reached" in problems(found, "error")["missing"]
+    assert "configuration cannot be read" in problems(found, "warning")["memory"]
     torn = tmp_path / "torn"
-    torn.mkdir()
-    (torn / "pytorch_model.bin").touch()
-    assert "safetensors" in problems(diagnose(paper(torn)), "error")["model"]
+    shutil.copytree(models.policy_path("addition-easier"), torn)
+    (torn / "model.safetensors").rename(torn / "pytorch_model.bin")
+    assert "safetensors" in problems(diagnose(paper(torn)), "error")["missing"]
 
 
 def test_what_a_recipe_does_without_is_no_problem_of_its(whole):
     whole.versions = {"torch": "2.13.0+cpu", "transformers": "5.15.1"}
     whole.programs = dict.fromkeys(whole.programs, NO_PROGRAM) | {
-        "torch": (0, json.dumps({"cuda": None, "gpus": 0, "kinds": []}), "")
+        "torch": (0, json.dumps({"cuda": None, "gpus": 0}), "")
     }
     found = diagnose(load_recipe("laptop/quickstart", []))
     assert found.can_run is True
     assert found.problems == ()
-    assert "torch finds no GPU" in str(
+    assert "torch sees no GPU" in str(
         problems(diagnose(load_recipe("laptop/quickstart", ["engine.device=cuda"])), "error")
     )
 
@@ -248,7 +292,7 @@ def test_what_a_recipe_does_without_is_no_problem_of_its(whole):
 def test_another_clusters_gpus_are_not_counted_here(whole, model):
     del whole.versions["flash-attn"]
     whole.programs = dict.fromkeys(whole.programs, NO_PROGRAM) | {
-        "torch": (0, json.dumps({"cuda": None, "gpus": 0, "kinds": []}), "")
+        "torch": (0, json.dumps({"cuda": None, "gpus": 0}), "")
     }
     assert diagnose(paper(model, "engine.ray_address=auto")).can_run is True
 
@@ -261,17 +305,17 @@ def test_nothing_that_is_broken_makes_a_traceback(whole, monkeypatch):
 
     for name in ("disk_usage", "which"):
         monkeypatch.setattr(shutil, name, broken)
-    found = computer.look_at_computer()
+    found = machine.look_at_machine()
     told = {check.name: check.problem for check in found.checks}
     assert "PermissionError: not yours" in told["shared memory"]
-    assert "PermissionError: not yours" in told["Chromium"]
+    assert "PermissionError: not yours" in told["hub cache"]
     assert all(problem is None or problem.rstrip() == problem for problem in told.values())
 
 
 def test_programs_that_are_not_there_or_hang_are_answers_too(monkeypatch):
-    assert computer.output_of(["/no/such/program"])[0] == 127
-    monkeypatch.setattr(computer, "_PATIENCE_SECONDS", 0.05)
-    assert computer.output_of(["sleep", "30"])[0] == 124
+    assert machine.output_of(["/no/such/program"])[0] == 127
+    monkeypatch.setattr(machine, "_PATIENCE_SECONDS", 0.05)
+    assert machine.output_of(["sleep", "30"])[0] == 124
 
 
 @pytest.mark.parametrize("settings", [[], ["--set", "engine.nodes=3"]])

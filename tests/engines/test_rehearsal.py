@@ -56,7 +56,7 @@ def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(tmp_p
     assert f"[system] {SYSTEM_PROMPT}\n[user] What is" in shown
     assert [re.match(r"[^;(']*", sentence).group().strip() for sentence in missing] == [
         "dapo_800.parquet does not exist",
-        "engine.name is openrlhf, but the package openrlhf is not installed here",
+        "the engine openrlhf needs the package openrlhf, which is not installed here",
         "the recipe needs 8 GPUs and there is no GPU",
         "cannot load a model",
     ]
@@ -71,7 +71,7 @@ def test_with_the_model_and_data_at_hand_the_prompt_is_as_the_policy_sees_it(mon
     result = dry_run("laptop/openrlhf")
     shown, missing = listed(result)
     assert re.search(r"prompt \S+ as the policy sees it:\n\d+\+\d+=\n", shown)
-    assert len(missing) == 1 and "openrlhf is not installed" in missing[0]
+    assert len(missing) == 1 and "package openrlhf, which is not installed" in missing[0]
     assert (result.exit_code, result.stderr) == (
         2,
         "Error: this run cannot start here: one thing is missing, listed above\n",

@@ -32,7 +32,7 @@ from make_toys import build_tokenizer
 from stack import Train, metrics, processes_of
 
 from olr_cli import __version__
-from olr_cli.engines.computer import Check, look_at_computer, look_at_gpus
+from olr_cli.engines.machine import Check, look_at_gpus, look_at_machine
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.memory import memory_need
@@ -428,14 +428,14 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--minutes", type=float, default=10)
     words = parser.parse_args()
-    computer = look_at_computer()
-    if words.device == "cuda" and computer.torch.gpus == 0:
+    machine = look_at_machine()
+    if words.device == "cuda" and machine.torch.gpus == 0:
         print("No GPU that torch can use is here, so the GPU tests are skipped; olr doctor says more.")
         return 0
     size = HALF_BILLION if words.device == "cuda" else TINY
     with tempfile.TemporaryDirectory(prefix="olr-gpu-") as folder:
         findings = run_all(Path(folder), size, words.device, words.minutes, CASES)
-    words.report.write_text(markdown(findings, computer.checks, size), encoding="utf-8")
+    words.report.write_text(markdown(findings, machine.checks, size), encoding="utf-8")
     print(f"Wrote {words.report}")
     return int(any(finding.is_right is False for finding in findings))
 

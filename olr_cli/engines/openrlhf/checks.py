@@ -27,10 +27,12 @@ def require_openrlhf() -> None:
     """
     version = installed_version("openrlhf")
     if version is None:
-        raise NotHere(f"engine.name is openrlhf, but the package openrlhf is not installed here; {INSTALL}")
+        raise NotHere(
+            f"the engine openrlhf needs the package openrlhf, which is not installed here; {INSTALL}"
+        )
     if version != OPENRLHF_VERSION:
         raise NotHere(
-            f"engine.name openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {INSTALL}"
+            f"the engine openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {INSTALL}"
         )
 
 

@@ -219,8 +219,8 @@ def openrlhf(monkeypatch):
     return pretend
 
 
-MISSING = "engine.name is openrlhf, but the package openrlhf is not installed here; docs/"
-OTHER = "engine.name openrlhf needs OpenRLHF 0.11.2, and 0.12.0 is installed; docs/"
+MISSING = "the engine openrlhf needs the package openrlhf, which is not installed here; docs/"
+OTHER = "the engine openrlhf needs OpenRLHF 0.11.2, and 0.12.0 is installed; docs/"
 
 
 @pytest.mark.parametrize(("version", "said"), [(None, MISSING), ("0.12.0", OTHER)])

