@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import openrlhf.utils
 import pytest
 import ray
+from openrlhf.utils.deepspeed import DeepspeedStrategy
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.engines.openrlhf.checks import check_arguments, check_flags, require_openrlhf
+from olr_cli.engines.openrlhf.actor import FiniteSteps, PolicyActor, PolicyUpdate
+from olr_cli.engines.openrlhf.checks import RELIES_ON, check_arguments, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
     DECISIONS,
     Places,
@@ -21,6 +23,8 @@ from olr_cli.engines.openrlhf.flags import (
     openrlhf_parser,
     recipe_flags,
 )
+from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
+from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import expand_sweep, load_recipe, read_tree
@@ -122,6 +126,26 @@ def openrlhf_recipes():
 
 def test_this_is_the_openrlhf_that_the_engine_is_written_for():
     require_openrlhf()
+
+
+def test_every_method_that_is_overridden_is_among_the_names_that_are_required():
+    ours = (
+        SupervisedTrainer,
+        SupervisedExperienceMaker,
+        PolicyUpdate,
+        PolicyActor,
+        AgentExecutor,
+        FiniteSteps,
+    )
+    theirs = {name for names in RELIES_ON.values() for name in names}
+    for cls in ours:
+        bases = (DeepspeedStrategy,) if cls is FiniteSteps else cls.__mro__[1:]
+        methods = (name for name, value in vars(cls).items() if callable(value) and not name.startswith("__"))
+        for name in methods:
+            owners = {
+                f"{base.__name__}.{name}" for base in bases if name in vars(base)
+            }  # Ray adds a class of its own
+            assert not owners or owners & theirs
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

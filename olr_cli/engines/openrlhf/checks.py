@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import ast
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
@@ -19,11 +23,55 @@ _NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction
 """Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
 
 
+RELIES_ON: Mapping[str, tuple[str, ...]] = {
+    "models/ring_attn_utils.py": ("gather_and_pad_tensor", "unpad_and_slice_tensor"),
+    "trainer/ppo_trainer.py": (
+        "BasePPOTrainer.init_checkpoint_states",
+        "BasePPOTrainer.save_logs_and_checkpoints",
+        "BasePPOTrainer.train_step",
+        "PPOTrainer.fit",
+    ),
+    "trainer/ppo_utils/experience_maker.py": (
+        "RemoteExperienceMaker._flatten_results",
+        "RemoteExperienceMaker.compute_advantages_and_returns",
+        "RemoteExperienceMaker.make_experience",
+        "RemoteExperienceMaker.make_experience_batch",
+        "RemoteExperienceMaker.split_rollout_samples",
+    ),
+    "trainer/ppo_utils/replay_buffer.py": ("torch",),
+    "trainer/ppo_utils/samples_generator.py": ("SamplesGenerator.generate_eval_samples",),
+    "trainer/ray/ppo_actor.py": (
+        "ActorPPOTrainer.ppo_train",
+        "ActorPPOTrainer.training_step",
+        "PolicyModelActor.forward",
+        "PolicyModelActor.get_checkpoint_states",
+        "PolicyModelActor.init_model_from_pretrained",
+        "PolicyModelActor.save_model",
+    ),
+    "trainer/ray/vllm_engine.py": ("RolloutRayActor",),
+    "utils/agent.py": ("SingleTurnAgentExecutor.execute",),
+    "utils/deepspeed/deepspeed.py": (
+        "DeepspeedStrategy.backward",
+        "DeepspeedStrategy.optimizer_step",
+        "DeepspeedStrategy.save_ckpt",
+        "DeepspeedStrategy.save_model",
+        "init_device_mesh",
+    ),
+    "utils/distributed_util.py": ("stateless_init_process_group", "torch_dist_barrier_and_cuda_sync"),
+}
+"""Names of OpenRLHF that this engine overrides, calls or replaces, by file.
+
+An override of a method that is gone would not fail: it would never be called.
+"""
+
+
 def require_openrlhf() -> None:
-    """Make sure that the OpenRLHF which this engine is written for is installed.
+    """Make sure that the OpenRLHF which this engine is written for is installed, with the names that it relies on.
+
+    Its sources are read, and nothing of it is imported.
 
     Raises:
-        UserError: it is not.
+        NotHere: it is not.
     """
     version = installed_version("openrlhf")
     if version is None:
@@ -34,6 +82,32 @@ def require_openrlhf() -> None:
         raise NotHere(
             f"the engine openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {INSTALL}"
         )
+    package = find_spec("openrlhf")
+    folder = Path(next(iter((package and package.submodule_search_locations) or ()), ""))
+    lacking = [
+        f"{file}: {name}"
+        for file, names in RELIES_ON.items()
+        for name in sorted(set(names) - _names(folder / file))
+    ]
+    if lacking:
+        raise NotHere(
+            f"the OpenRLHF {version} in {folder} lacks what olr relies on ({', '.join(lacking)}); {INSTALL}"
+        )
+
+
+def _names(source: Path) -> set[str]:
+    """Functions, classes, their methods, and imports of a module; none where there is no such file."""
+    names: set[str] = set()
+    for node in ast.parse(source.read_text(encoding="utf-8")).body if source.exists() else ():
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+            inside = (
+                method for method in node.body if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
+            names |= {f"{node.name}.{method.name}" for method in inside}
+    return names
 
 
 def require_vllm_cpu() -> None:

@@ -3,6 +3,7 @@
 import re
 from argparse import ArgumentParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -232,9 +233,27 @@ def test_without_the_right_openrlhf_nothing_is_written(version, said, openrlhf, 
     assert not list(tmp_path.iterdir())
 
 
-def test_the_right_openrlhf_will_do(openrlhf):
+def test_the_right_openrlhf_will_do_unless_it_lacks_a_name(openrlhf, tmp_path, monkeypatch):
     openrlhf("0.11.2")
+    for file, names in checks.RELIES_ON.items():
+        lines = []
+        for name in names:
+            owner, _, method = name.rpartition(".")
+            lines += [
+                f"class {owner}:" if owner else f"def {method}(): ...",
+                f"    def {method}(self): ..." if owner else "",
+            ]
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("\n".join(lines))
+    monkeypatch.setattr(
+        checks, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    )
     require_openrlhf()
+    agent = tmp_path / "utils" / "agent.py"
+    agent.write_text(agent.read_text().replace("execute", "run"))
+    lacks = r"lacks what olr relies on \(utils/agent\.py: SingleTurnAgentExecutor\.execute\); docs/"
+    with pytest.raises(UserError, match=lacks):
+        require_openrlhf()
 
 
 def require_vllm(installed, monkeypatch):
