@@ -114,8 +114,7 @@ class Rehearsal:
         else:
             verified = f", {amount['trusted']} with a verified label" if amount["trusted"] else ""
             yield f"{amount['prompts']} prompts from {source}, {amount['marked']} of them marked as noise{verified}"
-        most = "at most " if self.recipe.train.dynamic_sampling else ""
-        yield f"{most}{amount['steps']} steps, {amount['rollouts']:,} rollouts"
+        yield f"{amount['steps']} steps, {amount['rollouts']:,} rollouts"
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
         """A prompt in each of its views, its label, and how answers to it are read."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,55 +37,26 @@ def total_steps(recipe: Recipe, prompts: int) -> int:
     return recipe.train.epochs * steps_per_epoch(recipe, prompts)
 
 
-def step_queues(
-    recipe: Recipe, prompts: int, done: int, visits: int
-) -> Iterator[tuple[int, int, deque[int]]]:
-    """(step, epoch, rows of the prompts that the epoch has not visited yet) of every step after `done`.
-
-    A step takes the prompts that it visits from the left of the queue. Steps and epochs count from 1; `visits`, of all
-    prompts together, belong to the steps so far.
-    """
-    step = done
-    for epoch in range(visits // prompts + 1, recipe.train.epochs + 1):
-        queue = deque(epoch_order(recipe, prompts, epoch)[visits % prompts :])
-        while queue:
-            step += 1
-            yield step, epoch, queue
-        visits = 0
-
-
-def take(queue: deque[int], most: int) -> list[int]:
-    """Remove the first items of a queue, at most so many."""
-    return [queue.popleft() for _ in range(min(most, len(queue)))]
-
-
 def step_batches(recipe: Recipe, prompts: int, done: int = 0) -> Iterator[tuple[int, int, list[int]]]:
     """(step, epoch, rows of the prompts) of every step after `done`; steps and epochs count from 1.
 
     The last batch of an epoch may be smaller.
     """
-    size, (epochs, steps) = recipe.train.prompts_per_step, divmod(done, steps_per_epoch(recipe, prompts))
-    for step, epoch, queue in step_queues(recipe, prompts, done, epochs * prompts + steps * size):
-        yield step, epoch, take(queue, size)
+    size, per_epoch = recipe.train.prompts_per_step, steps_per_epoch(recipe, prompts)
+    for step in range(done + 1, total_steps(recipe, prompts) + 1):
+        epoch, place = divmod(step - 1, per_epoch)
+        order = epoch_order(recipe, prompts, epoch + 1)
+        yield step, epoch + 1, order[place * size : (place + 1) * size]
 
 
-def planned_steps(recipe: Recipe, prompts: int, visits: int) -> int:
-    """Whole steps that a run's first visits are if every group trains; dynamic sampling makes them in fewer."""
-    epochs, rest = divmod(visits, prompts)
-    return epochs * steps_per_epoch(recipe, prompts) + rest // recipe.train.prompts_per_step
-
-
-def planned_optimizer_steps(recipe: Recipe, prompts: int, visits: int) -> int:
-    """Optimiser steps of the first visits, all prompts together, if every group trains.
-
-    The learning rate follows this number, so that its schedule ends with the run, whatever trains on the way.
-    """
+def optimizer_steps(recipe: Recipe, prompts: int, done: int) -> int:
+    """Mini-batches of the first `done` steps."""
     size = recipe.train.prompts_per_step
     mini = min(recipe.train.mini_batch_prompts or size, size)
-    per_step = -(-size // mini)
-    epochs, rest = divmod(visits, prompts)
-    per_epoch = prompts // size * per_step + -(-(prompts % size) // mini)
-    return epochs * per_epoch + rest // size * per_step + rest % size // mini
+    full = -(-size // mini)
+    epochs, steps = divmod(done, steps_per_epoch(recipe, prompts))
+    per_epoch = prompts // size * full + -(-(prompts % size) // mini)
+    return epochs * per_epoch + steps * full
 
 
 def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
@@ -99,10 +69,7 @@ def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt],
 
 
 def epoch_so_far(run: Path, done: int, per_epoch: int) -> list[Metrics]:
-    """The metrics of an epoch's steps so far, when a run goes on within the epoch.
-
-    `done` is the number of steps that were planned for the visits so far (`planned_steps`).
-    """
+    """The metrics of an epoch's steps so far, when a run goes on within the epoch after `done` steps."""
     epochs, steps = divmod(done, per_epoch)
     return [line for line in read_metrics(run) if line["epoch"] == epochs + 1] if steps else []
 
@@ -165,23 +132,16 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
         yield logs
 
 
-class Report(Protocol):
-    """Logs and shows a step's metrics, and warns when something is plainly wrong."""
-
-    def __call__(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
-        """`planned` is `planned_steps`, if it may be another number than `step`."""
-
-
 @contextmanager
-def reports(run: Run) -> Iterator[Report]:
-    """The run's report of its steps, whose logs are open within the block."""
+def reports(run: Run) -> Iterator[MetricLog]:
+    """What logs and shows a step's metrics, and warns when something is plainly wrong; open within the block."""
     watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
-        def report(step: int, metrics: Metrics, planned: int | None = None) -> None:
+        def report(step: int, metrics: Metrics) -> None:
             for log in logs:
                 log(step, metrics)
-            run.progress.step(step, metrics, planned)
+            run.progress.step(step, metrics)
             signs = signs_of_a_wrong_template(metrics) if step == 1 else []
             for warning in [*signs, *watch.look(metrics)]:
                 run.progress.say(warning)

@@ -260,7 +260,7 @@ def step_warnings(recipe: Recipe, prompts: int) -> list[str]:
         return [
             f"train.prompts_per_step {size} is more than the {prompts} training prompts: one step an epoch"
         ]
-    if prompts % size and not recipe.train.dynamic_sampling:
+    if prompts % size:
         return [
             f"{prompts} prompts do not divide into steps of {size}: the last of each epoch has {prompts % size}"
         ]

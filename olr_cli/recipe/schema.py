@@ -396,11 +396,6 @@ class TrainSection(Section):
         32, "Prompts per optimiser step; null: all of the step's prompts."
     )
     rollouts_per_prompt: Count = _key(8, "K, rollouts of each prompt in a step; at least 2.")
-    dynamic_sampling: bool = _key(
-        False,
-        "Groups of equal rewards stay out of the update, and a step samples more prompts until `prompts_per_step`"
-        " groups train or the epoch ends (DAPO). Every visit is supervised and stored; an epoch has fewer steps.",
-    )
     learning_rate: Number = _key(1e-6, "Adam's learning rate, at its highest.", gt=0, le=1)
     lr_schedule: LrSchedule = _key(
         "constant",
@@ -477,6 +472,19 @@ class TrainSection(Section):
     def held_out_rollouts(self) -> int:
         """Rollouts of each held-out prompt."""
         return self.evaluation_samples or self.rollouts_per_prompt
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_have_no_more_prompts_than_asked_for(cls, values: Any) -> Any:
+        """Stored runs say `dynamic_sampling: false`; who asks for it hears what happens instead."""
+        if not isinstance(values, dict) or "dynamic_sampling" not in values:
+            return values
+        if values["dynamic_sampling"] is not False:
+            raise ValueError(
+                "dynamic_sampling is no key: every step has prompts_per_step prompts, and one whose rewards are all"
+                " equal has advantage 0; remove it"
+            )
+        return {key: value for key, value in values.items() if key != "dynamic_sampling"}
 
 
 class LocalEngine(Section):
@@ -653,11 +661,6 @@ class Recipe(Section):
             raise ValueError(
                 "method.prompts is trusted, and no label is verified; name a file of verified labels in data.trusted"
             )
-        if self.train.dynamic_sampling and self.method.prompts != "all":
-            raise ValueError(
-                f"train.dynamic_sampling fills a step with the groups that can teach, and method.prompts is"
-                f" {self.method.prompts}, which takes a share of a step's prompts; remove one of them"
-            )
         return self
 
     @model_validator(mode="after")
@@ -697,7 +700,6 @@ class Recipe(Section):
 
 
 LOCAL_KEYS = (
-    "train.dynamic_sampling",
     "train.lora_rank",
     "train.lora_alpha",
     "train.lora_layers",
@@ -713,7 +715,6 @@ ADDED_LATER = frozenset(
         "model.chat_template",
         "data.trusted",
         "train.stop",
-        "train.dynamic_sampling",
         "train.lr_schedule",
         "train.lr_warmup_ratio",
         "train.clip_high",

@@ -23,12 +23,8 @@ class Progress:
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
 
-    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
-        """A step is complete and stored.
-
-        `planned` is how many of the run's steps were planned for what is done, if not `step`: dynamic sampling needs
-        fewer.
-        """
+    def step(self, step: int, metrics: Metrics) -> None:
+        """A step is complete and stored."""
 
     def say(self, sentence: str) -> None:
         """Print a line: a warning, a checkpoint."""
@@ -43,7 +39,7 @@ class JsonProgress(Progress):
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._print("start", steps=steps, done=done, steps_per_epoch=steps_per_epoch)
 
-    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
+    def step(self, step: int, metrics: Metrics) -> None:
         self._print("step", step=step, **metrics)
 
     def say(self, sentence: str) -> None:
@@ -81,8 +77,7 @@ class LineProgress(_EpochProgress):
         for line, above_time in zip(self._layout.header, ("time", "left"), strict=True):
             self.say(f"{line}{above_time:>5}")
 
-    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
-        step = step if planned is None else planned
+    def step(self, step: int, metrics: Metrics) -> None:
         row = self._rows.add(step, metrics)
         if row is not None:
             pace = (time.monotonic() - self._began) / max(1, step - self._done)
@@ -122,8 +117,7 @@ class LiveProgress(_EpochProgress):
             "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1, latest=""
         )
 
-    def step(self, step: int, metrics: Metrics, planned: int | None = None) -> None:
-        step = step if planned is None else planned
+    def step(self, step: int, metrics: Metrics) -> None:
         row = self._rows.add(step, metrics)
         if row is not None:
             self.say(row.rstrip())

@@ -73,8 +73,6 @@ class Supervisor:
         draw: how an active noisy label is drawn from the wrong answers.
         extractor: name of the answer extractor; by default what each prompt's data source calls for (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
-        needs_variance: whether a group of equal rewards, which has no advantage, stays out of the update (dynamic
-            sampling, Yu et al. 2025, arXiv:2503.14476). Its visit counts in the history as any other.
         history: earlier visits, when a run is resumed.
     """
 
@@ -87,7 +85,6 @@ class Supervisor:
         draw: NoiseDraw = "uniform",
         extractor: str | None = None,
         keep_fraction: Fraction = Fraction(1),
-        needs_variance: bool = False,
         history: History | None = None,
     ) -> None:
         self.method = method
@@ -97,7 +94,6 @@ class Supervisor:
         self._draw = draw
         self._extractor = extractor
         self._keep_fraction = keep_fraction
-        self._needs_variance = needs_variance
 
     def supervise(
         self, groups: Sequence[RolloutGroup], measure: Measure = nullcontext
@@ -207,15 +203,10 @@ class Supervisor:
         self, groups: Sequence[RolloutGroup], decided: list[SupervisedGroup]
     ) -> list[SupervisedGroup]:
         """The same decisions, with the prompts that don't train marked."""
-        chosen = [True] * len(decided)
-        if self.method.rank is not None:
-            step = [Candidate(group, one.advantages) for group, one in zip(groups, decided, strict=True)]
-            chosen = prompts_that_train(step, self.method.rank, self._keep_fraction, self._seed)
-        if self._needs_variance:
-            chosen = [
-                is_chosen and not one.label.has_zero_variance
-                for is_chosen, one in zip(chosen, decided, strict=True)
-            ]
+        if self.method.rank is None:
+            return decided
+        step = [Candidate(group, one.advantages) for group, one in zip(groups, decided, strict=True)]
+        chosen = prompts_that_train(step, self.method.rank, self._keep_fraction, self._seed)
         return [
             one if trains else replace(one, label=replace(one.label, trains=False))
             for one, trains in zip(decided, chosen, strict=True)
@@ -338,7 +329,6 @@ def make_supervisor(
         draw=noise_draw(recipe),
         extractor=recipe.data.extractor,
         keep_fraction=keep_fraction(recipe.method, prompts),
-        needs_variance=recipe.train.dynamic_sampling,
         history=history,
     )
 

@@ -7,8 +7,7 @@ import pytest
 
 from olr_cli.engines.steps import (
     metric_logs,
-    planned_optimizer_steps,
-    planned_steps,
+    optimizer_steps,
     require_log_packages,
     step_batches,
 )
@@ -19,16 +18,13 @@ from olr_cli.runs.directory import create_run, read_manifest
 
 
 @pytest.mark.parametrize(("prompts", "size", "mini"), [(20, 8, 4), (20, 8, 3), (7, 3, None), (5, 8, 2)])
-def test_planned_steps_are_those_of_a_run_in_which_every_group_trains(prompts, size, mini):
+def test_optimizer_steps_are_the_mini_batches_of_the_steps_so_far(prompts, size, mini):
     recipe = validate({"train": {"epochs": 3, "prompts_per_step": size, "mini_batch_prompts": mini}}, "test")
-    visits = optimizer_steps = 0
+    counted = 0
     for step, _, rows in step_batches(recipe, prompts):
-        assert planned_optimizer_steps(recipe, prompts, visits) == optimizer_steps
-        visits += len(rows)
-        optimizer_steps += -(-len(rows) // (mini or size))
-        assert planned_steps(recipe, prompts, visits) == step
-    assert visits == 3 * prompts
-    assert planned_optimizer_steps(recipe, prompts, visits) == optimizer_steps
+        assert optimizer_steps(recipe, prompts, step - 1) == counted
+        counted += -(-len(rows) // (mini or size))
+    assert optimizer_steps(recipe, prompts, step) == counted
 
 
 @pytest.mark.parametrize("done", [0, 1, 3, 5, 9])

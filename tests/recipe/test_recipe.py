@@ -149,14 +149,20 @@ def test_a_recipe_builds_on_its_base(tmp_path):
         load_recipe(write(tmp_path, "base: nowhere.yaml"))
 
 
-@pytest.mark.parametrize(
-    "setting", ["train.top_k=5", "train.min_p=0.1", "train.dynamic_sampling=true", "train.lora_rank=8"]
-)
+@pytest.mark.parametrize("setting", ["train.top_k=5", "train.min_p=0.1", "train.lora_rank=8"])
 def test_a_key_of_the_local_engine_is_refused_on_the_other(tmp_path, setting):
     path = write(tmp_path, "engine: {name: openrlhf}")
     assert load_recipe(path, [setting, "engine.name=local"]) != load_recipe(path)
     with pytest.raises(UserError, match=rf"{setting.split('=')[0]} is a key of engine\.name local alone"):
         load_recipe(path, [setting])
+
+
+def test_dynamic_sampling_is_refused_and_stored_recipes_without_it_keep_their_digest(tmp_path):
+    path = write(tmp_path, "train: {epochs: 4}")
+    stored = load_recipe(path, ["train.dynamic_sampling=false"])
+    assert (stored, stored.digest()) == (load_recipe(path), load_recipe(path).digest())
+    with pytest.raises(UserError, match="train: dynamic_sampling is no key: every step has prompts_per_step"):
+        load_recipe(path, ["train.dynamic_sampling=true"])
 
 
 def test_a_sweep_is_arms_times_grid(tmp_path):

@@ -377,7 +377,7 @@ def _decided(visits: pl.DataFrame, labels: pl.DataFrame, recipe: Recipe) -> pl.D
     rows = rows.with_columns(
         reward_mean=pl.col("rewarded") / pl.col("rollouts"),
         has_zero_variance=is_uniform,
-        trains=~is_uniform if recipe.train.dynamic_sampling else pl.lit(True),
+        trains=pl.lit(True),
     )
     schema = pl.Schema(arrow_schema(LabelRecord))
     return rows.select(pl.col(name).cast(kind) for name, kind in schema.items())

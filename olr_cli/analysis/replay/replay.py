@@ -51,7 +51,6 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
         seed=recipe.seed,
         draw=noise_draw(recipe),
         keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
-        needs_variance=recipe.train.dynamic_sampling,
     )
     for rows in steps:
         labels = [decided.label for decided in supervisor.supervise(_groups(history.prompts, rows))]

@@ -244,8 +244,7 @@ class Grpo:
         clip_high: float | None = None,
         lr_schedule: LrSchedule = "constant",
         lr_warmup_ratio: float = 0.0,
-        planned_steps: int = 1,
-        fills_mini_batches: bool = False,
+        optimizer_steps: int = 1,
     ) -> None:
         """Make an optimiser for `policy`, which is trained in place.
 
@@ -263,16 +262,14 @@ class Grpo:
             micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
             clip_high: of the surrogate above 1; None: `clip`.
             lr_schedule: how the learning rate falls.
-            lr_warmup_ratio: the share of `planned_steps` in which it rises from 0.
-            planned_steps: optimiser steps of the whole run, were every mini-batch one.
-            fills_mini_batches: whether prompts that don't train leave their place to those that do.
+            lr_warmup_ratio: the share of `optimizer_steps` in which it rises from 0.
+            optimizer_steps: mini-batches of the whole run.
         """
         self.policy = policy
         self.reference = reference
         self.kl_weight = kl_weight
         self.clip = clip
         self.clip_high = clip_high
-        self.fills_mini_batches = fills_mini_batches
         self.mini_batch_prompts = mini_batch_prompts
         self.temperature = temperature
         self.penalty_weight = penalty_weight
@@ -285,14 +282,14 @@ class Grpo:
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=learning_rate, betas=ADAM_BETAS, weight_decay=WEIGHT_DECAY, fused=True
         )
-        self.learning_rate_at = learning_rates(learning_rate, lr_schedule, lr_warmup_ratio, planned_steps)
+        self.learning_rate_at = learning_rates(learning_rate, lr_schedule, lr_warmup_ratio, optimizer_steps)
 
     def update(
         self,
         rollouts: SampledRollouts,
         advantages_PG: Tensor,
         trains_P: Sequence[bool],
-        planned_before: int = 0,
+        done: int = 0,
     ) -> dict[str, float]:
         """One pass over a step's rollouts, an optimiser step for every mini-batch of prompts, in their order.
 
@@ -300,10 +297,8 @@ class Grpo:
             rollouts: sampled from the policy as it is now.
             advantages_PG: theirs (Eq. 1).
             trains_P: whether a prompt takes part. One that doesn't is in no sum and no count; it only keeps its
-                place in its mini-batch, or not even that (`fills_mini_batches`). A mini-batch without any prompt that
-                trains is no step.
-            planned_before: optimiser steps that the run has planned before this update; the learning rate is a
-                function of that number.
+                place in its mini-batch. A mini-batch without any prompt that trains is no step.
+            done: mini-batches of the run before this update; the learning rate is a function of that number.
 
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
@@ -318,9 +313,9 @@ class Grpo:
         old_logprobs_PGT = self._old_logprobs(rollouts, training)
         sums = torch.zeros(3, device=self.policy.device)
         grad_norms = []
-        places = training if self.fills_mini_batches else range(len(trains_P))
+        places = range(len(trains_P))
         for number, first in enumerate(range(0, len(places), self.mini_batch_prompts)):
-            self.optimizer.param_groups[0]["lr"] = self.learning_rate_at(planned_before + number)
+            self.optimizer.param_groups[0]["lr"] = self.learning_rate_at(done + number)
             mini_batch = [p for p in places[first : first + self.mini_batch_prompts] if trains_P[p]]
             if not mini_batch:
                 continue

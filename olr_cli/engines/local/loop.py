@@ -2,7 +2,6 @@
 
     for every epoch, for every batch of prompts (in an order drawn for the epoch):
         sample K rollouts of each prompt  →  supervise the labels
-        (with dynamic sampling: of more prompts, until enough groups have rewards that differ)
         →  one pass of GRPO updates  →  store records and metrics
         →  every now and then: held-out accuracy, a checkpoint
 
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,22 +31,20 @@ from olr_cli.engines.held_out import held_out_accuracy
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
-from olr_cli.engines.local.sampler import SampledRollouts, joined, sample
+from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.steps import (
-    Report,
+    MetricLog,
     epoch_so_far,
     is_due,
-    planned_optimizer_steps,
-    planned_steps,
+    optimizer_steps,
     reports,
     require_log_packages,
     rollout_keys,
-    step_queues,
+    step_batches,
     steps_per_epoch,
-    take,
     total_steps,
     wants_checkpoint,
 )
@@ -115,6 +111,7 @@ class LocalEngine:
         """
         recipe, prompts, judge = run.recipe, run.data.train.prompts, run.supervisor.judge
         run.supervisor.expect(prompts)
+        last, per_epoch = total_steps(recipe, len(prompts)), steps_per_epoch(recipe, len(prompts))
         settings, checkpoint = recipe.train, checkpoint_path(run.path, run.done) if run.done else None
         if settings.lora_rank is not None:
             self.policy = LoraPolicy.attach(self.policy, recipe, checkpoint)
@@ -136,47 +133,39 @@ class LocalEngine:
             clip_high=settings.clip_high,
             lr_schedule=settings.lr_schedule,
             lr_warmup_ratio=settings.lr_warmup_ratio,
-            planned_steps=planned_optimizer_steps(recipe, len(prompts), len(prompts) * settings.epochs),
-            fills_mini_batches=settings.dynamic_sampling,
+            optimizer_steps=optimizer_steps(recipe, len(prompts), last),
         )
         if checkpoint is not None:
             load_trainer(grpo, checkpoint)
         hardware = _hardware(self.policy, has_reference=reference is not None)
-        most, per_epoch = total_steps(recipe, len(prompts)), steps_per_epoch(recipe, len(prompts))
-        visits, all_visits = run.supervisor.history.visits, len(prompts) * settings.epochs
-        last = run.done if visits == all_visits else most
-        planned = planned_steps(recipe, len(prompts), visits)
-        run.progress.start(most, planned, per_epoch, epoch_so_far(run.path, planned, per_epoch))
+        run.progress.start(last, run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
 
         with stop_requests() as stop, reports(run) as report:
             if run.done == 0:
                 with stopping_if_diverged(run, 0, 0, failed=0):
                     before_training = self.measure_held_out(run)
                 _record(run, report, 0, 0, before_training)
-            for step, epoch, queue in step_queues(recipe, len(prompts), run.done, visits):
+            for step, epoch, rows in step_batches(recipe, len(prompts), run.done):
                 clock = Stopwatch()
                 if hardware.gpus:
                     torch.cuda.reset_peak_memory_stats(self.policy.device)
                 timeouts_before = judge.timeouts
                 with stopping_if_diverged(run, step, epoch, failed=step - 1):
-                    sampled, decided = self._roll_out(run, clock, step, epoch, queue)
+                    sampled, decided = self._roll_out(run, clock, step, epoch, rows)
                 advantages, trains = advantages_and_trains(decided, self.views)
                 with clock.measure("update"), stopping_if_diverged(run, step, epoch, failed=step - 1):
-                    before = planned_optimizer_steps(recipe, len(prompts), visits)
-                    metrics = grpo.update(sampled, advantages, trains, before)
+                    taken = optimizer_steps(recipe, len(prompts), step - 1)
+                    metrics = grpo.update(sampled, advantages, trains, taken)
                 with clock.measure("store"):
                     tables = store_step(run.store, step, decided)
                 metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
-                visits += len(decided)
-                last = step if visits == all_visits else most
                 if is_due(step, recipe.train.evaluate_every, last):
                     with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
                 peak = torch.cuda.max_memory_allocated(self.policy.device) if hardware.gpus else None
                 speed = throughput(step_work(sampled, trains), times, hardware, peak)
-                planned = planned_steps(recipe, len(prompts), visits)
-                _record(run, report, step, epoch, {**metrics, **times, **speed}, planned)
+                _record(run, report, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
                 if wanted or signal_number is not None:
@@ -186,32 +175,20 @@ class LocalEngine:
         return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
 
     def _roll_out(
-        self, run: Run, clock: Stopwatch, step: int, epoch: int, queue: deque[int]
+        self, run: Run, clock: Stopwatch, step: int, epoch: int, rows: Sequence[int]
     ) -> tuple[SampledRollouts, list[SupervisedGroup]]:
-        """Rollouts of the step's prompts, taken from the epoch's `queue`, and what the supervisor decided about them.
-
-        With dynamic sampling the prompts of a step are as many as it takes for `prompts_per_step` of them to train.
-        """
-        recipe, size = run.recipe, run.recipe.train.prompts_per_step
-        parts: list[SampledRollouts] = []
-        decided: list[SupervisedGroup] = []
-        missing = size
-        while missing and queue:
-            rows = take(queue, missing)
-            batch = [run.data.train.prompts[row] for row in rows]
-            with clock.measure("rollouts"):
-                sampled = self._sample(
-                    recipe,
-                    [tokens for row in rows for tokens in self.token_ids[row]],
-                    training_keys(recipe, epoch, batch, self.views),
-                    recipe.train.temperature,
-                )
-            with clock.measure("verification"):
-                groups = rollout_groups(batch, sampled, epoch, step, self.views)
-            parts.append(sampled)
-            decided += run.supervisor.supervise(groups, clock.measure)
-            missing = size - sum(group.trains for group in decided) if recipe.train.dynamic_sampling else 0
-        return joined(parts), decided
+        """Rollouts of the prompts in `rows`, and what the supervisor decided about them."""
+        batch = [run.data.train.prompts[row] for row in rows]
+        with clock.measure("rollouts"):
+            sampled = self._sample(
+                run.recipe,
+                [tokens for row in rows for tokens in self.token_ids[row]],
+                training_keys(run.recipe, epoch, batch, self.views),
+                run.recipe.train.temperature,
+            )
+        with clock.measure("verification"):
+            groups = rollout_groups(batch, sampled, epoch, step, self.views)
+        return sampled, run.supervisor.supervise(groups, clock.measure)
 
     def measure_held_out(self, run: Run) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
@@ -401,13 +378,6 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
     torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
 
 
-def _record(
-    run: Run,
-    report: Report,
-    step: int,
-    epoch: int,
-    measured: Mapping[str, float | None],
-    planned: int | None = None,
-) -> None:
+def _record(run: Run, report: MetricLog, step: int, epoch: int, measured: Mapping[str, float | None]) -> None:
     append_metrics(run.path, step, epoch, measured)
-    report(step, known(measured), planned)
+    report(step, known(measured))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from olr_cli.engines.divergence import LOGITS, NonFinite
 from olr_cli.engines.local.policy import Context, Policy
@@ -63,25 +62,6 @@ class SampledRollouts:
     def self_certainty_PG(self) -> Tensor:
         """Mean over response tokens of KL(uniform || pi), in nats."""
         return self.self_certainty_PGT.sum(-1) / self.lengths_PG
-
-
-def joined(parts: Sequence[SampledRollouts]) -> SampledRollouts:
-    """The rollouts of several calls, one after the other, with the same number of rollouts a prompt."""
-    if len(parts) == 1:
-        return parts[0]
-    T = max(part.tokens_PGT.shape[2] for part in parts)
-
-    def cat(name: str) -> Tensor:
-        values = [getattr(part, name) for part in parts]
-        is_by_token = name.endswith("T")  # what stands after the end of a response has no meaning
-        return torch.cat([pad(value, (0, T - value.shape[2])) if is_by_token else value for value in values])
-
-    names = [field.name for field in fields(SampledRollouts) if field.name not in ("prompts", "texts_PG")]
-    return SampledRollouts(
-        prompts=[prompt for part in parts for prompt in part.prompts],
-        texts_PG=[texts for part in parts for texts in part.texts_PG],
-        **{name: cat(name) for name in names},
-    )
 
 
 def sample(

@@ -64,16 +64,14 @@ def made_up(seed, sizes):
     [
         {"method": {"name": "olr", "slope_threshold": "0", "warmup_epochs": 1}},
         {"method": {"name": "olr", "slope_threshold": "-1", "warmup_epochs": 0, "criteria": []}},
-        {"method": {"name": "grpo"}, "train": {"dynamic_sampling": True}},
+        {"method": {"name": "grpo"}},
     ],
     ids=["olr", "every majority", "grpo"],
 )
 def test_columns_decide_what_the_supervisor_decides(judge, sizes, draw, settings):
     recipe = validate({"seed": 3, **settings}, "test")
     prompts, steps = made_up(f"{sizes} {draw}", sizes)
-    supervisor = Supervisor(
-        compose(recipe.method), judge, seed=3, draw=draw, needs_variance=recipe.train.dynamic_sampling
-    )
+    supervisor = Supervisor(compose(recipe.method), judge, seed=3, draw=draw)
     expected = [one.label for groups in steps for one in supervisor.supervise(groups)]
     tables = [
         pl.DataFrame(

@@ -183,28 +183,9 @@ def test_the_learning_rate_is_that_of_its_formula(schedule, after_warmup, ratio,
 
 def test_an_update_takes_its_learning_rates_from_where_the_run_stands():
     policy = tiny_policy()
-    update = grpo(policy, mini_batch_prompts=2, lr_schedule="linear", planned_steps=10)
-    metrics = update.update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN, planned_before=6)
+    update = grpo(policy, mini_batch_prompts=2, lr_schedule="linear", optimizer_steps=10)
+    metrics = update.update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN, done=6)
     assert metrics["policy/lr"] == pytest.approx(1e-3 * (1 - 7 / 10))
-
-
-def test_prompts_that_do_not_train_leave_their_place_where_mini_batches_are_to_be_full():
-    def weights_after(trains, fills):
-        policy = tiny_policy()
-        update = grpo(policy, mini_batch_prompts=2, fills_mini_batches=fills)
-        metrics = update.update(sampled_by(policy), advantages(REWARDS), trains)
-        return torch.cat([weight.flatten() for weight in policy.model.parameters()]), metrics
-
-    # Prompts 0 and 2 in one step; prompt 3 in the next.
-    filled, metrics = weights_after([True, False, True, True], fills=True)
-    apart, others = weights_after([True, False, True, True], fills=False)  # 0 in one; 2 and 3 in the next
-    assert not torch.allclose(filled, apart, atol=1e-5)
-    assert metrics["policy/clip_fraction"] == others["policy/clip_fraction"]
-    together, _ = weights_after([True, False, True, False], fills=True)
-    policy = tiny_policy()
-    rollouts = sampled_by(policy)
-    grpo(policy, mini_batch_prompts=4).update(rollouts, advantages(REWARDS), [True, False, True, False])
-    torch.testing.assert_close(together, torch.cat([w.flatten() for w in policy.model.parameters()]))
 
 
 def test_k3_is_never_negative_and_its_mean_is_the_kl_divergence():

@@ -58,7 +58,6 @@ SET_BY_TRL_USERS = {
         "lr_schedule": "cosine",
         "lr_warmup_ratio": 0.3,
         "clip_high": 0.28,
-        "dynamic_sampling": True,
         "prompts_per_step": 5,
         "mini_batch_prompts": 2,
         "top_p": 0.95,
@@ -352,58 +351,24 @@ def policies(path):
 
 
 @pytest.fixture(scope="module")
-def dynamic(tmp_path_factory):
-    """A run with dynamic sampling, a schedule and a truncated distribution, that nobody interrupted."""
-    path = tmp_path_factory.mktemp("dynamic") / "run"
+def scheduled(tmp_path_factory):
+    """A run with a schedule and a truncated distribution, that nobody interrupted."""
+    path = tmp_path_factory.mktemp("scheduled") / "run"
     go(path, a_recipe=recipe(**SET_BY_TRL_USERS))
     return path
 
 
-def test_with_dynamic_sampling_every_step_but_an_epochs_last_trains_on_as_many_groups_as_were_asked_for(
-    dynamic,
-):
-    labels = scan_labels(dynamic).collect()
-    assert labels.group_by("visit").agg(pl.col("prompt_id").n_unique()).sort("visit").rows() == [
-        (1, 20),
-        (2, 20),
-        (3, 20),
-    ]
-    assert (labels["trains"] == ~labels["has_zero_variance"]).all()
-    assert labels["has_zero_variance"].any()
-    steps = labels.group_by("visit", "step").agg(pl.col("trains").sum()).sort("step")
-    for _, epoch in steps.group_by("visit"):
-        assert set(epoch["trains"][:-1]) == {5}
-        assert 0 <= epoch["trains"][-1] <= 5
-    assert [line["epoch"] for line in read_metrics(dynamic)] == [0, *steps["visit"]]
-    last = read_metrics(dynamic)[-1]["step"]
-    assert last < recipe(**SET_BY_TRL_USERS).train.epochs * 4
-    assert (read_manifest(dynamic)["steps"], checkpoint_steps(dynamic)[-1]) == (last, last)
-
-
-def test_with_dynamic_sampling_an_epoch_is_shown_once(tmp_path):
-    shown = io.StringIO()
-    launch(recipe(**SET_BY_TRL_USERS), tmp_path / "run", loop.LocalEngine, LineProgress(shown))
-    rows = [line.split() for line in shown.getvalue().splitlines() if line[:5].strip().isdigit()]
-    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
-
-
-def test_the_learning_rate_follows_the_visits_so_far_where_an_epoch_has_fewer_steps(dynamic):
-    planned = 3 * 4 * 3  # epochs, steps of 5 prompts, and mini-batches of 2 of these
-    visits, expected = 0, []
-    steps = scan_labels(dynamic).group_by("step").agg(pl.len(), pl.col("trains").sum()).sort("step").collect()
-    for _, prompts, trained in steps.rows():
-        if trained:
-            done = visits // 5 * 3 + visits % 5 // 2 + (trained + 1) // 2 - 1
-            share = done / 11 if done < 11 else (1 + math.cos(math.pi * (done - 11) / (planned - 11))) / 2
-            expected.append(1e-3 * share)
-        else:
-            expected.append(expected[-1])
-        visits += prompts
-    assert [line["policy/lr"] for line in read_metrics(dynamic)[1:]] == pytest.approx(expected)
+def test_the_learning_rate_of_a_step_is_that_of_its_last_mini_batch(scheduled):
+    rates = []
+    for step in range(1, 13):
+        done = 3 * step - 1  # mini-batches of 2, 2 and 1 of a step's 5 prompts
+        share = done / 11 if done < 11 else (1 + math.cos(math.pi * (done - 11) / (36 - 11))) / 2
+        rates.append(1e-3 * share)
+    assert [line["policy/lr"] for line in read_metrics(scheduled)[1:]] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("step", [2, 5])
-def test_with_dynamic_sampling_a_resume_goes_on_at_the_same_prompt(step, dynamic, tmp_path, monkeypatch):
+def test_a_resume_goes_on_in_the_same_schedule(step, scheduled, tmp_path, monkeypatch):
     def fail(*_args):
         raise RuntimeError
 
@@ -413,6 +378,6 @@ def test_with_dynamic_sampling_a_resume_goes_on_at_the_same_prompt(step, dynamic
         go(path, a_recipe=a_recipe)
     monkeypatch.undo()
     go(path, resume=True, a_recipe=a_recipe)
-    for resumed, expected in zip(tables(path), tables(dynamic), strict=True):
+    for resumed, expected in zip(tables(path), tables(scheduled), strict=True):
         assert_frame_equal(resumed, expected)
-    assert policies(path) == policies(dynamic)
+    assert policies(path) == policies(scheduled)

@@ -118,7 +118,7 @@ class Shown:
     def start(self, *facts):
         self.started = facts
 
-    def step(self, step, metrics, planned=None):
+    def step(self, step, metrics):
         self.steps.append((step, metrics))
 
 
