@@ -8,7 +8,6 @@ folder it kills itself, or fills the disk.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import multiprocessing
 import os
 import re
@@ -128,7 +127,6 @@ def _be_olr(folder: Path, words: list[str], out: Path, err: Path, plan: Plan | N
     """Be the command, in the process that was forked for it; does not return."""
     os.chdir(folder)
     os.environ["COLUMNS"] = "200"
-    importlib.import_module("olr_cli.runs.store").STEPS_TOGETHER = 3  # type: ignore[attr-defined]
     for number, path in ((1, out), (2, err)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         os.dup2(opened, number)

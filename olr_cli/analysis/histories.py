@@ -25,8 +25,7 @@ from olr_cli.recipe.checks import validate
 from olr_cli.recipe.files import overlay, override
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
-from olr_cli.runs.shards import table_shards
-from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
+from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps, table_shards
 from olr_cli.supervision import compose
 from olr_cli.supervision.rewards import verifier_reward
 
@@ -246,15 +245,11 @@ def _complete_steps(run: Path) -> list[int]:
     Raises:
         UserError: a shard is missing before the last complete step.
     """
-    for _ in range(2):  # shards that are being put together may escape one look
-        steps = stored_steps(run)
-        missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
-        if missing is None:
-            return steps
-    tables = ("labels", "rollouts")
-    lacking = [
-        table for table in tables if not any(missing in shard.steps for shard in table_shards(run / table))
-    ]
+    steps = stored_steps(run)
+    missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
+    if missing is None:
+        return steps
+    lacking = [table for table in ("labels", "rollouts") if missing not in table_shards(run / table)]
     raise UserError(
         f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the file"
         " from a copy, for every decision depends on the earlier ones"

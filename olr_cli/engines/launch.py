@@ -22,7 +22,6 @@ from olr_cli.errors import UserError
 from olr_cli.files import departures
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
-from olr_cli.runs.checkpoints import finish_digests
 from olr_cli.runs.directory import (
     GIVEN_UP,
     Kind,
@@ -217,10 +216,7 @@ def launch(
             progress.leave_out_truth()
         run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
         try:
-            try:
-                facts = engine.complete(run)
-            finally:
-                finish_digests()
+            facts = engine.complete(run)
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             # On a full disk even this note may fail; the reason to report is the first error.

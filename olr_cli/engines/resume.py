@@ -9,7 +9,6 @@ from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe, changeable_keys, refused_changes
 from olr_cli.runs.checkpoints import (
-    add_digests,
     checkpoint_path,
     checkpoint_steps,
     damage_of,
@@ -133,8 +132,6 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
         set_aside(checkpoint_path(path, step))
     if kind == "training":
         keep_newest(path, read_recipe(path).train.keep_checkpoints)
-    for step in checkpoint_steps(path):
-        add_digests(checkpoint_path(path, step))
     return done
 
 

@@ -12,10 +12,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 from olr_cli.errors import UserError
 from olr_cli.files import read_json, remove, sync, write_text, writing
@@ -25,12 +23,7 @@ VALIDATION = "validation/avg"
 """The metric that chooses the best checkpoint."""
 
 _LIST = "files.json"
-"""The size in bytes and the sha256 of every other file of a checkpoint, by its path in the folder.
-
-Older checkpoints list the sizes alone, as does one of a process that was killed before it had read the files again.
-"""
-
-_digesting: list[Thread] = []
+"""The size in bytes and the sha256 of every other file of a checkpoint, by its path in the folder."""
 
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -54,7 +47,6 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     Raises:
         UserError: no space or no permission; the earlier checkpoints stand.
     """
-    finish_digests()
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
@@ -63,7 +55,11 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
         temporary.mkdir()
         try:
             fill(temporary)
-            _write_list(temporary, {})
+            listed = {
+                name: {"bytes": file.stat().st_size, "sha256": _digest(file)}
+                for name, file in _files(temporary).items()
+            }
+            write_text(temporary / _LIST, json.dumps(listed, indent=1))
             for path in (*temporary.rglob("*"), temporary):
                 sync(path)
             os.replace(temporary, target)
@@ -72,8 +68,6 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
             raise
         sync(target.parent)
         sync(run)
-    _digesting.append(Thread(target=add_digests, args=(target,), name="olr-digests"))
-    _digesting[-1].start()
     keep_newest(run, keep)
 
 
@@ -112,7 +106,7 @@ def _remove(checkpoint: Path) -> None:
             raise
         # A folder in a lower layer of overlayfs cannot be renamed, nor one in use on NFS. A list that misses a file
         # makes it a damaged checkpoint.
-        write_text(checkpoint / _LIST, json.dumps({"(removed)": 0}))
+        write_text(checkpoint / _LIST, json.dumps({"(removed)": {"bytes": 0}}))
         doomed = checkpoint
     remove(doomed)
 
@@ -129,7 +123,7 @@ def set_aside(checkpoint: Path) -> Path:
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """What a checkpoint has lost since it was written, in a few words; None if nothing, or if it has no list.
+    """What a checkpoint has lost since it was written, in a few words; None if nothing.
 
     Every byte is read.
     """
@@ -137,7 +131,7 @@ def damage_of(checkpoint: Path) -> str | None:
         if not file.is_dir() and not file.is_file():
             return f"{file.name} is a pipe, a device or a broken link"
     if not (checkpoint / _LIST).exists():
-        return None
+        return f"{_LIST} has gone"
     try:
         listed = read_json(checkpoint / _LIST)
     except UserError:
@@ -146,7 +140,7 @@ def damage_of(checkpoint: Path) -> str | None:
         return f"{_LIST} is no list of files"
     there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}
     for name, facts in listed.items():
-        size = facts.get("bytes") if isinstance(facts, dict) else facts
+        size = facts.get("bytes") if isinstance(facts, dict) else None
         if type(size) is not int:
             return f"{_LIST} is no list of files"
         if there.get(name) != size:
@@ -154,32 +148,9 @@ def damage_of(checkpoint: Path) -> str | None:
                 f"{name} has {there[name]:,} of its {size:,} bytes" if name in there else f"{name} has gone"
             )
     for name, facts in listed.items():
-        digest = facts.get("sha256") if isinstance(facts, dict) else None
-        if digest is not None and digest != _digest(checkpoint / name):
+        if facts.get("sha256") != _digest(checkpoint / name):
             return f"{name} has other bytes than were written"
     return None
-
-
-def _write_list(checkpoint: Path, digests: Mapping[str, str]) -> None:
-    listed = {
-        name: {"bytes": file.stat().st_size, **({"sha256": digests[name]} if digests else {})}
-        for name, file in _files(checkpoint).items()
-    }
-    write_text(checkpoint / _LIST, json.dumps(listed, indent=1))
-
-
-def finish_digests() -> None:
-    """Wait for the digests of the last checkpoint: they take as long as its writing did, and training goes on."""
-    while _digesting:
-        _digesting.pop().join()
-
-
-def add_digests(checkpoint: Path) -> None:
-    """Add the digests of its files to a checkpoint's list; one that goes meanwhile needs none."""
-    with suppress(FileNotFoundError, UserError):  # a full disk is noticed by what needs it
-        listed = read_json(checkpoint / _LIST)
-        if not all(isinstance(facts, dict) and "sha256" in facts for facts in listed.values()):
-            _write_list(checkpoint, {name: _digest(file) for name, file in _files(checkpoint).items()})
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:

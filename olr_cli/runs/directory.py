@@ -22,7 +22,7 @@ from olr_cli.files import departures, read_record, write_text, writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.files import dump_yaml, load_recipe
 from olr_cli.recipe.schema import ExternalEngine, Recipe
-from olr_cli.runs.locks import HOLDER, LOCK, is_held
+from olr_cli.runs.locks import LOCK, is_held
 
 MANIFEST_VERSION = 1
 """Raised whenever a key of manifest.json changes its meaning."""
@@ -93,7 +93,7 @@ def require_free(path: Path) -> None:
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
         lock, recipe = path / LOCK, path / "recipe.yaml"
         # A recipe without a lock beside it was put there by the user.
-        if files and not lock in files <= {lock, path / HOLDER, recipe, *_leftovers(path)}:
+        if files and not lock in files <= {lock, recipe, *_leftovers(path)}:
             raise taken(path, "--run-dir", " and is not an empty folder")
 
 

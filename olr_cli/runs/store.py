@@ -1,18 +1,17 @@
-"""The two tables of a run as Parquet shards (`olr_cli.runs.shards`): a pair of files a step, then one for 250 steps.
+"""The two tables of a run as Parquet shards: a pair of files a step.
 
     labels/step-000251.parquet                rollouts/step-000251.parquet
-    labels/steps-000001-000250.parquet        rollouts/steps-000001-000250.parquet
 
 A shard is written under a temporary name and renamed, the rollouts first: where the labels of a step stand, the
 step is complete. Shards reach the disk for good when a checkpoint needs them (`RunStore.sync`), so an ordinary
-step does not wait for the disk; then older steps are put together too, for a reader pays for every file.
+step does not wait for the disk.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
-from olr_cli.runs.shards import PATTERN, Shard, all_shards, complete_steps, holds, shard_path, table_shards
 from olr_cli.supervision.history import History
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
 
@@ -39,7 +37,8 @@ _RESTORE = (
     "restore it from a copy, or train anew in another --run-dir (of an unfinished run, --resume makes the steps after"
     " the last checkpoint again)"
 )
-_SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/(?:{PATTERN})")
+_SHARD = re.compile(r"step-(\d{6,})\.parquet")
+_SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
 
 _COUNTED = ("rollouts", "majority_count", "given_label_count", "noisy_label_count", "true_answer_count")
 _OF_A_VISIT = (
@@ -47,11 +46,6 @@ _OF_A_VISIT = (
     *("majority_answer", "majority_is_correct", "is_consistent"),
 )
 """Columns of the labels table that a history is made of."""
-
-STEPS_TOGETHER = 250
-"""Steps 1 to 250, 251 to 500, … are put together, each such block when all of it is stored."""
-_ROWS_TOGETHER, _BYTES_TOGETHER = 1 << 16, 1 << 26
-"""Steps go into one row group until it is as large as this: what a reader of single steps holds in memory."""
 
 
 class RunStore:
@@ -78,7 +72,7 @@ class RunStore:
     def _write(self, table: str, step: int, records: Sequence[Record]) -> Any:
         import pyarrow.parquet as pq
 
-        shard = shard_path(self._run / table, step, step)
+        shard = shard_path(self._run / table, step)
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
         arrow = arrow_table(table, records)
@@ -90,7 +84,7 @@ class RunStore:
         return arrow
 
     def sync(self) -> None:
-        """Wait until every shard written so far is on the disk, and put the steps of complete blocks together.
+        """Wait until every shard written so far is on the disk.
 
         Raises:
             UserError: the disk is full, which some file systems say only now.
@@ -102,20 +96,6 @@ class RunStore:
                 sync(folder)
             sync(self._run)
         self._unsynced.clear()
-        self._put_together()
-
-    def _put_together(self) -> None:
-        tables = {table: table_shards(self._run / table) for table in _RECORDS}
-        for table, shards in tables.items():
-            folder = self._run / table
-            for leftover in set(all_shards(folder)) - set(shards):  # of a kill after a block was written
-                leftover.path.unlink()
-            for first, group in itertools.groupby(shards, lambda shard: _first_of_block(shard.first)):
-                block, parts = range(first, first + STEPS_TOGETHER), list(group)
-                if len(parts) > 1 and all(holds(shards_, block) for shards_ in tables.values()):
-                    _rewrite(folder, table, block, parts)
-                    for part in parts:
-                        part.path.unlink()
 
     def drop_after(self, step: int) -> None:
         """Remove the shards of later steps, and what an interrupted write left behind.
@@ -125,58 +105,27 @@ class RunStore:
         """
         for table in ("labels", "rollouts"):
             folder = self._run / table
-            for shard in reversed(all_shards(folder)):
-                if shard.first <= step < shard.last:
-                    _rewrite(folder, table, range(shard.first, step + 1), [shard])
-                if shard.last > step:
-                    shard.path.unlink()
+            for number, shard in reversed(table_shards(folder).items()):
+                if number > step:
+                    shard.unlink()
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
 
 
-def _first_of_block(step: int) -> int:
-    return step - (step - 1) % STEPS_TOGETHER
+def shard_path(folder: Path, step: int) -> Path:
+    """The file of a step's rows in a table's folder."""
+    return folder / f"step-{step:06d}.parquet"
 
 
-def _rewrite(folder: Path, table: str, steps: range, shards: Sequence[Shard]) -> None:
-    """Write one shard with the rows of `steps`, which `shards` hold one after the other."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    for shard in shards:
-        check_shard(shard.path, table)
-    wanted = pa.array(steps, pa.int32())
-    kept = (rows.filter(pc.is_in(rows["step"], wanted)) for shard in shards for rows in _row_groups(shard))
-
-    def fill(path: Path) -> None:
-        with pq.ParquetWriter(path, pq.read_schema(shards[0].path), compression="zstd") as writer:
-            for rows in _together(kept):
-                writer.write_table(rows, row_group_size=len(rows))
-
-    write_whole(shard_path(folder, steps[0], steps[-1]), fill)
+def table_shards(folder: Path) -> dict[int, Path]:
+    """Step -> its shard in a table's folder, steps ascending."""
+    names = ((_SHARD.fullmatch(path.name), path) for path in folder.glob("step-*.parquet"))
+    return dict(sorted((int(name[1]), path) for name, path in names if name))
 
 
-def _row_groups(shard: Shard) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(shard.path) as file:
-        for number in range(file.num_row_groups):
-            yield file.read_row_group(number)
-
-
-def _together(tables: Iterable[Any]) -> Iterator[Any]:
-    """The same rows in fewer tables, whole steps each."""
-    import pyarrow as pa
-
-    waiting: list[Any] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(map(len, waiting)) >= _ROWS_TOGETHER or sum(t.nbytes for t in waiting) >= _BYTES_TOGETHER:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)
+def complete_steps(tables: Iterable[Path]) -> list[int]:
+    """The steps of which every one of these folders has a shard, ascending."""
+    return sorted(set.intersection(*(set(table_shards(folder)) for folder in tables)))
 
 
 def arrow_table(table: str, records: Iterable[Record]) -> Any:
@@ -199,7 +148,7 @@ def stored_steps(run: Path) -> list[int]:
 
 def newest_shard(run: Path) -> int:
     """The newest step that has a shard, complete or not; 0 if there is none."""
-    return max((shard.last for table in _RECORDS for shard in all_shards(run / table)), default=0)
+    return max((step for table in _RECORDS for step in table_shards(run / table)), default=0)
 
 
 def scan_labels(run: Path) -> pl.LazyFrame:
@@ -227,76 +176,59 @@ def read_rollout_steps(
     Errors are those of `scan_labels`.
     """
     import polars as pl
-    import pyarrow.parquet as pq
 
-    shards, complete = _shards(run, "rollouts")
-    wanted = complete if steps is None else {step for step in complete if step in steps}
-    for shard in shards:
-        if wanted.isdisjoint(shard.steps):
-            continue
-        if shard.first == shard.last:
-            yield pl.read_parquet(shard.path, columns=list(columns), glob=False)
-            continue
-        with pq.ParquetFile(shard.path) as file:
-            for number in range(file.num_row_groups):
-                table = file.read_row_group(number, columns=list({*columns, "step"}))
-                for rows in pl.DataFrame(table).partition_by("step", maintain_order=True):
-                    if rows["step"][0] in wanted:
-                        yield rows.select(columns)
+    for step, shard in _shards(run, "rollouts").items():
+        if steps is None or step in steps:
+            yield pl.read_parquet(shard, columns=list(columns), glob=False)
 
 
 def _scan(run: Path, table: str) -> pl.LazyFrame:
     import polars as pl
 
-    shards, complete = _shards(run, table)
-    scan = pl.scan_parquet([shard.path for shard in shards], glob=False)
-    whole = all(complete.issuperset(shard.steps) for shard in shards)
-    return scan if whole else scan.filter(pl.col("step").is_in(complete))
+    return pl.scan_parquet([*_shards(run, table).values()], glob=False)
 
 
-def _shards(run: Path, table: str) -> tuple[list[Shard], set[int]]:
-    """The shards that hold complete steps, each of them checked, and these steps."""
+def _shards(run: Path, table: str) -> dict[int, Path]:
+    """The shards of the complete steps, each of them checked."""
     try:
         return _checked(run, table)
     except FileNotFoundError:
-        # Since they were listed, they have been put together, or a resume has removed them.
-        return _checked(run, table)
+        return _checked(run, table)  # since they were listed, a resume has removed some
 
 
-def _checked(run: Path, table: str) -> tuple[list[Shard], set[int]]:
-    complete = set(stored_steps(run))
+def _checked(run: Path, table: str) -> dict[int, Path]:
+    complete = stored_steps(run)
     if not complete:
         raise UserError(f"{run} holds no complete step yet; train it for at least one step")
-    shards = _holding(run, table, complete)
+    shards = _of_steps(run, table, complete)
     visits = _prompt_visits(table, _as_they_are(shards))
     if table == "rollouts":
-        labelled = _prompt_visits("labels", _as_they_are(_holding(run, "labels", complete)))
-        for shard in shards:
-            of_shard = {step: visits[step] for step in shard.steps if step in complete and step in visits}
-            if of_shard.items() - labelled.items():
-                raise UserError(f"{shard.path} has not the rollouts of its steps' labels; {_RESTORE}")
-    return shards, complete
-
-
-def _holding(run: Path, table: str, steps: set[int]) -> list[Shard]:
-    """The shards of a table that hold some of these steps, each of them checked."""
-    shards = [shard for shard in table_shards(run / table) if not steps.isdisjoint(shard.steps)]
-    for shard in shards:
-        check_shard(shard.path, table)
+        labelled = _prompt_visits("labels", _as_they_are(_of_steps(run, "labels", complete)))
+        for step, shard in shards.items():
+            if visits.get(step, labelled[step]) != labelled[step]:
+                raise UserError(f"{shard} has not the rollouts of its step's labels; {_RESTORE}")
     return shards
 
 
-def _as_they_are(shards: Sequence[Shard]) -> tuple[tuple[Shard, int, int], ...]:
-    """Shards with what changes when their bytes do."""
-    statuses = ((shard, shard.path.stat()) for shard in shards)
-    return tuple((shard, status.st_mtime_ns, status.st_size) for shard, status in statuses)
+def _of_steps(run: Path, table: str, steps: Iterable[int]) -> dict[int, Path]:
+    """The shards of some steps, each of them checked."""
+    shards = {step: shard_path(run / table, step) for step in steps}
+    for shard in shards.values():
+        check_shard(shard, table)
+    return shards
+
+
+def _as_they_are(shards: Mapping[int, Path]) -> tuple[tuple[int, Path, int, int], ...]:
+    """Steps and their shards with what changes when their bytes do."""
+    statuses = ((step, shard, shard.stat()) for step, shard in shards.items())
+    return tuple((step, shard, status.st_mtime_ns, status.st_size) for step, shard, status in statuses)
 
 
 @lru_cache(maxsize=8)
-def _prompt_visits(table: str, shards: tuple[tuple[Shard, int, int], ...]) -> dict[int, int]:
+def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -> dict[int, int]:
     """How many prompt visits each step of these shards has, after making sure that their rows can be a run's.
 
-    They can if every shard has the steps of its name, no prompt's visit comes twice, the samples of a visit are
+    They can if every shard has the step of its name, no prompt's visit comes twice, the samples of a visit are
     numbered 0, 1, …, and pass rates are shares.
 
     Raises:
@@ -305,15 +237,15 @@ def _prompt_visits(table: str, shards: tuple[tuple[Shard, int, int], ...]) -> di
     import polars as pl
 
     columns = ["step", "prompt_id", "visit", "pass_rate"] if table == "labels" else ["step", "sample"]
-    scan = pl.scan_parquet([shard.path for shard, *_ in shards], glob=False, include_file_paths="shard")
+    scan = pl.scan_parquet([shard for _, shard, *_ in shards], glob=False, include_file_paths="shard")
     rows = scan.select("shard", *columns).collect().with_columns(pl.col("shard").cast(pl.Categorical))
     names = pl.DataFrame(
-        [(str(shard.path), shard.first, shard.last) for shard, *_ in shards],
-        schema={"shard": pl.Categorical, "first": pl.Int32, "last": pl.Int32},
+        [(str(shard), step) for step, shard, *_ in shards],
+        schema={"shard": pl.Categorical, "named": pl.Int32},
         orient="row",
     )
     rows = rows.join(names, on="shard", maintain_order="left")
-    wrong = {"rows of another step": ~pl.col("step").is_between("first", "last")}
+    wrong = {"rows of another step": pl.col("step") != pl.col("named")}
     if table == "labels":
         visits = rows
         wrong["a prompt's visit twice"] = pl.struct("prompt_id", "visit").is_duplicated()
@@ -328,11 +260,9 @@ def _prompt_visits(table: str, shards: tuple[tuple[Shard, int, int], ...]) -> di
         if not strange.is_empty():
             raise UserError(f"{strange['shard'][0]} has {reason}; {_RESTORE}")
     counts = dict(visits.group_by("step").len().iter_rows())
-    lacking = [
-        shard.path for shard, *_ in shards if table == "labels" and not counts.keys() >= set(shard.steps)
-    ]
+    lacking = [shard for step, shard, *_ in shards if table == "labels" and step not in counts]
     if lacking:
-        raise UserError(f"{lacking[0]} lacks rows of a step; {_RESTORE}")
+        raise UserError(f"{lacking[0]} has no rows; {_RESTORE}")
     return counts
 
 
@@ -380,8 +310,8 @@ def explain_removed_shard(error: FileNotFoundError) -> str | None:
     if shard is None:
         return None
     return (
-        f"{shard[0].strip()} was removed while the run was read: the process that trains it has put old steps into one"
-        " file, or makes steps after a checkpoint again; repeat the command"
+        f"{shard[0].strip()} was removed while the run was read: the process that trains it makes the steps"
+        " after a checkpoint again; repeat the command"
     )
 
 
@@ -397,10 +327,10 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
         return None
     manifests = (manifest for place in places for manifest in sorted(place.glob("**/manifest.json")))
     for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
-        for shard in all_shards(run / table):
-            reason = _damage_of(shard.path, table)
+        for shard in table_shards(run / table).values():
+            reason = _damage_of(shard, table)
             if reason is not None:
-                return f"{shard.path} is damaged ({reason}); {_RESTORE}"
+                return f"{shard} is damaged ({reason}); {_RESTORE}"
     return None
 
 

@@ -11,7 +11,7 @@ from olr_cli.answers import Judge, Key, default_extractor, is_read
 from olr_cli.data.logs import is_log, read_log, read_rollouts
 from olr_cli.data.prompts import Prompt, PromptSet, same_prompts
 from olr_cli.errors import UserError
-from olr_cli.runs.shards import complete_steps, table_shards
+from olr_cli.runs.store import complete_steps, table_shards
 
 _ANSWERS = ("answer_class", "answer")
 
@@ -69,7 +69,7 @@ def _shards(source: Path) -> list[Path]:
     complete = complete_steps([source / "rollouts", source / "labels"])
     if not complete:
         raise UserError(f"{source} holds no complete step yet; train it for at least one step")
-    return [shard.path for shard in table_shards(source / "rollouts") if shard.last <= complete[-1]]
+    return [shard for step, shard in table_shards(source / "rollouts").items() if step <= complete[-1]]
 
 
 def proved_wrong(

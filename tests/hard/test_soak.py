@@ -117,13 +117,11 @@ def test_a_long_run_stays_flat_and_readable(tmp_path, is_long):
     rises = by_third[2] / by_third[1]
     assert rises < 1.5
 
-    shards = {table: len(list((run / table).iterdir())) for table in ("labels", "rollouts")}
-    assert max(shards.values()) <= len(steps) // 250 + 250
     drawn = olr(tmp_path, "analyze", "run", "--figure", "dynamics", "--out", "figures")
     known = scan_labels(run).select(pl.len()).collect().item()
     memory = [round(statistics.median(part) / MEGABYTE) for part in thirds([s.memory for s in samples])]
     print(
         f"\n{len(steps):,} steps, {known:,} visits in {seconds / 60:.1f} minutes; memory by thirds {memory} MB,"
         f" files {min(files)} to {max(files)}, threads {min(threads)} to {max(threads)}; a step by thirds"
-        f" {[round(ms, 1) for ms in by_third]} ms; shards a table {max(shards.values())}; dynamics {drawn:.1f} s"
+        f" {[round(ms, 1) for ms in by_third]} ms; dynamics {drawn:.1f} s"
     )

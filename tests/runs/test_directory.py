@@ -195,7 +195,7 @@ def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkey
     def full(*_args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(UserError, match="the disk is full"), held(tmp_path / "new", make=True):
         pass
     assert not (tmp_path / "new").exists()

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from olr_cli.analysis import arms
 from olr_cli.cli import app
 from olr_cli.runs import store
-from olr_cli.runs.shards import Shard, table_shards
-from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts
+from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, table_shards
 
 APPENDS_FOREVER = """
 import itertools, sys
@@ -81,20 +80,21 @@ def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, mon
 
     def resumed_after(folder):
         shards = real(folder)
-        if not calls:
-            RunStore(tmp_path).drop_after(3)
         calls.append(len(shards))
+        if len(calls) == 2:
+            with monkeypatch.context() as patched:
+                patched.setattr(store, "table_shards", real)
+                RunStore(tmp_path).drop_after(3)
         return shards
 
     monkeypatch.setattr(store, "table_shards", resumed_after)
     assert rows_by_step(scan_rollouts(tmp_path)) == {1: 2, 2: 4, 3: 6}
-    assert calls == [5, 3, 3]  # rollouts, rollouts again, labels
+    assert calls == [5, 5, 3, 3]  # both tables, both again
 
 
 def test_a_shard_that_goes_again_and_again_is_no_endless_loop(tmp_path, monkeypatch):
     append(tmp_path, 1)
-    gone = Shard(tmp_path / "labels" / "step-000002.parquet", 1, 2)
-    monkeypatch.setattr(store, "table_shards", lambda folder: [gone])
+    monkeypatch.setattr(store, "table_shards", lambda folder: {2: folder / "step-000002.parquet"})
     with pytest.raises(FileNotFoundError, match=r"step-000002\.parquet"):
         scan_labels(tmp_path)
 
