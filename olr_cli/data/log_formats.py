@@ -11,7 +11,7 @@ Every other table has to use olr's names (`COLUMNS`), or is read with ``--column
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from olr_cli.errors import UserError, unknown
@@ -52,15 +52,10 @@ class LogFormat:
     has_reward_columns: bool = False
     repeats_steps: bool = False
 
-    def places(self, names: Collection[str]) -> dict[str, str]:
-        """Name in `COLUMNS` -> name in a file that has columns of these `names`."""
-        choices = self.columns or {name: _ALIASES.get(name, (name,)) for name in COLUMNS}
-        named = ((name, _first(columns, names)) for name, columns in choices.items())
-        return {name: column for name, column in named if column is not None}
-
-
-def _first(columns: Iterable[str], names: Collection[str]) -> str | None:
-    return next((column for column in columns if column.partition(".")[0] in names), None)
+    @property
+    def roles(self) -> Mapping[str, Sequence[str]]:
+        """Name in `COLUMNS` -> paths in a file that it may have."""
+        return self.columns or {name: _ALIASES.get(name, (name,)) for name in COLUMNS}
 
 
 _LABELS = (
@@ -130,7 +125,7 @@ def named_columns(options: Sequence[str]) -> dict[str, str]:
 
 def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserError:
     """The error for a file without a column; it lists those that are there, and writes an option out."""
-    guesses = {name: _first(_GUESSES.get(name, ()), names) for name in missing}
+    guesses = {name: next(filter(names.__contains__, _GUESSES.get(name, ())), None) for name in missing}
     options = " ".join(f"--columns {name}={guess or 'COLUMN'}" for name, guess in guesses.items())
     return UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
@@ -18,16 +19,15 @@ from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, named_c
 from olr_cli.data.prompts import QuestionIds, question_ids
 from olr_cli.data.rows import (
     Kinds,
-    column_at,
+    RowError,
+    Rows,
     is_json,
     json_batches,
     json_table,
     matching_files,
-    numbers,
+    pick,
     read_batches,
     read_table,
-    text_column,
-    values,
 )
 from olr_cli.errors import UserError, no_rows
 
@@ -118,34 +118,47 @@ def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) 
     Raises:
         UserError: a file can't be read, there is no row, or a column has other values.
     """
-    table = read_table(files, columns)
-    if table.num_rows == 0:
+    rows = Rows(read_table(files, columns), str(place))
+    if not len(rows):
         raise no_rows(place, "rollout")
-    names = [name for name in table.column_names if name in columns]
-    return pl.DataFrame([_typed(table.column(name), name, place) for name in names])
+    return pl.DataFrame([_typed(rows, name, name) for name in rows.table.column_names if name in columns])
 
 
-def _typed(column: pa.ChunkedArray, name: str, place: Path, first: int = 0) -> pl.Series:
+def _typed(rows: Rows, name: str, path: str) -> pl.Series:
     """A column with the type that its name stands for; `is_correct` may also hold numbers, and has no type of nulls."""
     import pyarrow as pa
 
-    kind = column.type
-    if name in ("is_correct", "truncated") and (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        return pl.Series(name, column, dtype=pl.Boolean if name == "truncated" else None)
+    if name in ("is_correct", "truncated") and path in rows.table.column_names:
+        column = rows.table.column(path)
+        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+            return pl.Series(name, column, dtype=pl.Boolean if name == "truncated" else None)
     if name in (*STATISTICS, "reward", "is_correct", "truncated"):
-        known = pl.Series(name, numbers(column, name, str(place), first=first))
+        known = pl.Series(name, rows.numbers(path))
         if name == "truncated":
             return known > 0
-        return _whole(known, pl.Int32(), place) if name == "tokens" else known
-    alone_in_list = name == "given_label"
-    texts = pl.Series(name, text_column(column, name, str(place), alone_in_list=alone_in_list, first=first))
+        return _whole(known, pl.Int32(), rows.place) if name == "tokens" else known
+    if name in ("prompt", "response"):
+        texts = pl.Series(name, _chat_texts(rows, name, path))
+    else:
+        texts = pl.Series(name, rows.text_column(path))
     if name == "response":
         return texts
     given = pl.select(pl.when(texts.str.strip_chars() != "").then(texts).alias(name)).to_series()
-    return _whole(given, pl.Int64(), place) if name in ("visit", "step") else given
+    return _whole(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
 
 
-def _whole(column: pl.Series, kind: pl.DataType, place: Path) -> pl.Series:
+def _chat_texts(rows: Rows, name: str, path: str) -> pa.ChunkedArray:
+    """Prompts or responses as texts: texts as they are, messages as text."""
+    import pyarrow as pa
+
+    if path in rows.table.column_names and not pa.types.is_nested(rows.table.schema.field(path).type):
+        return rows.text_column(path)
+    cells = enumerate(rows.values(path), start=rows.first)
+    texts = [_chat_text(cell, name, path, row, rows.place) for row, cell in cells]
+    return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+
+def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
     try:
         whole = column.cast(kind)
     except pl.exceptions.PolarsError:
@@ -195,20 +208,19 @@ def read_log_file(
     """
     layout = _Layout(path, names, wanted, takes_stored_answers)
     while True:
-        parts, first = [], 0
+        parts = []
         try:
-            for table in _tables(layout):
-                if table.column_names and not table.num_rows:
+            for rows in _batches(layout):
+                if rows.table.column_names and not len(rows):
                     continue
                 _require_columns(layout.places, layout.columns, path)
-                parts.append(reduce(_renamed(table, layout, step, first), layout.format))
-                first += table.num_rows
+                parts.append(reduce(_renamed(rows, layout, step), layout.format))
         except _NewPlacesError:
             continue
         if not parts:
             return None
-        rows = pl.concat(parts, how="diagonal_relaxed")
-        return LogFile(path, layout.format, layout.places, layout.rewards, rows)
+        whole = pl.concat(parts, how="diagonal_relaxed")
+        return LogFile(path, layout.format, layout.places, layout.rewards, whole)
 
 
 class _NewPlacesError(Exception):
@@ -244,12 +256,14 @@ class _Layout:
         """Take the columns of `schema` for all that there are; returns those that are read."""
         self.columns, names = schema.names, self._names
         self.format = recognised(self.columns)
-        places = {**self.format.places(self.columns), **names}
-        strange = next((c for c in names.values() if c.partition(".")[0] not in self.columns), None)
-        if strange is not None:
-            raise UserError(
-                f"--columns: {self.path} has no column {strange}; its columns are {', '.join(self.columns)}"
-            )
+        places = pick(
+            lambda path: path in schema.names or path.partition(".")[0] in schema.names,
+            self.format.roles,
+            names,
+            setting="--columns",
+            place=str(self.path),
+            available=self.columns,
+        )
         if self.format.has_reward_columns and "reward" not in names:
             self.rewards = _reward_columns(schema, places)
         places = {name: column for name, column in places.items() if name in self._wanted or name in _NEEDED}
@@ -259,7 +273,7 @@ class _Layout:
         return self.used
 
 
-def _tables(layout: _Layout) -> Iterator[pa.Table]:
+def _batches(layout: _Layout) -> Iterator[Rows]:
     """The columns of a file that are read, some rows at a time.
 
     Raises:
@@ -267,46 +281,39 @@ def _tables(layout: _Layout) -> Iterator[pa.Table]:
     """
     import pyarrow as pa
 
-    path = layout.path
-    if not is_json(path):
-        yield from read_batches(path, layout.choose)
+    place, first = str(layout.path), 0
+    if not is_json(layout.path):
+        for table in read_batches(layout.path, layout.choose):
+            yield Rows(table, place, first)
+            first += table.num_rows
         return
     kinds: Kinds = {}
-    first = 0
-    for rows in json_batches(path):
-        keys = dict.fromkeys(chain(layout.columns, *rows))
+    for objects in json_batches(layout.path):
+        keys = dict.fromkeys(chain(layout.columns, *objects))
         if len(keys) > len(layout.columns):
             before = layout.places
             layout.choose(pa.schema([(name, pa.null()) for name in keys]))
             if first and layout.places != before:
                 raise _NewPlacesError
-        converters = {"prompt": as_text, "response": response_text}
-        for name, column in layout.places.items():
-            convert = converters.get(name)
-            if convert is None:
-                continue
-            for number, row in enumerate(rows, start=first):
-                cell = row.get(column)
-                if not (cell is None or type(cell) is str):
-                    row[column] = _converted(cell, convert, column, number, path)
+        for name in {"prompt", "response"} & layout.places.keys():
+            path = layout.places[name]
+            for row, cells in enumerate(objects, start=first):
+                if type(cells.get(path)) not in (str, NoneType):
+                    cells[path] = _chat_text(cells[path], name, path, row, place)
         used = layout.used
-        yield json_table(rows, str(path), [name for name in keys if name in used], kinds)
-        first += len(rows)
+        yield Rows(json_table(objects, place, [name for name in keys if name in used], kinds), place, first)
+        first += len(objects)
 
 
 _NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source")
 
 
-def _converted(
-    cell: Any, convert: Callable[[Any], str | None], name: str, row: int, path: Path
-) -> str | None:
-    """A prompt or response as text."""
-    text = None if cell is None else convert(cell)
-    if text is None and not (cell is None or (isinstance(cell, list) and messages(cell) is not None)):
-        raise UserError(
-            f"{path}: '{name}' of row {row} (the first is 0) is a {type(cell).__name__}, and it should be text or a"
-            " list of messages with role and content"
-        )
+def _chat_text(cell: Any, name: str, path: str, row: int, place: str) -> str | None:
+    """A prompt or a response, which may be messages, as text."""
+    text = None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
+    if text is None and cell is not None and messages(cell) is None:
+        what, should = f"a {type(cell).__name__}", "text or a list of messages with role and content"
+        raise RowError(place, path, row, what, should)
     return text
 
 
@@ -329,22 +336,11 @@ def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path
         raise lacking(missing, names, str(path))
 
 
-def _renamed(table: pa.Table, layout: _Layout, step: int, first: int) -> pl.DataFrame:
-    """Rows with olr's names; `first` is the number of the first."""
-    path, columns = layout.path, []
-    for name, column in layout.places.items():
-        cells, steps = column_at(table, column)
-        if cells is None or steps:
-            continue
-        if name in ("prompt", "response"):
-            cells = _as_texts(cells, as_text if name == "prompt" else response_text, column, path, first)
-        columns.append(_typed(cells, name, path, first))
-    frame = pl.DataFrame(columns)
+def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
+    """Rows with olr's names; `step` is that of rows which have none."""
+    frame = pl.DataFrame([_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)])
     if layout.rewards:
-        sums = [
-            pl.Series(name, numbers(table.column(name), name, str(path), first=first)).cast(pl.Float64)
-            for name in layout.rewards
-        ]
+        sums = [pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards]
         # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
         frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
         verdict = [series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)]
@@ -354,19 +350,6 @@ def _renamed(table: pa.Table, layout: _Layout, step: int, first: int) -> pl.Data
         known = [pl.col("step")] if "step" in frame.columns else []
         frame = frame.with_columns(pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step"))
     return frame
-
-
-def _as_texts(
-    column: pa.ChunkedArray, convert: Callable[[Any], str | None], name: str, path: Path, first: int
-) -> pa.ChunkedArray:
-    """Texts as they are, messages as text."""
-    import pyarrow as pa
-
-    if not pa.types.is_nested(column.type):
-        return column
-    cells = enumerate(values(column, name, str(path)), start=first)
-    texts = [_converted(cell, convert, name, row, path) for row, cell in cells]
-    return pa.chunked_array([pa.array(texts, pa.large_string())])
 
 
 LABELS = ("given_label", "true_answer", "noise_type")

@@ -12,8 +12,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from olr_cli.data.prompts import (
     question_ids,
     turns_digest,
 )
-from olr_cli.data.rows import SUFFIXES, column_at, matching_files, read_table, text_of, texts, values
+from olr_cli.data.rows import MESSAGE_COLUMNS, SUFFIXES, RowError, Rows, matching_files, pick, read_table
 from olr_cli.errors import UserError, did_you_mean, no_rows
 from olr_cli.recipe.schema import ColumnRole
 
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUND_TRUTH = "reward_model.ground_truth"
-MESSAGE_COLUMNS = ("messages", "conversations")
-"""Whole dialogues: the last turn of the assistant is the answer, where no column of `LABEL_COLUMNS` has one."""
 PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
 LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution")
 ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx", "index", "question_id",
@@ -61,78 +59,43 @@ _LIKELY: Mapping[ColumnRole, Sequence[str]] = {
 """Names that columns often have, the likeliest first."""
 
 
-@dataclass(frozen=True)
-class Fields:
-    """Paths of what a file holds; None: nothing there."""
-
-    question: str
-    answer: str | None
-    id: str | None
-    system: str | None
+_ROLES: Mapping[str, Sequence[str]] = {
+    "question": PROMPT_COLUMNS,
+    "answer": (GROUND_TRUTH, *LABEL_COLUMNS),
+}
+"""Where questions and labels are looked for; ids have rules of their own, and a system message has no usual place."""
 
 
-def find_fields(
-    raw: pa.Table, columns: Mapping[ColumnRole, str] | None, place: str, *, is_optional: bool = False
-) -> Fields:
-    """Where a file holds what.
+def find_columns(
+    rows: Rows, columns: Mapping[ColumnRole, str] | None, *, is_optional: bool = False
+) -> Mapping[str, str]:
+    """Role -> path of what a file holds: always a question.
 
     Args:
-        raw: the file.
+        rows: of the file.
         columns: `data.columns`; what they leave out is looked for under its standard names.
-        place: file name, for errors.
         is_optional: leave `columns` aside if the file has none of them.
 
     Raises:
         UserError: it has no question, or lacks one of `columns`; the file's columns and the setting are named.
     """
-    named = dict(columns or {})
-    lacking = [path for path in named.values() if not has_field(raw, path, place)]
-    if is_optional and len(lacking) == len(named):
-        named, lacking = {}, []
-    if lacking:
+    named: Mapping[str, str] = {str(role): path for role, path in (columns or {}).items()}
+    if is_optional and not any(map(rows.has, named.values())):
+        named = {}
+    picked = pick(rows.has, _ROLES, named, setting="data.columns", place=rows.place, available=rows.paths)
+    if "question" not in picked:
         raise UserError(
-            f"{place} has no '{lacking[0]}', which data.columns names{did_you_mean(lacking[0], paths(raw))}; its"
-            f" columns are {', '.join(paths(raw))}"
+            f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are"
+            f" {', '.join(rows.paths)}; say which hold what: {setting(rows.paths, named)}"
         )
-    question = named.get("question") or _first(raw, PROMPT_COLUMNS, place)
-    if question is None:
-        raise UserError(
-            f"{place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are"
-            f" {', '.join(paths(raw))}; say which hold what: {setting(paths(raw), named)}"
-        )
-    answer = named.get("answer") or _first(raw, (GROUND_TRUTH, *LABEL_COLUMNS), place)
-    if (
-        answer is None
-        and question != "prompt"
-        and all(map(_ends_with_answer, field_values(raw, question, place)))
-    ):
-        answer = f"{question}.assistant"
-    return Fields(question, answer, named.get("id"), named.get("system"))
+    question = picked["question"]
+    is_whole = "answer" not in picked and question != "prompt"
+    if is_whole and all(map(_ends_with_answer, rows.values(question))):
+        picked["answer"] = f"{question}.assistant"
+    return picked
 
 
-def _first(raw: pa.Table, candidates: Iterable[str], place: str) -> str | None:
-    return next((path for path in candidates if has_field(raw, path, place)), None)
-
-
-def paths(raw: pa.Table) -> list[str]:
-    """The columns of a file; of structs, their fields instead."""
-    return [path for field in raw.schema for path in _paths(field, field.name)]
-
-
-def _paths(field: pa.Field, path: str) -> Iterator[str]:
-    import pyarrow as pa
-
-    if pa.types.is_struct(field.type) and field.type.num_fields:
-        for number in range(field.type.num_fields):
-            inner = field.type.field(number)
-            yield from _paths(inner, f"{path}.{inner.name}")
-    else:
-        yield path
-        if path in MESSAGE_COLUMNS:
-            yield f"{path}.assistant"
-
-
-def setting(available: Sequence[str], named: Mapping[ColumnRole, str]) -> str:
+def setting(available: Sequence[str], named: Mapping[str, str]) -> str:
     """The setting that says which column holds what, ready to paste; the likeliest columns are filled in."""
     guess = {role: named.get(role) or _likeliest(available, words) for role, words in _LIKELY.items()}
     guess |= {"question": guess["question"] or "COLUMN", "answer": guess["answer"] or "COLUMN"}
@@ -153,74 +116,6 @@ def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
 
 def _yaml(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else json.dumps(name, ensure_ascii=False)
-
-
-# Values at a path -------------------------------------------------------------------------------------------------
-
-
-def has_field(raw: pa.Table, path: str, place: str) -> bool:
-    """Whether a file has a column, or a field of a column, by that path; in some row, if a list is on the way."""
-    column, steps = _column(raw, path, place)
-    return column is not None and (
-        not steps or any(item is not None for item in _walked(column, steps, path, place))
-    )
-
-
-def field_values(raw: pa.Table, path: str, place: str) -> list[Any]:
-    """What every row holds at a path; None where there is nothing."""
-    column, steps = _column(raw, path, place)
-    if column is None:
-        return [None] * raw.num_rows
-    return _walked(column, steps, path, place) if steps else values(column, path, place)
-
-
-def field_texts(raw: pa.Table, path: str | None, place: str) -> list[str | None]:
-    """What every row holds at a path, as text; None where a value is missing or blank, or there is no such column."""
-    column, steps = (None, []) if path is None else _column(raw, path, place)
-    if path is None or column is None:
-        return [None] * raw.num_rows
-    if not steps:
-        return texts(column, path, place, alone_in_list=True)
-    walked = _walked(column, steps, path, place)
-    found = [
-        text_of(item, f"{place}: '{path}' of row {row} (the first is 0)") for row, item in enumerate(walked)
-    ]
-    return [text if text is not None and text.strip() else None for text in found]
-
-
-def _column(raw: pa.Table, path: str, place: str) -> tuple[Any, list[str]]:
-    """The column or struct field that a path leads to, and the steps that remain below it; None if there is none."""
-    import pyarrow as pa
-
-    column, steps = column_at(raw, path)
-    if column is None:
-        return None, []
-    if not steps or pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return column, steps
-    name = path.partition(".")[0]
-    if name in ("reward_model", "extra_info") and not pa.types.is_null(column.type):
-        raise UserError(
-            f"{place}: column '{name}' holds {column.type}, and it should be a struct with '{steps[0]}'"
-        )
-    return None, []
-
-
-def _walked(column: Any, steps: Sequence[str], path: str, place: str) -> list[Any]:
-    return [_walk(value, steps) for value in values(column, path, place)]
-
-
-def _walk(value: Any, steps: Sequence[str]) -> Any:
-    for step in steps:
-        if isinstance(value, dict):
-            value = value.get(step)
-        elif isinstance(value, list) and step.isdecimal():
-            value = value[int(step)] if int(step) < len(value) else None
-        elif isinstance(value, list):
-            contents = [turn.content for turn in filter(None, map(chat.message, value)) if turn.role == step]
-            value = contents[-1] if contents else None
-        else:
-            return None
-    return value
 
 
 def _ends_with_answer(dialogue: Any) -> bool:
@@ -257,36 +152,19 @@ class Reading:
         return () if text is None else (Message("system", text),)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Prompts, the same rows in the interchange format (their labels as in the file), and where the labels are.
-
-    Attributes:
-        has_ids, hint: as in `PromptSet`.
-    """
-
-    prompts: tuple[Prompt, ...]
-    table: pa.Table
-    label_column: str | None
-    has_ids: bool
-    hint: str
-
-
 def read_rows(
-    raw: pa.Table,
+    rows: Rows,
     *,
-    place: str,
     data_source: str,
     split: str,
-    noise_type_of_sentinel: NoiseType,
+    noise_type_of_sentinel: NoiseType = "inactive",
     reading: Reading = Reading(),
-) -> Rows:
+) -> PromptSet:
     """Read the rows of a file as prompts.
 
     Args:
-        raw: interchange rows, or others (`find_fields`). `REPHRASED_COLUMN` may ask the question of a row in
-            other words.
-        place: file name, for errors.
+        rows: interchange rows, or others (`find_columns`). `REPHRASED_COLUMN` may ask the question of a row in other
+            words.
         data_source: for rows that don't name theirs.
         split: for the ``extra_info`` of rows without one.
         noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
@@ -295,19 +173,21 @@ def read_rows(
     Raises:
         UserError: there are no rows or no prompts, or a value is not what its column should hold.
     """
-    if raw.num_rows == 0:
-        raise no_rows(place, "prompt")
-    fields = find_fields(raw, reading.columns, place, is_optional=reading.are_optional)
-    labels = _labels(raw, fields.answer, place)
-    sources = [source or data_source for source in field_texts(raw, "data_source", place)]
-    asked = field_values(raw, fields.question, place)
-    if fields.question != "prompt":
+    if not len(rows):
+        raise no_rows(rows.place, "prompt")
+    columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
+    question, answer = columns["question"], columns.get("answer")
+    for name in ("extra_info", "reward_model"):
+        _require_struct(rows, name)
+    labels = _labels(rows, answer)
+    sources = [source or data_source for source in rows.texts("data_source")]
+    asked = rows.values(question)
+    if question != "prompt":
         asked = [_without_answer(prompt) for prompt in asked]
-    systems = field_texts(raw, fields.system, place)
-    messages = _messages(asked, sources, systems, reading, fields.question, place)
-    rephrased = _rephrasings(raw, messages, place)
-    prompt_ids, id_path = _prompt_ids(raw, fields.id, messages, reading, place)
-    marks = _marks(raw, labels, noise_type_of_sentinel, place)
+    messages = _messages(asked, sources, rows.texts(columns.get("system")), reading, question, rows)
+    rephrased = _rephrasings(rows, messages)
+    prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
+    marks = _marks(rows, labels, noise_type_of_sentinel)
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
         for prompt_id, turns, label, (noise_type, true_answer), source, other in zip(
@@ -315,19 +195,28 @@ def read_rows(
         )
     )
     # Their content is in the format's own columns.
-    consumed = {
-        name for name in raw.column_names if name in (fields.question, fields.answer) and name != "prompt"
-    }
-    if "prompt" in raw.column_names and (
-        fields.question != "prompt" or [chat.prompt_messages(value, ()) for value in asked] != messages
+    names = rows.table.column_names
+    consumed = {name for name in names if name in (question, answer) and name != "prompt"}
+    if "prompt" in names and (
+        question != "prompt" or [chat.prompt_messages(value) for value in asked] != messages
     ):
         consumed.add("prompt")
-    table = interchange_table(raw.drop_columns(sorted(consumed)), prompts, split)
+    table = interchange_table(rows.table.drop_columns(sorted(consumed)), prompts, split)
     if id_path is not None and id_path != ID_COLUMNS[0]:
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
-    hint = f"its columns are {', '.join(paths(raw))}; say which hold what: {setting(paths(raw), {})}"
-    return Rows(prompts, table, fields.answer, id_path is not None, hint)
+    hint = f"its columns are {', '.join(rows.paths)}; say which hold what: {setting(rows.paths, {})}"
+    return PromptSet(prompts, table, rows.place, None, answer, id_path is not None, hint)
+
+
+def _require_struct(rows: Rows, name: str) -> None:
+    import pyarrow as pa
+
+    kind = rows.table.schema.field(name).type if name in rows.table.column_names else pa.null()
+    if not (pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_null(kind)):
+        raise UserError(
+            f"{rows.place}: column '{name}' holds {kind}, and it should be a struct; rename or drop it"
+        )
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
@@ -421,9 +310,9 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
     return pa.StructArray.from_arrays(list(merged.values()), list(merged))
 
 
-def _labels(raw: pa.Table, path: str | None, place: str) -> list[str | None]:
+def _labels(rows: Rows, path: str | None) -> list[str | None]:
     r"""The labels in the file; of a worked solution the content of its last ``\boxed{…}``, or what follows ``####``."""
-    labels = field_texts(raw, path, place)
+    labels = rows.texts(path)
     if path == GROUND_TRUTH:
         return labels
     return [text and (boxed(text) or text.rpartition("####")[2].strip() or None) for text in labels]
@@ -442,7 +331,7 @@ def _messages(
     systems: Sequence[str | None],
     reading: Reading,
     path: str,
-    place: str,
+    rows: Rows,
 ) -> list[tuple[Message, ...]]:
     """The chat turns, with a system message where `reading` or the row itself (`systems`) gives one."""
     messages = []
@@ -451,32 +340,29 @@ def _messages(
         system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
         turns = None if _is_blank(prompt) else chat.prompt_messages(prompt, system)
         if turns is None:
-            raise _not_a_prompt(prompt, path, row, place)
+            raise _not_a_prompt(prompt, path, row, rows)
         if not is_question and system and all(message.role != "system" for message in turns):
             turns = (*system, *turns)
         messages.append(turns)
     return messages
 
 
-def _rephrasings(
-    raw: pa.Table, messages: Sequence[tuple[Message, ...]], place: str
-) -> list[tuple[Message, ...] | None]:
+def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tuple[Message, ...] | None]:
     """The chat turns of `REPHRASED_COLUMN`; None where it is missing or blank.
 
     A plain text takes the place of the question, the last turn of the user, among the other turns of its prompt.
     """
-    if REPHRASED_COLUMN not in raw.column_names:
+    if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
-    rephrasings = values(raw.column(REPHRASED_COLUMN), REPHRASED_COLUMN, place)
-    for row, (value, original) in enumerate(zip(rephrasings, messages, strict=True)):
+    for row, (value, original) in enumerate(zip(rows.values(REPHRASED_COLUMN), messages, strict=True)):
         if _is_blank(value):
             rephrased.append(None)
             continue
         question = max((at for at, m in enumerate(original) if m.role == "user"), default=len(original))
         turns = chat.prompt_messages(value, original[:question], original[question + 1 :])
         if turns is None:
-            raise _not_a_prompt(value, REPHRASED_COLUMN, row, place)
+            raise _not_a_prompt(value, REPHRASED_COLUMN, row, rows)
         rephrased.append(turns)
     return rephrased
 
@@ -490,24 +376,21 @@ def _is_blank(value: object) -> bool:
     return isinstance(value, str) and not value.strip()
 
 
-def _not_a_prompt(value: object, column: str, row: int, place: str) -> UserError:
-    form = "empty" if _is_blank(value) else f"of another form ({type(value).__name__})"
-    return UserError(
-        f"{place}: '{column}' of row {row} (the first is 0) is {form}, and it should be text or a list of"
-        " {role, content} messages with text in both"
-    )
+def _not_a_prompt(value: object, path: str, row: int, rows: Rows) -> RowError:
+    what = "empty" if _is_blank(value) else f"of another form ({type(value).__name__})"
+    return rows.error(path, row, what, "text or a list of {role, content} messages with text in both")
 
 
 def _prompt_ids(
-    raw: pa.Table, path: str | None, messages: Sequence[tuple[Message, ...]], reading: Reading, place: str
+    rows: Rows, path: str | None, messages: Sequence[tuple[Message, ...]], reading: Reading
 ) -> tuple[list[str], str | None]:
     """Each row's id and where it is from: the path that the user names, the first of `ID_COLUMNS` that has another one
     in every row, or None: digests of the questions, so that they stay the same in another order of rows.
     """
     if path is not None:
-        return _named_ids(raw, path, place), path
+        return _named_ids(rows, path), path
     for column in NUMBERED if reading.are_numbered else ID_COLUMNS:
-        present = [name for name in field_texts(raw, column, place) if name is not None]
+        present = [name for name in rows.texts(column) if name is not None]
         if len(set(present)) == len(messages):
             return present, column
     if reading.are_numbered:
@@ -515,17 +398,16 @@ def _prompt_ids(
     return question_ids(messages), None
 
 
-def _named_ids(raw: pa.Table, path: str, place: str) -> list[str]:
-    rows: dict[str, int] = {}
-    for row, name in enumerate(field_texts(raw, path, place)):
-        if name is None or name in rows:
-            problem = "is empty" if name is None else f"is '{name}', as in row {rows[name]}"
-            raise UserError(
-                f"{place}: '{path}' of row {row} (the first is 0) {problem}; an id names one row, so mend it or leave"
-                " id out of data.columns"
+def _named_ids(rows: Rows, path: str) -> list[str]:
+    row_of: dict[str, int] = {}
+    for row, name in enumerate(rows.texts(path)):
+        if name is None or name in row_of:
+            what = "empty" if name is None else f"'{name}', as in row {row_of[name]}"
+            raise rows.error(
+                path, row, what, "an id that names one row; mend it or leave id out of data.columns"
             )
-        rows[name] = row
-    return list(rows)
+        row_of[name] = row
+    return list(row_of)
 
 
 def _index(prompt_ids: Sequence[str]) -> pa.Array:
@@ -538,11 +420,11 @@ def _index(prompt_ids: Sequence[str]) -> pa.Array:
 
 
 def _marks(
-    raw: pa.Table, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType, place: str
+    rows: Rows, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType
 ) -> list[tuple[NoiseType | None, str | None]]:
     """Noise type and true answer of every row (R1), as the row has them or as the marks of the file imply them."""
-    originals = field_texts(raw, "extra_info.original_ground_truth", place)
-    named = field_texts(raw, "extra_info.noise_type", place)
+    originals = rows.texts("extra_info.original_ground_truth")
+    named = rows.texts("extra_info.noise_type")
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
     names_types = any(name is not None for name in named)
     marks: list[tuple[NoiseType | None, str | None]] = []
@@ -550,7 +432,7 @@ def _marks(
         # Where other rows are called clean, one without a type and without marks is of unknown quality.
         is_unknown = not has_marks or (names_types and original is None and label != SENTINEL)
         if name is not None:
-            marks.append(_named_mark(name, label, original, f"{place}: row {row} (the first is 0)"))
+            marks.append(_named_mark(name, label, original, f"{rows.place}: row {row} (the first is 0)"))
         else:
             marks.append(
                 (None, None) if is_unknown else implied_mark(label, original, noise_type_of_sentinel)
@@ -592,7 +474,7 @@ def read_prompts(
     limit: int | None = None,
     sample: int | None = None,
     seed: int = 0,
-    noise_type_of_sentinel: NoiseType | None = None,
+    noise_type_of_sentinel: NoiseType = "inactive",
     reading: Reading = Reading(),
 ) -> PromptSet:
     """Prompts from a built-in set, Parquet, JSON or CSV files, or the hub.
@@ -617,15 +499,14 @@ def read_prompts(
     if kind is not None:
         return _built_in(text, kind, split=split, size=sample or limit, seed=seed)
     table, name, data_source, revision = _load(text, split)
-    rows = read_rows(
-        table,
-        place=text,
+    prompts = read_rows(
+        Rows(table, text),
         data_source=data_source,
         split=split,
-        noise_type_of_sentinel=noise_type_of_sentinel or "inactive",
+        noise_type_of_sentinel=noise_type_of_sentinel,
         reading=reading,
     )
-    prompts = PromptSet(rows.prompts, rows.table, name, revision, rows.label_column, rows.has_ids, rows.hint)
+    prompts = replace(prompts, source=name, revision=revision)
     if limit is not None:
         prompts = prompts.subset(range(min(limit, len(prompts))))
     return prompts if sample is None else prompts.sample(sample, seed)

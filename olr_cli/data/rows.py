@@ -9,14 +9,16 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from olr_cli.errors import NotHere, UserError, first_line, no_path
+from olr_cli.data.chat import message
+from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_lines, read_text
 
 if TYPE_CHECKING:
@@ -28,114 +30,182 @@ _LARGEST = 2**64
 """From here on a float is written with its exponent: it says nothing of its last digits."""
 
 
-def values(column: pa.ChunkedArray, name: str, place: str) -> list[Any]:
-    """A column as Python values.
+class RowError(UserError):
+    """A value in a file that is not what its column should hold: where it is, what it is, and what it should be."""
 
-    Raises:
-        UserError: Python has no such values, such as a moment after the year 9999.
-    """
-    try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
-        raise UserError(
-            f"{place}: column '{name}' holds {column.type} values that cannot be read; write them as text"
-        ) from None
-
-
-def column_at(table: pa.Table, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
-    """The column or struct field that a dotted path leads to, None without one, and the steps that remain below it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if path in table.column_names:
-        return table.column(path), []
-    name, *steps = path.split(".")
-    column = table.column(name) if name in table.column_names else None
-    while column is not None and steps and pa.types.is_struct(column.type):
-        has_field = column.type.get_field_index(steps[0]) >= 0
-        column = pc.struct_field(column, steps.pop(0)) if has_field else None
-    return column, steps
-
-
-def texts(
-    column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False, first: int = 0
-) -> list[str | None]:
-    """A column of texts or numbers as texts; None where a value is missing or blank.
-
-    With `alone_in_list`, the only item of a list stands for the list. `name`, `place` and `first`, the number of the
-    first row, are for errors.
-
-    Raises:
-        UserError: a value is neither text nor a number; its row is named.
-    """
-    column = text_column(column, name, place, alone_in_list=alone_in_list, first=first)
-    return [None if text is None or not text.strip() else text for text in column.to_pylist()]
-
-
-def text_column(
-    column: pa.ChunkedArray, name: str, place: str, *, alone_in_list: bool = False, first: int = 0
-) -> pa.ChunkedArray:
-    """The same as a column of texts, in which blank ones stay as they are."""
-    import pyarrow as pa
-
-    kinds = pa.types
-    kind = column.type
-    is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
-    if is_text or kinds.is_integer(kind) or kinds.is_null(kind):
-        return column.cast(pa.large_string())
-    texts_ = []
-    for row, value in enumerate(values(column, name, place), start=first):
-        if alone_in_list and isinstance(value, list) and len(value) <= 1:
-            value = value[0] if value else None
-        texts_.append(text_of(value, f"{place}: '{name}' of row {row} (the first is 0)"))
-    return pa.chunked_array([pa.array(texts_, pa.large_string())])
-
-
-def text_of(value: object, place: str) -> str | None:
-    """A value as text; None if it is missing.
-
-    Raises:
-        UserError: it is neither text nor a number; `place` begins the sentence.
-    """
-    if value is None or value != value:  # NaN
-        return None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value):
-        return spelled(value)
-    kind = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
-    if isinstance(value, list):
-        kind = f"a list of {len(value)} value{'s' * (len(value) != 1)}"
-    raise UserError(f"{place} is {kind}, and it should be text or a number")
-
-
-def spelled(number: float | Decimal) -> str:
-    """A number as text: 14.0 is the whole number 14."""
-    is_whole = -_LARGEST < number < _LARGEST and number == int(number)
-    return str(int(number)) if is_whole else str(number)
-
-
-def numbers(column: pa.ChunkedArray, name: str, place: str, *, first: int = 0) -> pa.ChunkedArray:
-    """A column as doubles; null where a value is missing.
-
-    Raises:
-        UserError: a value is no finite number, and no text of one; its row is named, counted from `first` on.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        doubles = column.cast(pa.float64(), safe=False)
-    else:
-        values_ = [_number(text) for text in texts(column, name, place, first=first)]
-        doubles = pa.chunked_array([pa.array(values_, pa.float64())])
-    known = pc.if_else(pc.is_nan(doubles), None, doubles)
-    wrong = pc.index(pc.is_inf(known), True).as_py()
-    if wrong >= 0:
-        raise UserError(
-            f"{place}: '{name}' of row {first + wrong} (the first is 0) is not a finite number; mend the column"
+    def __init__(self, place: str, path: str, row: int, what: str, should: str) -> None:
+        super().__init__(
+            f"{place}: '{path}' of row {row} (the first is 0) is {what}, and it should be {should}"
         )
-    return known
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a file, or some of them.
+
+    A path names a column (``Question``), a field of a struct (``meta.gold``), an item of a list (``answers.0``), or, in
+    a list of chat turns, the last turn of a role (``messages.assistant``).
+
+    Ids and labels are text. A column of whole numbers in which one is missing is often exported as floats, and `14.0`
+    is then the number 14; NaN is a missing value.
+
+    Attributes:
+        table: the rows, with the columns that were read.
+        place: the file, for errors.
+        first: the number of the first row.
+    """
+
+    table: pa.Table
+    place: str
+    first: int = 0
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def paths(self) -> list[str]:
+        """The columns; of structs, their fields instead."""
+        return [path for field in self.table.schema for path in _paths(field, field.name)]
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a column, or such a field of a column; in some row, if a list is on the way."""
+        column, steps = self._column(path)
+        return column is not None and (
+            not steps or any(_walk(value, steps) is not None for value in self._python(column, path))
+        )
+
+    def values(self, path: str) -> list[Any]:
+        """What every row holds at a path; None where there is nothing.
+
+        Raises:
+            UserError: Python has no such values, such as a moment after the year 9999.
+        """
+        column, steps = self._column(path)
+        if column is None:
+            return [None] * len(self)
+        values = self._python(column, path)
+        return [_walk(value, steps) for value in values] if steps else values
+
+    def texts(self, path: str | None) -> list[str | None]:
+        """What every row holds at a path, as text; None where it is missing or blank, or there is no such path.
+
+        Raises:
+            UserError: a value is neither text nor a number; its row is named.
+        """
+        if path is None:
+            return [None] * len(self)
+        return [text if text and text.strip() else None for text in self.text_column(path).to_pylist()]
+
+    def text_column(self, path: str) -> pa.ChunkedArray:
+        """The same as a column, in which blank texts stay as they are. The only item of a list stands for the list."""
+        import pyarrow as pa
+
+        column, steps = self._column(path)
+        if column is not None and not steps:
+            kind, kinds = column.type, pa.types
+            is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+            if is_text or kinds.is_integer(kind) or kinds.is_null(kind):
+                return column.cast(pa.large_string())
+        texts = [self._text(value, path, row) for row, value in enumerate(self.values(path), self.first)]
+        return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+    def numbers(self, path: str) -> pa.ChunkedArray:
+        """What every row holds at a path, as doubles; null where a value is missing.
+
+        Raises:
+            UserError: a value is no finite number, and no text of one; its row is named.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column, steps = self._column(path)
+        is_number = column is not None and (
+            pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        )
+        if column is not None and is_number and not steps:
+            doubles = column.cast(pa.float64(), safe=False)
+        else:
+            doubles = pa.chunked_array([pa.array(map(_number, self.texts(path)), pa.float64())])
+        known = pc.if_else(pc.is_nan(doubles), None, doubles)
+        wrong = pc.index(pc.is_inf(known), True).as_py()
+        if wrong >= 0:
+            what = repr(self.values(path)[wrong])
+            raise self.error(path, self.first + wrong, what[:60], "a finite number")
+        return known
+
+    def error(self, path: str, row: int, what: str, should: str) -> RowError:
+        """The error for a value of a row, whose number counts from the first of the file."""
+        return RowError(self.place, path, row, what, should)
+
+    def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
+        """The column or struct field that a path leads to, and the steps that remain below it; None without one."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if path in self.table.column_names:
+            return self.table.column(path), []
+        name, *steps = path.split(".")
+        column = self.table.column(name) if name in self.table.column_names else None
+        while column is not None and steps and pa.types.is_struct(column.type):
+            has_field = column.type.get_field_index(steps[0]) >= 0
+            column = pc.struct_field(column, steps.pop(0)) if has_field else None
+        if (
+            column is None
+            or not steps
+            or pa.types.is_list(column.type)
+            or pa.types.is_large_list(column.type)
+        ):
+            return column, steps
+        return None, []
+
+    def _python(self, column: pa.ChunkedArray, path: str) -> list[Any]:
+        try:
+            return list(column.to_pylist())
+        except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
+            raise UserError(
+                f"{self.place}: column '{path}' holds {column.type} values that cannot be read; write them as text"
+            ) from None
+
+    def _text(self, value: object, path: str, row: int) -> str | None:
+        if isinstance(value, list) and len(value) <= 1:
+            value = value[0] if value else None
+        if value is None or value != value:  # NaN
+            return None
+        if isinstance(value, str):
+            return value
+        if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value):
+            return spelled(value)
+        what = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
+        if isinstance(value, list):
+            what = f"a list of {len(value)} value{'s' * (len(value) != 1)}"
+        raise self.error(path, row, what, "text or a number")
+
+
+def _paths(field: pa.Field, path: str) -> Iterator[str]:
+    import pyarrow as pa
+
+    if pa.types.is_struct(field.type) and field.type.num_fields:
+        for number in range(field.type.num_fields):
+            inner = field.type.field(number)
+            yield from _paths(inner, f"{path}.{inner.name}")
+    else:
+        yield path
+        if path in MESSAGE_COLUMNS:
+            yield f"{path}.assistant"
+
+
+def _walk(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdecimal():
+            value = value[int(step)] if int(step) < len(value) else None
+        elif isinstance(value, list):
+            contents = [turn.content for turn in filter(None, map(message, value)) if turn.role == step]
+            value = contents[-1] if contents else None
+        else:
+            return None
+    return value
 
 
 def _number(text: str | None) -> float | None:
@@ -145,11 +215,51 @@ def _number(text: str | None) -> float | None:
         return math.inf
 
 
+def spelled(number: float | Decimal) -> str:
+    """A number as text: 14.0 is the whole number 14."""
+    is_whole = -_LARGEST < number < _LARGEST and number == int(number)
+    return str(int(number)) if is_whole else str(number)
+
+
+def pick(
+    has: Callable[[str], bool],
+    roles: Mapping[str, Sequence[str]],
+    named: Mapping[str, str],
+    *,
+    setting: str,
+    place: str,
+    available: Sequence[str],
+) -> dict[str, str]:
+    """Which path of a file plays which role.
+
+    Args:
+        has: whether the file has a path.
+        roles: role -> the paths that usually play it; the first that is there counts.
+        named: role -> path, by the user.
+        setting: what named them, for errors.
+        place: the file, for errors.
+        available: its columns, for errors.
+
+    Raises:
+        UserError: a path that is named is not there.
+    """
+    lacking = next((path for path in named.values() if not has(path)), None)
+    if lacking is not None:
+        raise UserError(
+            f"{place} has no '{lacking}', which {setting} names{did_you_mean(lacking, available)}; its columns are"
+            f" {', '.join(available)}"
+        )
+    usual = ((role, next(filter(has, paths), None)) for role, paths in roles.items() if role not in named)
+    return {**{role: path for role, path in usual if path is not None}, **named}
+
+
 Kinds: TypeAlias = dict[tuple[str, int], set[type]]
 """The types of the values of JSON's columns, and of their parts by level."""
 
 _JSON = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (".parquet", *_JSON, ".csv", ".tsv")
+MESSAGE_COLUMNS = ("messages", "conversations")
+"""Columns of whole dialogues."""
 
 _MOST_NAMES = 1_000
 _MOST_LEVELS = 30

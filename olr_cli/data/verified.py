@@ -12,7 +12,7 @@ from olr_cli.answers import is_match
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, Prompt, QuestionIndex, asks_the_same, question_of
-from olr_cli.data.rows import read_table, texts, values
+from olr_cli.data.rows import Rows, read_table
 from olr_cli.errors import UserError, shortened
 
 VERDICTS = ("kept", "wrong", "unsure")
@@ -193,13 +193,10 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
             if prompt.gold is not None
         ]
     labels: dict[str, VerifiedLabel] = {}
-    cells = (
-        texts(table.column(name), name, str(file)) if name in table.column_names else [None] * len(table)
-        for name in columns
-    )
-    asked = next((name for name in PROMPT_COLUMNS if name in table.column_names), None)
-    questions = [None] * len(table) if asked is None else values(table.column(asked), asked, str(file))
-    for question, prompt_id, answer, verdict, label in zip(questions, *cells, strict=True):
+    rows = Rows(table, str(file))
+    asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
+    cells = (rows.texts(name) for name in columns)
+    for question, prompt_id, answer, verdict, label in zip(rows.values(asked), *cells, strict=True):
         if verdict not in (None, *VERDICTS):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"

@@ -23,7 +23,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.data.rows import matching_files, read_table, texts, values
+from olr_cli.data.rows import Rows, matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, Fields, registry
 
@@ -110,7 +110,7 @@ def load_examples(benchmark: Benchmark, file: Path) -> list[Example]:
         raise UserError(f"{file} has the same example twice; remove one of them")
     responses: list[str | None] = [None] * len(problems)
     if "response" in table.column_names:
-        responses = texts(table["response"], "response", str(file))
+        responses = Rows(table, str(file)).texts("response")
     examples = []
     for row, (problem, response) in enumerate(zip(problems, responses, strict=True)):
         gold = str(problem.gold)
@@ -133,7 +133,7 @@ def _rows_named(benchmark: Benchmark, table: pa.Table) -> pa.Table:
 
     if "data_source" not in table.column_names:
         return table
-    names = texts(table["data_source"], "data_source", "examples")
+    names = Rows(table, "examples").texts("data_source")
     return table.filter(pa.array([name is None or name in benchmark.names for name in names]))
 
 
@@ -205,7 +205,7 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
     for file in matching_files(str(data)):
         table = read_table([file], {"data_source"})  # of a large file for something else, no more than this
         if "data_source" in table.column_names:
-            yield file, texts(table["data_source"], "data_source", str(file))
+            yield file, Rows(table, str(file)).texts("data_source")
 
 
 def _has_messages(table: pa.Table) -> bool:
@@ -261,11 +261,9 @@ def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -
 
 def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
     return read_rows(
-        table,
-        place=place,
+        Rows(table, place),
         data_source=benchmark.name,
         split="test",
-        noise_type_of_sentinel="inactive",
         reading=Reading(are_numbered=True),  # the order of options is drawn by these ids
     ).prompts
 
@@ -322,12 +320,12 @@ def _renamed(fields: Fields, table: pa.Table) -> pa.Table:
 def _options(fields: Fields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:
     """Labels (None: A, B, C …) and texts of every row's options, as found."""
     if isinstance(fields.choices, tuple):
-        columns = [values(table[name], name, place) for name in fields.choices]
+        columns = [Rows(table, place).values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
     [name] = fields.options
     return [
         (value.get("label"), value.get("text")) if isinstance(value, dict) else (None, value)
-        for value in values(table[name], name, place)
+        for value in Rows(table, place).values(name)
     ]
 
 

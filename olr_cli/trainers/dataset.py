@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from olr_cli.api import DATA_SOURCE
 from olr_cli.data.chat import as_text
 from olr_cli.data.prompt_files import read_rows
-from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.rows import Rows
 from olr_cli.data.sets import sentinel_type
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.schema import Recipe
@@ -33,14 +34,12 @@ class PromptIndex:
     """
 
     def __init__(self, table: pa.Table, recipe: Recipe, place: str) -> None:
-        rows = read_rows(
-            table,
-            place=place,
+        prompts = read_rows(
+            Rows(table, place),
             data_source=DATA_SOURCE,
             split="train",
             noise_type_of_sentinel=sentinel_type(recipe),
         )
-        prompts = PromptSet(rows.prompts, rows.table, place, label_column=rows.label_column)
         if recipe.method.needs_labels:
             prompts.require_labels(f"method '{recipe.method.name}'")
         self.prompts = prompts.prompts
@@ -92,11 +91,9 @@ def held_out_prompt(row: Mapping[str, Any]) -> Prompt:
     import pyarrow as pa
 
     rows = read_rows(
-        pa.Table.from_pylist([dict(row)]),
-        place="the evaluation data",
+        Rows(pa.Table.from_pylist([dict(row)]), "the evaluation data"),
         data_source=DATA_SOURCE,
         split="test",
-        noise_type_of_sentinel="inactive",
     )
     (prompt,) = rows.prompts
     if prompt.gold in (None, SENTINEL):

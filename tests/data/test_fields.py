@@ -93,7 +93,7 @@ def test_a_dialogue_is_asked_up_to_its_last_question(tmp_path: Path) -> None:
         (
             {"question": "?", "x": None},
             {"id": "x"},
-            "'x' of row 0 (the first is 0) is empty; an id names one row",
+            "'x' of row 0 (the first is 0) is empty, and it should be an id that names one row",
         ),
     ],
 )

@@ -377,9 +377,7 @@ def test_rows_that_say_their_noise_type_are_believed(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("asked", "becomes"), [(None, "inactive"), ("inactive", "inactive"), ("active", "active")]
-)
+@pytest.mark.parametrize(("asked", "becomes"), [("inactive", "inactive"), ("active", "active")])
 def test_sentinel_rows_without_a_type_take_the_one_asked_for(
     tmp_path: Path, asked: NoiseType | None, becomes: NoiseType
 ) -> None:

@@ -174,7 +174,7 @@ def test_columns_can_be_named_also_those_in_an_object(tmp_path: Path) -> None:
         (["prompt=query"], "has no column response; its columns are query, generation, meta, passed"),
         (["answers=query"], "--columns is 'answers' (did you mean 'answer'?)"),
         (["prompt"], "expected NAME=COLUMN"),
-        (["prompt=question"], "has no column question; its columns are query"),
+        (["prompt=question"], "has no 'question', which --columns names"),
         (
             ["prompt=meta", "response=generation"],
             "'meta' of row 0 (the first is 0) is a dict, and it should be text",
@@ -257,7 +257,11 @@ def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("first", "last", "message"),
     [
-        ({"reward": 1.0}, {"reward": "high"}, f"'reward' of row {MANY} (the first is 0) is not a finite"),
+        (
+            {"reward": 1.0},
+            {"reward": "high"},
+            f"'reward' of row {MANY} (the first is 0) is 'high', and it should",
+        ),
         ({"given_label": "1"}, {"given_label": ["1", "2"]}, "'given_label' mixes a list and text"),
         ({"given_label": None}, {"given_label": ["1", "2"]}, f"row {MANY} (the first is 0) is a list of 2"),
         ({}, {"prompt": 3}, f"'prompt' of row {MANY} (the first is 0) is a int, and it should be text"),

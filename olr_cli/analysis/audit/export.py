@@ -23,6 +23,7 @@ from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, read_rows, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet, question_of
+from olr_cli.data.rows import Rows
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
 
@@ -73,11 +74,12 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     index = pa.StructArray.from_arrays([pa.array([prompt.prompt_id for prompt in logged])], ["index"])
     sources = pa.array([prompt.data_source or None for prompt in logged], pa.string())
     read = read_rows(
-        pa.table({"prompt": pa.array(prompts), "data_source": sources, "extra_info": index}),
-        place=str(history.source),
+        Rows(
+            pa.table({"prompt": pa.array(prompts), "data_source": sources, "extra_info": index}),
+            str(history.source),
+        ),
         data_source=f"local/{history.source.stem}",
         split="train",
-        noise_type_of_sentinel="inactive",
     )
     labelled = [
         replace(
