@@ -516,6 +516,8 @@ class _Prompts:
 
     def in_any_order(self, rows: pl.DataFrame) -> pl.DataFrame:
         """All rows with the ids that the prompts have in whatever order they come."""
+        if not self._new_ids.are_numbered:
+            return rows
         ids = question_ids([turns_of(text) for text in self._ids])
         renamed = {old: new for old, new in zip(self._ids.values(), ids, strict=True) if old != new}
         if not renamed:

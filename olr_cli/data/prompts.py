@@ -319,6 +319,11 @@ class QuestionIds:
     def __init__(self) -> None:
         self._prompts: Counter[str] = Counter()
 
+    @property
+    def are_numbered(self) -> bool:
+        """Whether some ids end in a number."""
+        return any(count > 1 for count in self._prompts.values())
+
     def next(self, messages: Iterable[Message]) -> str:
         """The id of one more prompt; from the second that asks the same question on, it ends in a number."""
         name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
