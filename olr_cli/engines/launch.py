@@ -58,7 +58,7 @@ def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Rec
     if isinstance(recipe.engine, OpenRlhfEngine):
         from olr_cli.engines.openrlhf import engine
 
-        return partial(engine.OpenRlhfEngine, lacking=lacking)
+        return partial(engine.OpenRlhfRunner, lacking=lacking)
     from olr_cli.engines.local.loop import LocalEngine
 
     return LocalEngine

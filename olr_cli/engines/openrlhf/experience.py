@@ -13,7 +13,7 @@ from torch import Tensor
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
-from olr_cli.engines.openrlhf.flags import section
+from olr_cli.engines.openrlhf.flags import openrlhf_section
 from olr_cli.engines.openrlhf.job_files import prompt_label, read_prompt_label
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError
@@ -177,11 +177,11 @@ def step_work(experiences: Sequence[Any], decided: Sequence[SupervisedGroup], me
 
 def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
     """All GPUs of a run, those of vLLM and the reference too; `card` names the policy's, None on a CPU."""
-    engine, shape = section(recipe), None
+    engine, shape = openrlhf_section(recipe), None
     with suppress(UserError):  # a model of another kind
         shape = model_shape(model, trust_remote_code=recipe.model.trust_remote_code)
     return Hardware(
-        gpus=gpus_needed(engine, recipe.train.kl_weight) if engine.device == "cuda" else 0,
+        gpus=gpus_needed(recipe) if engine.device == "cuda" else 0,
         card=card,
         shape=shape,
         passes_before=1 + int(recipe.train.kl_weight > 0),

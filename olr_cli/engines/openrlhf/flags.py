@@ -49,7 +49,7 @@ class Places:
     is_universal: bool = False
 
 
-def section(recipe: Recipe) -> OpenRlhfEngine:
+def openrlhf_section(recipe: Recipe) -> OpenRlhfEngine:
     """The recipe's engine section, which is of this engine."""
     if not isinstance(recipe.engine, OpenRlhfEngine):
         raise ValueError(f"the recipe asks for the engine {recipe.engine.name}")
@@ -62,9 +62,9 @@ def cluster_address(recipe: Recipe) -> str | None:
     Raises:
         UserError: it is the address of the cluster's job server, which takes commands and no connections.
     """
-    address = section(recipe).ray_address or os.environ.get("RAY_ADDRESS")
+    address = openrlhf_section(recipe).ray_address or os.environ.get("RAY_ADDRESS")
     if address is not None and address.startswith(("http://", "https://")):
-        source = "engine.ray_address" if section(recipe).ray_address else "RAY_ADDRESS"
+        source = "engine.ray_address" if openrlhf_section(recipe).ray_address else "RAY_ADDRESS"
         raise UserError(
             f"{source} {address} is the address of Ray's job server: start the command there, with `ray job submit"
             f" --address {address} -- olr train …`, or name the cluster itself (auto, or HOST:PORT)"
@@ -217,7 +217,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
     Returns:
         True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
     """
-    engine, train, keys = section(recipe), recipe.train, flatten(recipe.plain())
+    engine, train, keys = openrlhf_section(recipe), recipe.train, flatten(recipe.plain())
     on_gpu = engine.device == "cuda"
     views = len(compose(recipe.method).views)
     mini_batch = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
@@ -285,5 +285,5 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
 
 def divides_by_std(recipe: Recipe) -> bool:
     """Whether OpenRLHF divides a group's rewards by their standard deviation."""
-    estimator: str = flatten(section(recipe).flags).get("algo.advantage.estimator", "group_norm")
+    estimator: str = flatten(openrlhf_section(recipe).flags).get("algo.advantage.estimator", "group_norm")
     return estimator == "group_norm"

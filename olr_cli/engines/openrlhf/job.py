@@ -20,7 +20,7 @@ from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
-from olr_cli.engines.openrlhf.flags import cluster_address, section
+from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_section
 from olr_cli.engines.openrlhf.job_files import UNIVERSAL, JobEnd, JobFiles, JobStopped, put_together
 from olr_cli.engines.openrlhf.process import LEASH, end_with
 from olr_cli.errors import UserError, first_line
@@ -67,8 +67,8 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
         "env_vars": variables,
         "worker_process_setup_hook": f"{bridge_process.__module__}.{bridge_process.__qualname__}",
     }
-    engine = section(recipe)
-    wanted = gpus_needed(engine, recipe.train.kl_weight)
+    engine = openrlhf_section(recipe)
+    wanted = gpus_needed(recipe)
     address = cluster_address(recipe)
     if address is None:
         # The CPU rehearsal's GPUs are logical. One CPU more each for the controller and what Ray does itself.
@@ -91,7 +91,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
 def _variables(recipe: Recipe) -> dict[str, str]:
     """Variables that every process of the job needs."""
-    device = section(recipe).device
+    device = openrlhf_section(recipe).device
     fixed = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     fixed |= environment(trusts_code=recipe.model.trust_remote_code, device=device)
     if device == "cpu":
@@ -111,7 +111,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     from olr_cli.engines.openrlhf.vllm_actor import rollout_actor
 
     engine_arguments: dict[str, Any] = {"trust_remote_code": recipe.model.trust_remote_code}
-    if section(recipe).device == "cpu":
+    if openrlhf_section(recipe).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)

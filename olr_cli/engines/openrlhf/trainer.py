@@ -41,7 +41,7 @@ from olr_cli.engines.openrlhf.experience import (
     token_means,
     with_statistics,
 )
-from olr_cli.engines.openrlhf.flags import divides_by_std, section
+from olr_cli.engines.openrlhf.flags import divides_by_std, openrlhf_section
 from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data
@@ -250,7 +250,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """The order in which OpenRLHF gets a step's samples, so that its chunks are balanced."""
         batches = deal(
             lengths,
-            ranks=section(self.recipe).policy_gpus,
+            ranks=openrlhf_section(self.recipe).policy_gpus,
             mini_batch=self.args.train.batch_size,
             micro_batch=self.args.rollout.micro_batch_size,
             draw=("mini-batches", self.recipe.seed, self._step),

@@ -202,7 +202,7 @@ def test_gradients_are_bfloat16_or_float32():
     ],
 )
 def test_the_gpus_of_all_models_are_counted(engine, kl_weight, gpus):
-    assert gpus_needed(recipe(**engine).engine, kl_weight) == gpus
+    assert gpus_needed(recipe({"kl_weight": kl_weight}, **engine)) == gpus
     check_gpus(recipe({"kl_weight": kl_weight}, **engine), gpus)
     assert f"needs {gpus} GPU" in refusal(check_gpus, recipe({"kl_weight": kl_weight}, **engine), gpus - 1)
 

@@ -13,7 +13,7 @@ import pytest
 
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf import engine
-from olr_cli.engines.openrlhf.engine import OpenRlhfEngine
+from olr_cli.engines.openrlhf.engine import OpenRlhfRunner
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, held_out_label, prompt_label
 from olr_cli.engines.run import EngineFailed, Run, load_data
@@ -141,7 +141,7 @@ def train(tmp_path, monkeypatch):
     def train(script, a_recipe=None, done=0):
         a_recipe = a_recipe or recipe()
         data = load_data(a_recipe)
-        chosen = OpenRlhfEngine(a_recipe, data)
+        chosen = OpenRlhfRunner(a_recipe, data)
         path = tmp_path / "run"
         path.mkdir(exist_ok=True)
         run = Run(a_recipe, path, data, None, None, done, Shown())
@@ -399,12 +399,12 @@ def test_a_path_that_openrlhf_would_misread_is_refused(sign, train, monkeypatch,
     run = Run(a_recipe, odd, data, None, None, 0, Shown())
     monkeypatch.setattr(engine, "started", pytest.fail)
     with pytest.raises(UserError, match=f"because '{sign}' in a path.*choose another --run-dir"):
-        OpenRlhfEngine(a_recipe, data).complete(run)
+        OpenRlhfRunner(a_recipe, data).complete(run)
     assert not list(odd.iterdir())
 
 
 def made(a_recipe):
-    return OpenRlhfEngine(a_recipe, load_data(a_recipe))
+    return OpenRlhfRunner(a_recipe, load_data(a_recipe))
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from olr_cli.engines.openrlhf.flags import (
     arguments,
     cluster_address,
     divides_by_std,
+    openrlhf_section,
     recipe_flags,
-    section,
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import validate
@@ -181,7 +181,7 @@ def test_what_samples_cannot_be_dealt_out_for_is_refused(name, value):
 
 def test_a_recipe_of_another_engine_is_a_bug():
     with pytest.raises(ValueError, match="the recipe asks for the engine local"):
-        section(validate({}, "test"))
+        openrlhf_section(validate({}, "test"))
 
 
 def test_the_page_that_refusals_name_is_there():
