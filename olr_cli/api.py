@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -77,8 +77,11 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 _SETTABLE = (
     "name, seed, method.*, data.extractor, data.trusted, noise.type, noise.draw, train.* and model.path"
 )
-_IN_DATA = {"extractor", "trusted"}
-_IN_NOISE = {"type", "draw"}
+_OF_SECTIONS: dict[str, set[str]] = {
+    **{"data": {"extractor", "trusted"}, "noise": {"", "type", "draw"}},
+    **{"engine": set(), "logging": set(), "sweep": set()},
+}
+"""What counts in sections whose other keys are the trainer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +190,6 @@ class OnlineLabelRefinement:
         """Groups that have come of a step that is not complete."""
         return len(self._decided)
 
-    @property
-    def judge(self) -> Judge:
-        """Decides which answers mean the same."""
-        return self._supervisor.judge
-
     # Rewards ------------------------------------------------------------------------------------------------------
 
     def __call__(
@@ -225,21 +223,18 @@ class OnlineLabelRefinement:
             UserError: the arguments do not fit each other or earlier steps, or the step cannot be stored.
         """
         size = len(prompts)
+        known_of = {"prompt_ids": prompt_ids, "true_answers": true_answers, "noise_types": noise_types}
         columns: dict[str, Sequence[Any]] = {
-            "completions": completions,
             "labels": labels,
-            "prompt_ids": [None] * size if prompt_ids is None else prompt_ids,
-            "true_answers": [None] * size if true_answers is None else true_answers,
-            "noise_types": [None] * size if noise_types is None else noise_types,
+            **{name: [None] * size if column is None else column for name, column in known_of.items()},
         }
-        for name, column in columns.items():
+        for name, column in {"completions": completions, **columns}.items():
             if len(column) != size:
                 raise UserError(
                     f"{size} prompts and {len(column)} {name} were given; give one of each a completion"
                 )
         by_id: dict[str, Prompt] = {}
         places: dict[str, list[int]] = {}
-        columns.pop("completions")
         known: dict[Any, Prompt] = {}
         rows = zip(map(_messages, prompts), *columns.values(), strict=True)
         for place, row in enumerate(rows):
@@ -250,12 +245,10 @@ class OnlineLabelRefinement:
         decided = self.supervise(groups, step=step)
         order = [place for of_prompt in places.values() for place in of_prompt]
         rank = sorted(range(size), key=order.__getitem__)
-        return SupervisedStep(
-            decided.step,
-            tuple(decided.rewards[at] for at in rank),
-            tuple(decided.trains[at] for at in rank),
-            decided.groups,
-            decided.metrics,
+        return replace(
+            decided,
+            rewards=tuple(decided.rewards[at] for at in rank),
+            trains=tuple(decided.trains[at] for at in rank),
         )
 
     def supervise(
@@ -547,11 +540,7 @@ def _recipe_tree(
     known = flatten(dict(settings))
     for key in flatten(keys):
         section, _, name = key.partition(".")
-        is_ours = section not in ("engine", "logging", "sweep") and not (
-            (section == "data" and name.split(".")[0] not in _IN_DATA)
-            or (section == "noise" and name and name not in _IN_NOISE)
-        )
-        if not is_ours:
+        if section in _OF_SECTIONS and name not in _OF_SECTIONS[section]:
             raise UserError(
                 f"recipe: {key} has no effect under {trainer}; leave it out (what counts: {_SETTABLE})"
             )

@@ -72,7 +72,6 @@ class OlrReward(TrainerCallback, ExportableState):
         self._model: Any = None
         self._end_token: int | None = None
         self._micro_batches = 0
-        self._before: dict[str, Any] | None = None
 
     # The reward function ------------------------------------------------------------------------------------------
 
@@ -131,10 +130,6 @@ class OlrReward(TrainerCallback, ExportableState):
                     f" num_generations is {size}; OlrReward needs TRL's own sampler and no other trainer class"
                 )
             groups.append((next(iter(prompts.values())), [rollout for _, rollout in members]))
-        # Checkpoints within a batch of generations go back to before it, for TRL then generates it again.
-        self._before = (
-            self._olr.state_dict() if self._generate_every > self._args.gradient_accumulation_steps else None
-        )
         step: SupervisedStep = self._olr.supervise(groups)
         # Equal rewards give the completions of a prompt that does not train no advantage.
         rewards = [
@@ -182,7 +177,7 @@ class OlrReward(TrainerCallback, ExportableState):
             UserError: the data, the recipe or the run directory is not what is needed.
         """
         self.on_init_end(args, state, control, **kwargs)
-        self._micro_batches, self._before = 0, None
+        self._micro_batches = 0
         if not state.is_world_process_zero:
             return
         if args.restore_callback_states_from_checkpoint:
@@ -238,14 +233,11 @@ class OlrReward(TrainerCallback, ExportableState):
         """For trainer_state.json, by `transformers.trainer_callback.ExportableState`."""
         saved = None
         if self._olr is not None:
-            is_whole = self._before is None or self._micro_batches % self._generate_every == 0
-            saved = self._olr.state_dict() if is_whole else self._before
+            saved = self._olr.state_dict()
+            of_a_batch = self._args.steps_per_generation * self._args.num_iterations
+            if of_a_batch > self._args.gradient_accumulation_steps and self._micro_batches % of_a_batch:
+                saved["step"] -= 1  # TRL will generate for this step again
         return {"args": {}, "attributes": {"olr": saved}}
-
-    @property
-    def _generate_every(self) -> int:
-        """Micro-batches that TRL takes from one batch of generations."""
-        return int(self._args.steps_per_generation * self._args.num_iterations)
 
 
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:

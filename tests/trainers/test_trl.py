@@ -92,10 +92,11 @@ def test_groups_may_be_split_over_ranks(data, tmp_path):
     assert decided.group_by("step").len()["len"].unique().to_list() == [3]
 
 
-def test_a_checkpoint_within_a_batch_of_generations_goes_back_to_before_it(data, tmp_path):
-    # TRL generates for 4 optimiser steps, and saves after 3 of them.
+@pytest.mark.parametrize("kill", [4, 8], ids=["the first batch", "a later one"])
+def test_a_checkpoint_within_a_batch_of_generations_goes_back_to_before_it(data, tmp_path, kill):
+    # TRL generates for 4 optimiser steps, and saves after 3 and 6.
     settings = {"gradient_accumulation_steps": 1, "steps_per_generation": 2, "num_iterations": 2}
-    assert not train(tmp_path, data, settings, kill=8)
+    assert not train(tmp_path, data, settings, kill=kill)
     assert train(tmp_path, data, settings, resume=True)
     decided = decisions(tmp_path / "olr")
     assert decided["visit"].value_counts().sort("visit").rows() == [(1, 16), (2, 16), (3, 16)]
