@@ -72,6 +72,9 @@ def test_what_needs_torch_says_how_to_install_it(folder, command):
     assert sorted(folder.rglob("*")) == before
 
 
-def test_the_api_for_other_trainers_needs_no_torch():
-    code = WITHOUT.replace("from olr_cli.cli import main\nmain()", "import olr_cli.api")
+def test_the_api_the_backends_and_what_finds_a_built_in_policy_need_no_torch():
+    imports = "import olr_cli.api, olr_cli.evaluation.backends, olr_cli.engines.models as models\n"
+    code = WITHOUT.replace(
+        "from olr_cli.cli import main\nmain()", f"{imports}models.policy_path('subtraction')"
+    )
     subprocess.run([sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": PATH}, check=True)

@@ -46,7 +46,7 @@ def test_foreign_parquet_is_read_in_one_place():
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in (*READERS, *ARROW_READERS)
     }
-    assert readers == {"data/files.py", "runs/store.py", "analysis/replay/replay.py"}
+    assert readers == {"data/rows.py", "runs/store.py", "analysis/replay/replay.py"}
 
 
 def test_every_reader_of_polars_takes_paths_literally():
