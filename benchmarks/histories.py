@@ -26,7 +26,7 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.sets import training_prompts
 from olr_cli.engines.steps import step_batches, steps_per_epoch, total_steps
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
 from olr_cli.runs.locks import held

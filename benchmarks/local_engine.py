@@ -54,7 +54,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.engines.local.loop import set_up_torch
 from olr_cli.engines.models import policy_path
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe
 
 
 class TakingTurns(TrainerCallback):

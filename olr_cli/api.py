@@ -28,8 +28,7 @@ from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, Quest
 from olr_cli.data.sets import sentinel_type
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, shortened
-from olr_cli.recipe.checks import validate
-from olr_cli.recipe.files import find_recipe, overlay, read_tree
+from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.schema import OlrMethod, flatten
 from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_recipe, require_run
 from olr_cli.runs.external import ExternalRun

@@ -16,7 +16,7 @@ from transformers import Qwen3ForCausalLM
 from olr_cli.engines.machine import Check
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, gpus_needed
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe
 
 SCRIPT = Path(matrix.__file__)
 

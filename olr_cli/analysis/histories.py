@@ -21,8 +21,7 @@ from olr_cli.data.rows import matching_files
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.verified import with_trusted
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
-from olr_cli.recipe.files import overlay, override
+from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps, table_shards

@@ -37,7 +37,7 @@ def doctor(
     from rich.markup import escape
 
     from olr_cli.engines.rehearse import diagnose
-    from olr_cli.recipe.files import load_recipe
+    from olr_cli.recipe.layers import load_recipe
 
     diagnosis = diagnose(load_recipe(recipe, set_ or []) if recipe is not None else None)
     if json:

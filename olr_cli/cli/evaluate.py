@@ -266,7 +266,7 @@ def evaluate(
     from olr_cli.evaluation.backends import Sampling
     from olr_cli.evaluation.evaluate import Progress, Settings
     from olr_cli.evaluation.prompting import read_prompting
-    from olr_cli.recipe.files import read_pairs
+    from olr_cli.recipe.layers import read_pairs
 
     for mode, taken in _TAKEN.items():
         if context.params[mode]:

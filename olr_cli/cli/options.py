@@ -23,7 +23,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 def recipe_names(incomplete: str) -> list[str]:
     """The recipes that come with olr, for completion in the shell; where none fits, it offers files."""
-    from olr_cli.recipe.files import bundled_names
+    from olr_cli.recipe.layers import bundled_names
 
     return [name for name in bundled_names() if name.startswith(incomplete)]
 
@@ -167,8 +167,7 @@ def read_columns(text: str | None) -> dict[ColumnRole, str] | None:
         UserError: it is not a mapping from roles to columns.
     """
     from olr_cli.errors import UserError
-    from olr_cli.recipe.checks import validate
-    from olr_cli.recipe.files import NotPlain, parse_yaml
+    from olr_cli.recipe.layers import NotPlain, parse_yaml, validate
 
     if text is None:
         return None

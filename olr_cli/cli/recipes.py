@@ -20,7 +20,7 @@ app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=Tr
 @ends_well
 def ls(json: JsonObject = False) -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
-    from olr_cli.recipe.files import bundled_names, list_recipes
+    from olr_cli.recipe.layers import bundled_names, list_recipes
     from olr_cli.tables import Answer
 
     names = bundled_names()
@@ -47,7 +47,7 @@ def show(
 ) -> None:
     """Print a recipe."""
     from olr_cli.files import read_text
-    from olr_cli.recipe.files import MOST_BYTES, dump_yaml, find_recipe, load_recipe, read_tree
+    from olr_cli.recipe.layers import MOST_BYTES, dump_yaml, find_recipe, load_recipe, read_tree
     from olr_cli.tables import Answer
 
     if resolved:
@@ -95,7 +95,7 @@ def cp(
 
     from olr_cli.errors import no_path, taken
     from olr_cli.files import write_text
-    from olr_cli.recipe.files import find_recipe, load_recipe, merged_text
+    from olr_cli.recipe.layers import find_recipe, load_recipe, merged_text
     from olr_cli.tables import Answer, File
 
     source = find_recipe(recipe)
@@ -115,7 +115,7 @@ def cp(
 def validate(recipe: RecipeName, set_: Settings = None, json: JsonObject = False) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
-    from olr_cli.recipe.files import expand_sweep, load_recipe
+    from olr_cli.recipe.layers import expand_sweep, load_recipe
     from olr_cli.tables import Answer
 
     resolved = load_recipe(recipe, set_ or ())

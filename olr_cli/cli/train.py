@@ -57,7 +57,7 @@ def train(
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
-    from olr_cli.recipe.files import expand_sweep, load_recipe
+    from olr_cli.recipe.layers import expand_sweep, load_recipe
 
     settings = set_ or []
     if recipe is None:

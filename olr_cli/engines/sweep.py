@@ -15,7 +15,7 @@ from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.resume import check_same_recipe, is_complete
 from olr_cli.errors import UserError
 from olr_cli.files import writing
-from olr_cli.recipe.files import SweepRun
+from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.locks import has_gone, is_at

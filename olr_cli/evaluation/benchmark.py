@@ -18,8 +18,7 @@ from pydantic import Field, ValidationError, model_serializer, model_validator
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.data.rows import SUFFIXES
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
-from olr_cli.recipe.checks import require_plain
-from olr_cli.recipe.files import read_tree
+from olr_cli.recipe.layers import read_tree, require_plain
 from olr_cli.recipe.schema import Count, ExtractorText, Section, Text
 from olr_cli.tables import Answer, Block, Column, Row, Table
 

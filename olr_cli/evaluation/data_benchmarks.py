@@ -14,7 +14,7 @@ from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
 from olr_cli.data.rows import SUFFIXES, matching_files
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.evaluation.benchmark import Benchmark, Source, find_benchmark, registry
-from olr_cli.recipe.files import folder_name
+from olr_cli.recipe.layers import folder_name
 from olr_cli.recipe.schema import Recipe
 
 

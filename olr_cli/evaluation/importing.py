@@ -36,7 +36,7 @@ from olr_cli.evaluation.lm_eval import TOOL, LoggedSample, LoggedTask, read_log
 from olr_cli.evaluation.problems import digest, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import Score, is_evaluation
-from olr_cli.recipe.files import folder_name
+from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP
 
 _SHOWN = 5

@@ -15,7 +15,7 @@ from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, NONE, ChatFormat
 from olr_cli.errors import UserError, no_path
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import Example, load_examples
-from olr_cli.recipe.files import read_pairs
+from olr_cli.recipe.layers import read_pairs
 
 SETTINGS = ("system", "shots", "examples", "chat_template", "template")
 """The keys of `Prompting.settings`."""

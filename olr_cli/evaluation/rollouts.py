@@ -38,8 +38,7 @@ from olr_cli.engines.steps import (
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, Sampling, open_backend
 from olr_cli.evaluation.targets import origin, targets
-from olr_cli.recipe.checks import validate
-from olr_cli.recipe.files import folder_name
+from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests

@@ -14,7 +14,7 @@ from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path, requ
 from olr_cli.errors import UserError, did_you_mean, no_path
 from olr_cli.evaluation.folder import Target, read_evaluation
 from olr_cli.evaluation.scores import is_evaluation
-from olr_cli.recipe.files import folder_name
+from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
 

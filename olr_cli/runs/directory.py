@@ -20,7 +20,7 @@ from olr_cli.answers import RULES
 from olr_cli.errors import UserError, no_path, taken
 from olr_cli.files import departures, read_record, write_text, writing
 from olr_cli.packages import installed_version
-from olr_cli.recipe.files import dump_yaml, load_recipe
+from olr_cli.recipe.layers import dump_yaml, load_recipe
 from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.locks import LOCK, is_held
 

@@ -14,7 +14,7 @@ from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
 from olr_cli.data.sets import training_prompts
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

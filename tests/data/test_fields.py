@@ -15,8 +15,7 @@ from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
-from olr_cli.recipe.files import override
+from olr_cli.recipe.layers import override, validate
 
 QUESTION = "What is 1+1?"
 

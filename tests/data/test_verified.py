@@ -8,7 +8,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.sets import training_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 
 
 def recipe(trusted, train="arithmetic", **noise):

@@ -15,7 +15,7 @@ from olr_cli.engines import machine, models
 from olr_cli.engines.openrlhf import WRITTEN_FOR, checks, engine
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.rehearse import diagnose
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe
 
 GPU_LINE = "NVIDIA H100 80GB HBM3, 81559, 4, 580.65.06\n"
 TORCH = {"cuda": "13.0", "gpus": 8}

@@ -9,7 +9,7 @@ import pytest
 from olr_cli.engines import resume as resuming
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.checkpoints import write_checkpoint
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
 from olr_cli.runs.metrics import append_metrics

@@ -12,7 +12,7 @@ from olr_cli.engines.steps import (
     step_batches,
 )
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import LoggingSection, Recipe
 from olr_cli.runs.directory import create_run, read_manifest
 

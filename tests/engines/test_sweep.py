@@ -10,7 +10,7 @@ import pytest
 
 from olr_cli.engines import sweep
 from olr_cli.errors import UserError
-from olr_cli.recipe.files import SweepRun
+from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
 

@@ -19,7 +19,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation import rollouts
 from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.metrics import read_metrics, without_the_machine
 from olr_cli.runs.progress import ROLLOUTS, LineProgress

@@ -36,7 +36,7 @@ from olr_cli.engines.machine import Check, look_at_gpus, look_at_machine
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.memory import memory_need
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_rollouts, stored_steps

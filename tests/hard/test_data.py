@@ -35,7 +35,7 @@ from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
 from olr_cli.evaluation.problems import load_problems
-from olr_cli.recipe.files import dump_yaml
+from olr_cli.recipe.layers import dump_yaml
 from olr_cli.runs.wrong_answers import wrong_answers
 
 LONGEST = 3010
@@ -542,7 +542,7 @@ def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path: Path) -> No
 _MEASURED = """
 import resource, sys, time
 from olr_cli.data.sets import training_prompts
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe
 begun = time.monotonic()
 recipe = load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}", "noise={type: active, ratio: 0.3}"])
 prompts = training_prompts(recipe)

@@ -36,7 +36,7 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.evaluation.targets import load_tokenizer
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import flatten
 
 PACKAGE = Path(prompt_text.__file__).parents[1]

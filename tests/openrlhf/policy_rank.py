@@ -22,7 +22,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy  # noqa: E402
 from olr_cli.engines.models import policy_path  # noqa: E402
 from olr_cli.engines.openrlhf.actor import PolicyActor  # noqa: E402
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags  # noqa: E402
-from olr_cli.recipe.checks import validate  # noqa: E402
+from olr_cli.recipe.layers import validate  # noqa: E402
 
 MODEL = str(policy_path("addition-easier"))
 SAMPLES = 4

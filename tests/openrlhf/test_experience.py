@@ -43,7 +43,7 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.engines.steps import epoch_order
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.steps import Stopwatch
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.supervision import compose, make_supervisor

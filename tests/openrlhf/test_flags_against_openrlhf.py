@@ -26,8 +26,7 @@ from olr_cli.engines.openrlhf.flags import (
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
-from olr_cli.recipe.files import expand_sweep, load_recipe, read_tree
+from olr_cli.recipe.layers import expand_sweep, load_recipe, read_tree, validate
 from olr_cli.recipe.schema import Recipe, flatten
 
 RECIPES = Path(__file__).parents[2] / "recipes"

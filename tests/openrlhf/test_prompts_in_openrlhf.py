@@ -14,7 +14,7 @@ from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobFiles, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.trainer import PromptOrder, held_out_samples
 from olr_cli.engines.steps import step_batches
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 
 EPOCHS, STEP = 3, 4
 PLACES = Places("model", Path("p"), None, None, Path("scratch"), 64)

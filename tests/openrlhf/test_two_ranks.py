@@ -22,7 +22,7 @@ from olr_cli.engines.local.loop import encode_prompts
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.job_files import saved_parts
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps

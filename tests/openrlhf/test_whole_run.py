@@ -16,7 +16,7 @@ import pytest
 from stack import SMALL, Train, metrics
 
 from olr_cli.engines.openrlhf.job_files import JobFiles
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps

@@ -11,7 +11,7 @@ import pytest
 
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus, check_gradients
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
-from olr_cli.recipe.files import bundled_recipes, expand_sweep, load_recipe
+from olr_cli.recipe.layers import bundled_recipes, expand_sweep, load_recipe
 from olr_cli.recipe.schema import OlrMethod, flatten
 
 FOLDER = bundled_recipes() / "paper"

@@ -8,8 +8,9 @@ from fractions import Fraction
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import OTHER_NAMES, recipe_warnings, steepest_slope, step_warnings, validate
-from olr_cli.recipe.files import (
+from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
+from olr_cli.recipe.layers import (
+    OTHER_NAMES,
     dump_yaml,
     expand_sweep,
     find_recipe,
@@ -18,6 +19,7 @@ from olr_cli.recipe.files import (
     merged_text,
     overlay,
     override,
+    validate,
 )
 from olr_cli.recipe.reference import key_table
 from olr_cli.recipe.schema import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
@@ -133,6 +135,19 @@ def test_another_kind_drops_the_keys_it_does_not_have():
         "slope_threshold": 0.1,
         "warmup_epochs": 2,
     }
+
+
+def test_an_error_names_the_layer_that_is_wrong(tmp_path):
+    write(tmp_path, "train: {epochs: 0, clip: 0.1}", "base.yaml")
+    mine = write(tmp_path, "base: base.yaml\nseed: 3")
+    with pytest.raises(UserError, match=r"^\S*base\.yaml: train\.epochs is 0"):
+        load_recipe(mine, ["seed=4"])
+    with pytest.raises(UserError, match=r"^--set: train\.clip is 7"):
+        load_recipe(mine, ["train.epochs=2", "train.clip=7"])
+    with pytest.raises(UserError, match=r"^--set: train\.top_k is a key of engine\.name local alone"):
+        load_recipe(write(tmp_path, "train: {top_k: 5}"), ["engine.name=openrlhf"])
+    with pytest.raises(UserError, match=r"^\S*alone\.yaml: method\.prompts is trusted"):
+        load_recipe(write(tmp_path, "method: {prompts: trusted}", "alone.yaml"), ["seed=4"])
 
 
 def test_a_recipe_builds_on_its_base(tmp_path):

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
-from olr_cli.recipe.files import load_recipe
+from olr_cli.recipe.layers import load_recipe, validate
 from olr_cli.recipe.reference import key_page, key_table
 from olr_cli.recipe.schema import KINDS, Recipe, SweepSection
 

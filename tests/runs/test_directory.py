@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe, changed_keys
 from olr_cli.runs.checkpoints import checkpoint_steps, drop_unfinished, write_checkpoint
 from olr_cli.runs.directory import (

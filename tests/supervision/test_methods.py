@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import (
     METHODS,
     CoRewardMethod,

@@ -21,7 +21,7 @@ from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import Judge
 from olr_cli.data.logs import Report, silent
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.recipe.files import override
+from olr_cli.recipe.layers import override
 from olr_cli.recipe.schema import Criterion, OlrMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels

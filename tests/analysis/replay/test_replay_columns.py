@@ -9,7 +9,7 @@ import pytest
 from olr_cli.analysis.replay.columns import decide
 from olr_cli.answers import PLAIN_NUMBER
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
 

@@ -14,7 +14,7 @@ from olr_cli.analysis.replay.replay import label_tables, replay_answer, replay_f
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import METHODS
 from olr_cli.runs.directory import create_run
 from olr_cli.runs.store import RunStore, arrow_table, scan_labels

@@ -12,7 +12,7 @@ from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report.page import write_report
 from olr_cli.data.sets import training_prompts
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision.types import LabelRecord, RolloutRecord

@@ -13,7 +13,7 @@ from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.run import load_data
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs import metrics
 from olr_cli.runs.checkpoints import best_step, checkpoint_steps
 from olr_cli.runs.directory import read_manifest

@@ -17,7 +17,7 @@ from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import NotHere, UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress

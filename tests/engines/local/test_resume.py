@@ -20,7 +20,7 @@ from olr_cli.engines import launch as launching
 from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
 from olr_cli.engines.local import loop
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs import checkpoints, store
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest

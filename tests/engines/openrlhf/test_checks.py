@@ -18,7 +18,7 @@ from olr_cli.engines.openrlhf.checks import (
     gpus_needed,
 )
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 
 
 def recipe(train=None, method="grpo", **engine):

@@ -18,7 +18,7 @@ from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, held_out_label, prompt_label
 from olr_cli.engines.run import EngineFailed, Run, load_data
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.metrics import append_metrics
 

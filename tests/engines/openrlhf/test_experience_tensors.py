@@ -20,7 +20,7 @@ from olr_cli.engines.openrlhf.experience import (
     with_statistics,
 )
 from olr_cli.engines.openrlhf.job_files import prompt_label, read_prompt_label
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 
 PROMPTS = {name: Prompt(name, (), "1", "1", "clean") for name in "ab"}
 

@@ -22,7 +22,7 @@ from olr_cli.engines.openrlhf.flags import (
     recipe_flags,
 )
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 
 PLACES = Places("model", Path("p.jsonl"), None, None, Path("scratch"), 640)
 

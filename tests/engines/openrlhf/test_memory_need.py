@@ -5,7 +5,7 @@ from transformers import AutoModelForCausalLM
 
 from olr_cli.engines.models import model_shape, policy_path
 from olr_cli.engines.openrlhf.memory import memory_need
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.throughput import ModelShape
 
 P = 1_000_000_000

@@ -18,7 +18,7 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import validate
+from olr_cli.recipe.layers import validate
 
 CODE = """
 from transformers import Qwen3Config

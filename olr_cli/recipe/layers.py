@@ -1,8 +1,13 @@
-"""Recipes on disk: YAML as plain values, a recipe laid over its base, settings laid over a recipe, and sweeps."""
+"""From files, settings and sweeps to a recipe, or to an error in one sentence.
+
+A recipe is made of layers: the file's bases, the file, and ``--set``. Each is laid over the one before, and an error
+names the layer that set the wrong value.
+"""
 
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import itertools
 import math
@@ -10,29 +15,66 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.errors import UserError, no_path, shortened, shown
+from pydantic import ValidationError
+
+from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
-from olr_cli.recipe.checks import MOST_LEVELS, validate
-from olr_cli.recipe.schema import KINDS, Recipe, SweepSection
+from olr_cli.recipe.schema import KINDS, Recipe, SweepSection, flatten
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
 MOST_BYTES = 256 * 1024
-MOST_VALUES = 20_000
-"""Scalars, lists and mappings of a file."""
-_MOST_BASES = 20
 _MOST_RUNS = 10_000
 _LONGEST_PLACE = 200
 """Characters of a folder's name; file systems take 255 bytes, and a log's name is longer."""
 _LOGS = "logs"
 """Where `olr train --sweep` puts what its runs print (`olr_cli.engines.sweep`)."""
+MOST_LEVELS = 32
+"""Levels of nested lists and mappings."""
+_MOST_PROBLEMS = 6
+"""Mistakes of one recipe that a message lists."""
+
+OTHER_NAMES: Mapping[str, str] = {
+    "train.epochs": "num_train_epochs num_epochs num_episodes max_epochs total_epochs",
+    "train.prompts_per_step": "rollout_batch_size batch_size per_device_train_batch_size generation_batch_size"
+    " gen_batch_size train_batch_size prompts_per_batch",
+    "train.mini_batch_prompts": "ppo_mini_batch_size mini_batch_size minibatch_size gradient_accumulation_steps",
+    "train.rollouts_per_prompt": "num_generations n_samples_per_prompt rollout_n n group_size num_rollouts"
+    " rollouts_per_example num_samples samples_per_prompt k",
+    "train.learning_rate": "lr actor_learning_rate actor_lr",
+    "train.kl_weight": "beta init_kl_coef kl_coef kl_loss_coef kl_beta kl",
+    "train.clip": "epsilon eps_clip clip_ratio clip_eps cliprange clip_range",
+    "train.loss_average": "loss_type loss_agg_mode",
+    "train.max_new_tokens": "max_completion_length max_response_length response_length generate_max_len max_tokens"
+    " max_length",
+    "train.max_prompt_tokens": "max_prompt_length prompt_max_len max_prompt_len",
+    "train.temperature": "temp sampling_temperature",
+    "train.stop": "stop_strings stop_sequences",
+    "train.checkpoint_every": "save_steps save_freq save_interval",
+    "train.keep_checkpoints": "save_total_limit max_ckpt_num max_ckpt_to_keep",
+    "train.evaluate_every": "eval_steps test_freq eval_interval eval_every",
+    "method.penalty_weight": "entropy_coef entropy_coeff entropy_bonus",
+    "model.path": "model_name_or_path model_name pretrain pretrained base_model",
+    "data.train": "train_files train_file prompt_data dataset dataset_name train_dataset",
+    "data.test": "val_files val_file eval_dataset test_files eval_data",
+    "data.limit": "max_samples max_train_samples train_max_samples",
+    "data.columns": "input_key label_key prompt_key question_key answer_key column_mapping",
+    "data.extractor": "answer_extractor reward_fn reward_funcs reward_function",
+    "data.system_prompt": "system system_message",
+    "engine.vllm_memory": "gpu_memory_utilization vllm_gpu_memory_utilization",
+    "engine.tensor_parallel": "tensor_parallel_size vllm_tensor_parallel_size tensor_model_parallel_size",
+    "engine.zero_stage": "zero_stage deepspeed_stage",
+    "engine.micro_batch_samples": "micro_train_batch_size ppo_micro_batch_size_per_gpu micro_batch_size",
+    "engine.name": "use_vllm backend trainer framework",
+    "logging.wandb": "report_to use_wandb wandb_project project_name",
+}
+"""What TRL, OpenRLHF, verl and others call the keys, for suggestions."""
 
 
 # A recipe by its name ---------------------------------------------------------------------------------------------
@@ -95,35 +137,62 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     Raises:
         UserError: the file is missing or not YAML, a key is unknown, a value is wrong.
     """
-    return _resolve(read_tree(find_recipe(path)), list(overrides), str(path))
+    return _resolve(_layers(path, overrides))
 
 
-def _resolve(tree: Mapping[str, Any], overrides: Sequence[str], source: str) -> Recipe:
-    """The recipe of a file's keys and the settings laid over them; an error names the one that is wrong."""
-    if overrides:
-        with suppress(UserError):
-            validate(tree, source)
-            source = "--set"
-    return validate(override(tree, overrides), source)
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Nested keys, and where they are from: the name of a file, or ``--set``."""
+
+    source: str
+    keys: Mapping[str, Any]
 
 
-def read_tree(file: Path, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+def _layers(path: str | Path, overrides: Iterable[str]) -> list[Layer]:
+    """The layers of a recipe, lowest first; its file has the name by which the user calls it."""
+    *bases, (_, keys) = _files(find_recipe(path))
+    layers = [*(Layer(str(file), tree) for file, tree in bases), Layer(str(path), keys)]
+    settings = override({}, overrides)
+    return [*layers, Layer("--set", settings)] if settings else layers
+
+
+def _merged(layers: Iterable[Layer]) -> dict[str, Any]:
+    return functools.reduce(overlay, (layer.keys for layer in layers), {})
+
+
+def _resolve(layers: Sequence[Layer]) -> Recipe:
+    """The recipe of these layers; an error names the layer it is in."""
+    for layer in layers:
+        require_plain(layer.keys, layer.source)
+    return validate(_merged(layers), layers[0].source, layers=layers)
+
+
+def read_tree(file: Path) -> dict[str, Any]:
     """A recipe file as nested dictionaries, laid over its ``base``.
-
-    The base is a path relative to the file, or the name of a bundled recipe (``laptop/quickstart``).
 
     Raises:
         UserError: the file or a base is missing, or does not hold the keys of a recipe.
     """
-    if file.resolve() in _seen:
-        raise UserError(f"{file}: its `base` leads back to itself; remove one `base`")
-    tree = _read_keys(file)
-    base = tree.pop("base", None)
-    if base is None:
-        return tree
-    if len(_seen) == _MOST_BASES:
-        raise UserError(f"{_seen[0]} builds on more than {_MOST_BASES} recipes, one on the other; merge some")
-    return overlay(read_tree(_find_base(file, base), (*_seen, file.resolve())), tree)
+    return _merged(Layer(str(path), keys) for path, keys in _files(file))
+
+
+def _files(file: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """A file and its bases, lowest first, each with the keys that it sets.
+
+    A base is a path relative to the file that names it, or the name of a bundled recipe (``laptop/quickstart``).
+    """
+    files: list[tuple[Path, dict[str, Any]]] = []
+    seen: set[Path] = set()
+    while True:
+        if file.resolve() in seen:
+            raise UserError(f"{file}: its `base` leads back to itself; remove one `base`")
+        seen.add(file.resolve())
+        keys = _read_keys(file)
+        base = keys.pop("base", None)
+        files.insert(0, (file, keys))
+        if base is None:
+            return files
+        file = _find_base(file, base)
 
 
 def _find_base(file: Path, base: object) -> Path:
@@ -211,12 +280,16 @@ def parse_yaml(text: str) -> Any:
     """The value of YAML 1.2 text; a date stays text.
 
     Raises:
-        NotPlain: it is not YAML, too large, too deep, or has anchors, aliases or types; the message says where.
+        NotPlain: it is not YAML, or has anchors, aliases or types; the message says where.
     """
     from ruamel.yaml.error import YAMLError
 
     try:
-        _require_plain_events(text)
+        for event in _reader().parse(text):
+            if getattr(event, "anchor", None) or getattr(event, "tag", None) not in (None, "!"):
+                raise NotPlain(
+                    f"has an anchor, an alias or a type (line {event.start_mark.line + 1}); write the value out"
+                )
         return _reader().load(text)
     except NotPlain:
         raise
@@ -224,34 +297,8 @@ def parse_yaml(text: str) -> Any:
         raise NotPlain(f"is not valid YAML: {_reason(error)}") from None
     except ValueError as error:
         raise NotPlain(f"has a number that cannot be read ({error})") from None
-
-
-def _require_plain_events(text: str) -> None:
-    """Refuse text whose values could fill the memory or choose their own type, before any value is made."""
-    from ruamel.yaml import events
-
-    values = levels = 0
-    for event in _reader().parse(text):
-        if isinstance(event, events.CollectionEndEvent):
-            levels -= 1
-        elif isinstance(event, events.NodeEvent):
-            place = f"line {event.start_mark.line + 1}"
-            if event.anchor is not None:
-                name = "alias *" if isinstance(event, events.AliasEvent) else "anchor &"
-                raise NotPlain(
-                    f"has the {name}{shortened(event.anchor)} ({place}), and neither anchors nor aliases are"
-                    " supported; write the value out"
-                )
-            tag = getattr(event, "tag", None)
-            if tag not in (None, "!"):
-                name = shortened(str(tag).replace("tag:yaml.org,2002:", "!!"))
-                raise NotPlain(f"names a type of its own, {name} ({place}); remove it")
-            values += 1
-            if values > MOST_VALUES:
-                raise NotPlain(f"has more than {MOST_VALUES:,} values ({place}); check what it is")
-            if levels >= MOST_LEVELS:
-                raise NotPlain(f"is nested more than {MOST_LEVELS} levels deep ({place}); check what it is")
-            levels += isinstance(event, events.CollectionStartEvent)
+    except RecursionError:
+        raise NotPlain("is nested too deeply; check what it is") from None
 
 
 def _reader() -> YAML:
@@ -355,6 +402,142 @@ def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
     tree[names[-1]] = tree.get(names[-1], {}) | value if isinstance(value, dict) else value
 
 
+# From keys to a recipe --------------------------------------------------------------------------------------------
+
+
+def validate(
+    tree: Mapping[str, Any],
+    source: str,
+    called: Mapping[str, str] | None = None,
+    *,
+    layers: Sequence[Layer] = (),
+) -> Recipe:
+    """The recipe in `tree`, nested keys.
+
+    Args:
+        tree: of one source, or of `layers` laid over each other.
+        source: what an error names, where none of `layers` has the key that is wrong.
+        called: other names of dotted keys for the user.
+        layers: lowest first.
+
+    Raises:
+        UserError: one sentence that names the source, the key, what is wrong and what would be right.
+    """
+    require_plain(tree, source)
+    tree = dict(tree)
+    for name, (tag, _) in KINDS.items():
+        section = tree.get(name)
+        if isinstance(section, Mapping) and tag not in section:
+            default = Recipe.model_fields[name].get_default()
+            tree[name] = {tag: getattr(default, tag, "inactive"), **section}
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        details = error.errors()
+        first, *others = [_sentence(detail, called or {}) for detail in details[:_MOST_PROBLEMS]]
+        if len(details) > _MOST_PROBLEMS:
+            others.append("…")
+        more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
+        raise UserError(f"{_source(details[0], first, layers) or source}: {first}{more}") from None
+
+
+def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str | None:
+    """The uppermost layer with the key that an error is at, or that its sentence names."""
+    place = _dotted(detail["loc"])
+    for layer in reversed(layers):
+        for key in flatten(dict(layer.keys)):
+            is_there = place == key or place.startswith(f"{key}.") or key.startswith(f"{place}.")
+            if is_there or re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", sentence):
+                return layer.source
+    return None
+
+
+def _sentence(detail: Any, called: Mapping[str, str]) -> str:
+    place = _dotted(detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(place)
+    if detail["type"] == "union_tag_invalid":
+        tag, expected = detail["ctx"]["discriminator"].strip("'"), detail["ctx"]["expected_tags"]
+        named = detail["input"][tag]
+        hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
+        return f"{place}.{tag} is {shown(named)}{hint}; known: {expected}"
+    if detail["type"] == "value_error":
+        message = str(detail["ctx"]["error"])
+        return f"{place}: {message}" if place else message
+    value = f"{called.get(place, place)} is {shown(detail['input'])}"
+    if detail["type"] in ("tuple_type", "list_type"):
+        return f"{value}: expected a list, as [{shown(detail['input'])}]"
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{value}: expected keys and their values, as {place}: {{key: value}}"
+    return f"{value}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _unknown_key(place: str) -> str:
+    known = _known_keys()
+    alike = [key for key in known if key.count(".") == place.count(".")]
+    if place in alike:  # a key of another kind of the section
+        section, _, key = place.partition(".")
+        tag, kinds = KINDS[section]
+        owners = [kind for kind, model in kinds.items() if key in model.model_fields]
+        return f"'{place}' is a key of {section}.{tag} {' and '.join(owners)} alone"
+    named = place.rpartition(".")[2]
+    deeper = [key for key in known if key.endswith(f".{place}")]
+    deeper += [key for key, others in OTHER_NAMES.items() if named.lower() in others.split()]
+    deeper += [key for key in known if key.endswith(f".{named}")]
+    hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
+    return f"unknown key '{place}'{hint}; `olr recipes keys` lists them all"
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    """A pydantic location as the key that a user wrote: without the tag that names a section's kind."""
+    names = [str(part) for part in location]
+    if len(names) > 1 and names[0] in KINDS and names[1] in KINDS[names[0]][1]:
+        del names[1]
+    return shortened(".".join(names))
+
+
+def _known_keys() -> list[str]:
+    keys: list[str] = []
+    for name, field in Recipe.model_fields.items():
+        kinds: Iterable[Any] = KINDS[name][1].values() if name in KINDS else [field.annotation]
+        keys += [name, *(f"{name}.{key}" for kind in kinds for key in getattr(kind, "model_fields", ()))]
+    return keys
+
+
+def require_plain(value: Any, place: str, key: str = "") -> None:
+    """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it.
+
+    Raises:
+        UserError: a number is not finite, a text has half a character or NUL, a key is no text, or it is too deep.
+    """
+    if key.count(".") >= MOST_LEVELS:
+        raise UserError(f"{place}: {shortened(key)} is more than {MOST_LEVELS} levels deep; check its dots")
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            inner_key = f"{key}.{name}" if key else str(name)
+            if not isinstance(name, str):
+                raise UserError(
+                    f"{place}: the key {shortened(inner_key)} is {shown(name)}, and keys are text; write it in quotes"
+                )
+            _require_characters(name, place, inner_key)
+            require_plain(inner, place, inner_key)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            require_plain(item, place, f"{key}.{number}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{place}: {shortened(key)} is {value}, and numbers must be finite")
+    elif isinstance(value, str):
+        _require_characters(value, place, key)
+
+
+def _require_characters(text: str, place: str, key: str) -> None:
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise UserError(
+            f"{place}: {shortened(key)} has a character that no file can hold (NUL, or half of a surrogate pair);"
+            " remove it"
+        )
+
+
 # Sweeps -----------------------------------------------------------------------------------------------------------
 
 
@@ -374,11 +557,11 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         UserError: the recipe has no sweep, or one of its runs is not valid.
     """
     overrides = list(overrides)
-    below = read_tree(find_recipe(path))
-    whole = _resolve(below, overrides, str(path))
+    layers = _layers(path, overrides)
+    whole = _resolve(layers)
     if whole.sweep is None:
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
-    alone = {key: value for key, value in override(below, overrides).items() if key != "sweep"}
+    alone = {key: value for key, value in _merged(layers).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
     count = max(1, len(whole.sweep.arms)) * math.prod(map(len, whole.sweep.grid.values()))
     if count > _MOST_RUNS:
