@@ -83,6 +83,7 @@ def whole(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(2e12, 1e12, pretended.free))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)))
     monkeypatch.setattr(engine, "openrlhf_parser", ArgumentParser)  # OpenRLHF's is not here
+    monkeypatch.setattr(checks, "RELIES_ON", {})
     monkeypatch.setattr(engine, "has_flash_attention", lambda: "flash-attn" in pretended.versions)
     for name in ("check_flags", "check_arguments"):
         monkeypatch.setattr(engine, name, lambda *_: None)
