@@ -76,17 +76,6 @@ def error_number(error: BaseException) -> int:
     return next((number for number in _NO_ROOM if os.strerror(number) in str(error)), 0)
 
 
-def require_regular(file: Path) -> None:
-    """Make sure that a path, if there is something, can be read to its end: a pipe would keep the reader waiting.
-
-    Raises:
-        UserError: it is a pipe, a socket, a device or a folder.
-    """
-    if os.path.exists(file) and not os.path.isfile(file):
-        kind = "folder" if os.path.isdir(file) else "pipe or a device"
-        raise UserError(f"{file} is a {kind}, where olr needs a file; move it away")
-
-
 def read_text(file: Path, at_most: int | None = None) -> str:
     """The text of a file, without a byte order mark.
 
@@ -176,7 +165,7 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
 
 
 def _sweep(folder: Path) -> None:
-    """Remove temporary files that killed processes left in a folder: ours, of a minute ago, without a process."""
+    """Remove temporary files of olr in a folder that are older than a minute and whose process has gone."""
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
         with suppress(OSError):

@@ -64,7 +64,7 @@ def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Rec
     return LocalEngine
 
 
-def warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
+def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     """Likely mistakes in this recipe on these data, a sentence each."""
     sentences = [*data_warnings(recipe, data.train)]
     if kind == "rollouts":
@@ -190,7 +190,7 @@ def launch(
     engine = make_engine(recipe, data)
     for note in data.train.notes:
         progress.say(f"Note: {note}.")
-    for warning in [*warnings(recipe, data, kind), *engine.warnings]:
+    for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
     with held(path, make=not resume), Judge(ledger=path / GIVEN_UP) as judge:
         done = 0

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
-from olr_cli.engines.launch import engine_of, extractor_of, warnings
+from olr_cli.engines.launch import engine_of, extractor_of, run_warnings
 from olr_cli.engines.machine import GB, Check, Machine, Use, existing, gigabytes, look_at_machine
 from olr_cli.engines.models import model_location, model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
@@ -153,7 +153,7 @@ def rehearse(
         missing.append(str(error))
         data, is_example = _example_data(recipe), True
     engine = (make_engine or engine_of(recipe, missing))(recipe, data)
-    mistakes = recipe_warnings(recipe) if is_example else warnings(recipe, data, kind)
+    mistakes = recipe_warnings(recipe) if is_example else run_warnings(recipe, data, kind)
     return Rehearsal(recipe, data, is_example, engine, [*mistakes, *engine.warnings], missing)
 
 

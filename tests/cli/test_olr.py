@@ -205,39 +205,6 @@ def test_a_run_directory_in_use_is_refused(run):
     assert "holds a run already (finished)" in train("--run-dir", run).stderr
 
 
-def test_a_torn_shard_is_named(run, tmp_path):
-    import shutil
-
-    torn = tmp_path / "torn"
-    shutil.copytree(run, torn)
-    shard = torn / "labels" / "step-000002.parquet"
-    shard.write_bytes(shard.read_bytes()[:-5])
-    for command in (("analyze", torn, "--figure", "dynamics"), ("replay", torn)):
-        result = olr(*command)
-        assert result.exit_code == 2
-        assert "step-000002.parquet is not a whole Parquet file" in result.stderr
-
-
-@pytest.mark.skipif(
-    os.geteuid() != 0 or sys.platform != "linux", reason="mounting a tmpfs needs root on Linux"
-)
-def test_a_full_disk_is_said_and_the_run_goes_on_with_room(tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(small)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("this system does not let us mount a tmpfs")
-    try:
-        result = train("--run-dir", small / "run")
-        assert result.exit_code == 2
-        assert "the disk is full" in result.stderr
-        subprocess.run(["mount", "-o", "remount,size=50m", str(small)], check=True)
-        result = train("--run-dir", small / "run", "--resume")
-        assert result.exit_code == 0, result.output
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
-
-
 def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     recipe = tmp_path / "sweep.yaml"
     settings = "\n".join(

@@ -18,8 +18,6 @@ from test_damage import contents, require_error
 
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
-from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.tables import Block, Column, Row, Table
 from olr_cli.tables.render import markdown
@@ -79,34 +77,6 @@ def test_a_shard_under_another_steps_name_is_named(run):
     shutil.copy(shards[1], shards[0])
     with pytest.raises(UserError, match="rows of another step"):
         scan_labels(run)
-
-
-@pytest.mark.parametrize(
-    "line", ['{"step": "3"}', '{"step": null}', '{"step": NaN}', '{"step": 3, "x": []}', "[]"]
-)
-def test_a_line_of_metrics_that_is_none_is_named(line, run):
-    with (run / "metrics.jsonl").open("a") as lines:
-        lines.write(line + "\n")
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line \d+ is not a step's metrics"):
-        read_metrics(run)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"attempts": {}},
-        {"name": ["x"]},
-        {"versions": []},
-        {"data": "train.jsonl"},
-        {"seed": "1"},
-        {"status": None},
-    ],
-)
-def test_a_manifest_with_values_of_another_kind_is_named(change, run):
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps(manifest | change))
-    with pytest.raises(UserError, match=r"manifest\.json is not a run's manifest"):
-        read_manifest(run)
 
 
 @pytest.mark.parametrize("deed", ["move", "remove"])

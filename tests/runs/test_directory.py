@@ -237,6 +237,26 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path, text, message):
         read_manifest(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attempts": {}},
+        {"name": ["x"]},
+        {"versions": []},
+        {"data": "train.jsonl"},
+        {"seed": "1"},
+        {"status": None},
+    ],
+)
+def test_a_manifest_with_values_of_another_kind_is_named(change, tmp_path):
+    create_run(tmp_path, Recipe())
+    begin_attempt(tmp_path, from_step=0, data={}, facts={})
+    manifest = read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(UserError, match=r"manifest\.json is not a run's manifest"):
+        read_manifest(tmp_path)
+
+
 def test_what_is_not_a_run_is_said(tmp_path):
     with pytest.raises(UserError, match="not a run directory"):
         read_manifest(tmp_path)
@@ -265,7 +285,8 @@ def test_checkpoints_are_whole_and_the_newest_are_kept(tmp_path):
 
 def test_a_broken_metrics_line_is_named(tmp_path):
     append_metrics(tmp_path, 1, 1, {})
-    for broken in ('{"step": 2, "epo', "\x00\x00", "7", '{"epoch": 1}'):
+    kinds = ('{"step": "3"}', '{"step": null}', '{"step": NaN}', '{"step": 3, "x": []}', "[]")
+    for broken in ('{"step": 2, "epo', "\x00\x00", "7", '{"epoch": 1}', *kinds):
         file = tmp_path / "metrics.jsonl"
         before = file.read_text()
         file.write_text(f"{before}{broken}\n{before}")
