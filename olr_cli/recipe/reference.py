@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from typing import Any
 
 from olr_cli.errors import UserError, did_you_mean, shown
 from olr_cli.recipe.schema import KINDS, Recipe, Section
 from olr_cli.tables import Block, Cell, Column, Row, Table, markdown
 
-_TYPES = {bool: "true or false", int: "whole number", float: "number", Decimal: "number", str: "text"}
+_TYPES = {
+    "boolean": "true or false",
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "object": "keys and values",
+}
 _UNLIMITED = 1_000_000
 """Larger bounds only keep numbers within what files and libraries hold; the reference leaves them out."""
 
@@ -133,90 +133,78 @@ def key_page(prefix: str = "") -> str:
 
 def _sections() -> list[list[_Group]]:
     """The groups of every section, a section's own first; `recipe` stands for the keys outside of sections."""
-    plain, sections = {}, []
-    for name, field in Recipe.model_fields.items():
-        model = _model(field.annotation)
+    schema = Recipe.model_json_schema()
+    models, plain, sections = schema["$defs"], {}, []
+    for name, key in schema["properties"].items():
+        references = [part["$ref"] for part in (key, *key.get("anyOf", ())) if "$ref" in part]
         if name in KINDS:
-            sections.append(list(_groups_of_kinds(name, field)))
-        elif model is not None:
-            sections.append([_Group(name, _summary(model), _keys(name, model, model.model_fields))])
+            sections.append(list(_groups_of_kinds(name, key, models)))
+        elif references:
+            model = models[references[0].rpartition("/")[2]]
+            sections.append([_Group(name, _summary(model), _keys(f"{name}.", model["properties"]))])
         else:
-            plain[name] = field
-    keys = [_key(name, field) for name, field in plain.items()]
-    return [[_Group("recipe", "The run as a whole.", keys)], *sections]
+            plain[name] = key
+    return [[_Group("recipe", "The run as a whole.", _keys("", plain))], *sections]
 
 
-def _groups_of_kinds(name: str, field: FieldInfo) -> Iterator[_Group]:
+def _groups_of_kinds(name: str, section: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[_Group]:
     """The keys that all kinds of a section have, and for each kind those that it adds or gives another default."""
     tag, kinds = KINDS[name]
-    (shared,) = {kind.__base__ for kind in kinds.values()}
-    assert shared is not None and issubclass(shared, Section)
-    default = getattr(field.get_default(), tag, "inactive")
-    tag_key = Key(
-        f"{name}.{tag}", None, "choice", ", ".join(kinds), default, "The kind; it decides the other keys."
-    )
-    keys = [key for key in shared.model_fields if key != tag]
-    yield _Group(name, field.description or "", [tag_key, *_keys(name, shared, keys)])
-    for kind, section in kinds.items():
-        keys = [key for key in inspect.get_annotations(section) if key in section.model_fields and key != tag]
-        yield _Group(f"{name}.{tag}={kind}", _summary(section), _keys(name, section, keys, kind))
+    (base,) = {kind.__base__ for kind in kinds.values()}
+    assert base is not None and issubclass(base, Section)
+    shared = base.model_json_schema()["properties"]
+    default = (section["default"] or {tag: "inactive"})[tag]
+    meaning = "The kind; it decides the other keys."
+    tag_key = Key(f"{name}.{tag}", None, "choice", ", ".join(kinds), default, meaning)
+    alike = {key: value for key, value in shared.items() if key != tag}
+    yield _Group(name, section.get("description", ""), [tag_key, *_keys(f"{name}.", alike)])
+    for kind, section_ in kinds.items():
+        model = models[section_.__name__]
+        keys = {key: v for key, v in model["properties"].items() if key != tag and v != shared.get(key)}
+        yield _Group(f"{name}.{tag}={kind}", _summary(model), _keys(f"{name}.", keys, kind))
 
 
-def _model(annotation: Any) -> type[BaseModel] | None:
-    """The section that a key holds, if it holds a section of one kind."""
-    types = [part for part in get_args(annotation) or [annotation] if isinstance(part, type)]
-    return next((part for part in types if issubclass(part, BaseModel)), None)
+def _summary(model: Mapping[str, Any]) -> str:
+    return str(model.get("description", "")).partition("\n")[0]
 
 
-def _summary(model: type[BaseModel]) -> str:
-    return inspect.cleandoc(model.__doc__ or "").partition("\n")[0]
+def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -> list[Key]:
+    keys = []
+    for name, key in properties.items():
+        type_, range_ = _type_and_range(key)
+        default = key.get("default", {})
+        if type_.startswith("number") and isinstance(default, str):
+            default = float(default)
+        keys.append(Key(f"{prefix}{name}", kind, type_, range_, default, key.get("description", "")))
+    return keys
 
 
-def _keys(name: str, model: type[BaseModel], keys: Iterable[str], kind: str | None = None) -> list[Key]:
-    return [_key(f"{name}.{key}", model.model_fields[key], kind) for key in keys]
-
-
-def _key(name: str, field: FieldInfo, kind: str | None = None) -> Key:
-    default = field.get_default(call_default_factory=True)
-    if isinstance(default, tuple):
-        default = list(default)
-    elif isinstance(default, Decimal):
-        default = float(default)
-    return Key(
-        name, kind, *_type_and_range(field.annotation, field.metadata), default, field.description or ""
-    )
-
-
-def _type_and_range(annotation: Any, metadata: Iterable[Any]) -> tuple[str, str]:
-    """The type of a key's values, and which of them are allowed, in words."""
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type_and_range(parts[0], [*metadata, *parts[1:]])
-    if origin in (Union, UnionType):
-        types, ranges = zip(
-            *(_type_and_range(part, metadata) for part in parts if part is not NoneType), strict=True
-        )
-        return " or ".join([*types, "null"]), ", ".join(filter(None, ranges))
-    if origin is Literal:
-        return "choice", ", ".join(map(str, parts))
-    if origin is tuple:
-        type_, range_ = _type_and_range(parts[0], [])
+def _type_and_range(value: Mapping[str, Any]) -> tuple[str, str]:
+    """The type of values with this JSON schema, and which of them are allowed, in words."""
+    if "anyOf" in value:
+        bounds = {name: bound for name, bound in value.items() if name != "anyOf"}
+        parts = [bounds | part for part in value["anyOf"]]
+        types = [part.get("type") for part in parts]
+        # A decimal may be written as text, which is no type of its own; null comes last.
+        left_out = {"null", "string"} if "number" in types else {"null"}
+        words = [_type_and_range(part) for part in parts if part.get("type") not in left_out]
+        names = [type_ for type_, _ in words] + ["null"] * ("null" in types)
+        return " or ".join(names), ", ".join(range_ for _, range_ in words if range_)
+    if "enum" in value or "const" in value:
+        return "choice", ", ".join(map(str, value.get("enum") or [value["const"]]))
+    if value["type"] == "array":
+        type_, range_ = _type_and_range(value["items"])
         return "list", f"list of {range_ or type_}"
-    if origin is dict:
-        return "keys and values", ""
-    return _TYPES[annotation], _range(annotation, metadata)
+    return _TYPES[value["type"]], _range(value)
 
 
-def _range(type_: type, metadata: Iterable[Any]) -> str:
-    """The tightest bounds among a field's constraints, in words."""
-    constraints: list[Any] = []
-    for item in metadata:
-        constraints += item.metadata if isinstance(item, FieldInfo) else [item]
-    step = 1 if type_ is int else 0  # whole numbers above 0 are at least 1
-    lower = [(c.ge, False) for c in constraints if hasattr(c, "ge")]
-    lower += [(c.gt + step, not step) for c in constraints if hasattr(c, "gt")]
-    upper = [(c.le, True) for c in constraints if hasattr(c, "le")]
-    upper += [(c.lt - step, bool(step)) for c in constraints if hasattr(c, "lt")]
+def _range(value: Mapping[str, Any]) -> str:
+    """The bounds of a number, in words; pydantic names some as JSON schema does, and some as its own."""
+    step = 1 if value["type"] == "integer" else 0  # whole numbers above 0 are at least 1
+    lower = [(value[name], False) for name in ("minimum", "ge") if name in value]
+    lower += [(value[name] + step, not step) for name in ("exclusiveMinimum", "gt") if name in value]
+    upper = [(value[name], True) for name in ("maximum", "le") if name in value]
+    upper += [(value[name] - step, bool(step)) for name in ("exclusiveMaximum", "lt") if name in value]
     least, is_open = max(lower, default=(-_UNLIMITED, False))
     most, is_closed = min(upper, default=(_UNLIMITED, True))
     if least > -_UNLIMITED and most < _UNLIMITED and is_closed and not is_open:
