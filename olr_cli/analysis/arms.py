@@ -209,7 +209,7 @@ _BESIDE_RUNS = ("figures", "logs")
 """Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""
 
 
-def find_runs(places: Iterable[Path], columns: Sequence[str] = ()) -> list[Run]:
+def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) -> list[Run]:
     """The runs at the given places, each once: a run directory, or a folder with runs below it, oldest first.
 
     What another trainer logged counts as a run too: a folder, or all files that are named together. Folders of figures
@@ -276,7 +276,7 @@ def _holds_log(place: Path) -> bool:
     return place.name not in _BESIDE_RUNS and not is_of_run and is_log(place)
 
 
-def _read_log(places: Sequence[Path], columns: Sequence[str]) -> Run:
+def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
     log = read_log(places, columns, wanted=("reward", "tokens", "truncated"), extractor="text")
     place = log.source.resolve()
     name = place.parent.name if place.name in _LOG_FOLDERS else place.stem

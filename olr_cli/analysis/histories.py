@@ -75,7 +75,7 @@ class RolloutHistory:
 def read_history(
     source: Path | Sequence[Path],
     overrides: Iterable[str] = (),
-    columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
     *,
     also: Sequence[str] = (),
     report: Report = silent,
@@ -275,7 +275,7 @@ def _read_anew(
 
 def _log_history(
     places: Sequence[Path],
-    columns: Sequence[str],
+    columns: Mapping[str, str] | None,
     changes: Mapping[str, Any],
     also: Sequence[str],
     report: Report,

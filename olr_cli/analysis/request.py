@@ -48,7 +48,7 @@ class Request:
     report: bool = False
     shape: str = "terminal"
     newest: bool = False
-    columns: Sequence[str] = ()
+    columns: Mapping[str, str] | None = None
     labels: Sequence[str] = ()
     trusted: Path | None = None
 

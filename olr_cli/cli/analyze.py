@@ -7,7 +7,15 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import JsonFormat, LogColumns, figures, require_new, shape_of, tables
+from olr_cli.cli.options import (
+    JsonFormat,
+    LogColumns,
+    figures,
+    read_log_columns,
+    require_new,
+    shape_of,
+    tables,
+)
 
 
 def analyze(
@@ -117,7 +125,7 @@ def analyze(
         report=report,
         shape=shape_of(format_, as_json=json),
         newest=newest,
-        columns=columns or [],
+        columns=read_log_columns(columns),
         labels=label or [],
         trusted=trusted,
     )

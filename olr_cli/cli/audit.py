@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import JsonObject, LogColumns, require_new
+from olr_cli.cli.options import JsonObject, LogColumns, read_log_columns, require_new
 from olr_cli.cli.printing import show
 from olr_cli.cli.waiting import Waiting
 
@@ -90,7 +90,7 @@ def audit(
         repair.require_exportable(export)
     settings = set_ or []
     waiting = Waiting()
-    source = audit_history(history, settings, columns or [], waiting.say)
+    source = audit_history(history, settings, read_log_columns(columns), waiting.say)
     named = None if data is None else read_prompts(data, reading=data_reading(source))
     rows = repair.data_of(source) if export is not None and named is None else named
     with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
@@ -111,9 +111,8 @@ def audit(
         raise
     files = [File(table, " (a row for each prompt)")]
     if export is None:
-        given = {"--data": data, "--trusted": trusted, "--threshold": threshold}
+        given = {"--data": data, "--trusted": trusted, "--threshold": threshold, "--columns": columns}
         options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        options += [word for column in columns or () for word in ("--columns", column)]
         command: str | None = answers.export_command(history, options, settings)
     else:
         counts = {name: n for name, n in result.changes.items() if n or name != "added"}

@@ -55,13 +55,13 @@ Settings = Annotated[
     ),
 ]
 LogColumns = Annotated[
-    list[str] | None,
+    str | None,
     Option(
         "--columns",
-        metavar="NAME=COLUMN",
-        help="For the log of another trainer: which of its columns is the prompt, response, step, reward,"
-        " given_label, …, e.g. response=generation; may be repeated. Logs of TRL, verl, verifiers and"
-        " prime-rl are recognised without.",
+        metavar="{ROLE: COLUMN}",
+        help="For the log of another trainer: which columns hold its prompt, response, step, reward, given_label, …,"
+        " as in '{prompt: query, response: generation}'. Logs of TRL, verl, verifiers and prime-rl are recognised"
+        " without.",
     ),
 ]
 Columns = Annotated[
@@ -161,24 +161,47 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
 
 
 def read_columns(text: str | None) -> dict[ColumnRole, str] | None:
-    """The value of `--columns`.
+    """The value of `--columns` for files of prompts.
 
     Raises:
         UserError: it is not a mapping from roles to columns.
     """
-    from olr_cli.errors import UserError
-    from olr_cli.recipe.layers import NotPlain, parse_yaml, validate
+    from olr_cli.recipe.layers import validate
 
-    if text is None:
-        return None
-    try:
-        columns = parse_yaml(text)
-    except NotPlain as error:
-        raise UserError(
-            f"--columns {text} {error}; write it as '{{question: Question, answer: Answer}}'"
-        ) from None
+    columns = _mapping(text, "{question: Question, answer: Answer}")
     called = {"data.columns": "--columns"}
     return validate({"data": {"columns": columns}}, "--columns", called).data.columns
+
+
+def read_log_columns(text: str | None) -> dict[str, str]:
+    """The value of `--columns` for a log of another trainer.
+
+    Raises:
+        UserError: it is not a mapping from roles to columns.
+    """
+    from olr_cli.data.log_formats import COLUMNS
+    from olr_cli.errors import UserError, unknown
+
+    example = "{prompt: query, response: generation}"
+    columns = _mapping(text, example)
+    if columns is None:
+        return {}
+    if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
+        raise UserError(f"--columns {text} is no mapping from roles to columns; write it as '{example}'")
+    for role in columns:
+        if role not in COLUMNS:
+            raise unknown("--columns", str(role), COLUMNS)
+    return columns
+
+
+def _mapping(text: str | None, example: str) -> Any:
+    from olr_cli.errors import UserError
+    from olr_cli.recipe.layers import NotPlain, parse_yaml
+
+    try:
+        return None if text is None else parse_yaml(text)
+    except NotPlain as error:
+        raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
 
 
 def require_new(out: Path | None, content: str, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import LogColumns, Settings, require_new
+from olr_cli.cli.options import LogColumns, Settings, read_log_columns, require_new
 from olr_cli.cli.printing import show
 from olr_cli.cli.waiting import Waiting
 
@@ -53,7 +53,13 @@ def replay(
         from olr_cli.analysis.replay.grid_answer import grid_answer
 
         answer = grid_answer(
-            history, grid, set_ or [], out, columns or [], report=waiting.say, verified=waiting.verified
+            history,
+            grid,
+            set_ or [],
+            out,
+            read_log_columns(columns),
+            report=waiting.say,
+            verified=waiting.verified,
         )
         waiting.done()
         show(answer, "json" if json else "terminal")
@@ -64,7 +70,7 @@ def replay(
     from olr_cli.files import writing
 
     require_new(out, "the labels table", as_json=json)
-    source = read_history(history, set_ or (), columns or [], report=waiting.say)
+    source = read_history(history, set_ or (), read_log_columns(columns), report=waiting.say)
     with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
         if not json:
             target = out or replays.replay_file(source)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from olr_cli.errors import UserError, unknown
+from olr_cli.errors import UserError
 
 COLUMNS = (
     *("prompt_id", "prompt", "visit", "step", "group", "view", "response", "answer", "answer_class"),
@@ -106,28 +106,11 @@ def recognised(names: Collection[str]) -> LogFormat:
     return next((one for one in FORMATS if one.marks <= set(names) and not is_table), TABLE)
 
 
-def named_columns(options: Sequence[str]) -> dict[str, str]:
-    """What ``--columns`` says: name in `COLUMNS` -> name in the file.
-
-    Raises:
-        UserError: an option has no equals sign, or another name before it.
-    """
-    names: dict[str, str] = {}
-    for option in options:
-        name, equals, column = (part.strip() for part in option.partition("="))
-        if not equals or not column:
-            raise UserError(f"--columns {option}: expected NAME=COLUMN, as in --columns response=generation")
-        if name not in COLUMNS:
-            raise unknown("--columns", name, COLUMNS)
-        names[name] = column
-    return names
-
-
 def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserError:
     """The error for a file without a column; it lists those that are there, and writes an option out."""
     guesses = {name: next(filter(names.__contains__, _GUESSES.get(name, ())), None) for name in missing}
-    options = " ".join(f"--columns {name}={guess or 'COLUMN'}" for name, guess in guesses.items())
+    mapping = ", ".join(f"{name}: {guess or 'COLUMN'}" for name, guess in guesses.items())
     return UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"
-        f" them it is: {options}"
+        f" them it is: --columns '{{{mapping}}}'"
     )

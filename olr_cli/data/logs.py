@@ -15,7 +15,7 @@ import polars as pl
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
-from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, named_columns, recognised
+from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, recognised
 from olr_cli.data.prompts import QuestionIds, question_ids
 from olr_cli.data.rows import (
     Kinds,
@@ -396,7 +396,7 @@ class RolloutLog:
 
 def read_log(
     places: Sequence[Path],
-    columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
     *,
     wanted: Collection[str] = COLUMNS,
     extractor: str | None = None,
@@ -411,7 +411,7 @@ def read_log(
 
     Args:
         places: files, patterns, or folders of files.
-        columns: what ``--columns`` says (`named_columns`).
+        columns: name in `COLUMNS` -> path in the files (``--columns``).
         wanted: those of `COLUMNS` that are read.
         extractor: how answers are read from responses; None: as the data source calls for (R6).
         keeps_responses: whether the rows have `response`.
@@ -421,7 +421,7 @@ def read_log(
     Raises:
         UserError: a file can't be read, lacks a column, or is of another trainer than the first.
     """
-    names, source = named_columns(columns), common_place(places)
+    names, source = columns or {}, common_place(places)
     parts: list[pl.DataFrame] = []
     repeated: list[int] = []
     prompts = _Prompts()
@@ -612,7 +612,7 @@ def _with_verdicts(rows: pl.DataFrame, file: LogFile) -> tuple[pl.DataFrame, lis
         if len(file.rewards) > 1:
             notes.append(
                 f"Which of {', '.join(file.rewards)} rewards right answers is not known; say it with --columns"
-                " is_correct=COLUMN."
+                " '{is_correct: COLUMN}'."
             )
         return rows.drop("verdict", "is_correct", strict=False), notes
     rewards = rows[source].cast(pl.Float64)

@@ -87,10 +87,7 @@ def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
         assert f"{option[0]}" in refused(log, *option, "--out", tmp_path / "no")
     assert "no column response" in refused(write_rows(tmp_path / "x.jsonl", {"question": "3+4"}))
     named = write_rows(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
-    assert (
-        olr(named, "--columns", "response=said", "--columns", "reward=points", "--out", tmp_path).exit_code
-        == 0
-    )
+    assert olr(named, "--columns", "{response: said, reward: points}", "--out", tmp_path).exit_code == 0
     assert pl.read_csv(tmp_path / "learning.csv").filter(metric="rollout/reward")["mean"].to_list() == [0.5]
 
 

@@ -311,6 +311,12 @@ def test_labels_are_data(here):
         (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
         (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
         (("log.jsonl", "--trusted", "nowhere.jsonl"), "nowhere.jsonl is no file"),
+        (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
+        (("log.jsonl", "--columns", "{answer: x}"), "log.jsonl has no 'x', which --columns names"),
+        (
+            ("log.jsonl", "--columns", "answer=x"),
+            "no mapping from roles to columns; write it as '{prompt: query",
+        ),
         (("log.jsonl", "--set", "data.extractor"), "as in --set data.extractor=boxed"),
         (("log.jsonl", "--threshold", "2"), "--threshold"),
     ],

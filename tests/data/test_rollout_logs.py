@@ -158,7 +158,12 @@ OTHER = {"query": "3+4", "generation": r"\boxed{7}", "meta": {"gold": 7}, "passe
 
 def test_columns_can_be_named_also_those_in_an_object(tmp_path: Path) -> None:
     file = write(tmp_path / "log.jsonl", OTHER, OTHER | {"generation": r"\boxed{8}", "passed": 0})
-    names = ["prompt=query", "response=generation", "given_label=meta.gold", "is_correct=passed"]
+    names = {
+        "prompt": "query",
+        "response": "generation",
+        "given_label": "meta.gold",
+        "is_correct": "passed",
+    }
     log = read_log([file], names)
     assert answers(log, "3+4") == [["7", "8"]]
     assert set(log.rows["given_label"]) == {"7"} and log.rows["is_correct"].to_list() == [True, False]
@@ -168,15 +173,13 @@ def test_columns_can_be_named_also_those_in_an_object(tmp_path: Path) -> None:
     ("columns", "message"),
     [
         (
-            [],
-            "its columns are query, generation, meta, passed. Say which of them it is: --columns prompt=query",
+            {},
+            "its columns are query, generation, meta, passed. Say which of them it is: --columns '{prompt: query, ",
         ),
-        (["prompt=query"], "has no column response; its columns are query, generation, meta, passed"),
-        (["answers=query"], "--columns is 'answers' (did you mean 'answer'?)"),
-        (["prompt"], "expected NAME=COLUMN"),
-        (["prompt=question"], "has no 'question', which --columns names"),
+        ({"prompt": "query"}, "has no column response; its columns are query, generation, meta, passed"),
+        ({"prompt": "question"}, "has no 'question', which --columns names"),
         (
-            ["prompt=meta", "response=generation"],
+            {"prompt": "meta", "response": "generation"},
             "'meta' of row 0 (the first is 0) is a dict, and it should be text",
         ),
     ],
@@ -246,7 +249,7 @@ def many(first: dict[str, object], last: dict[str, object]) -> list[dict[str, ob
 
 def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path) -> None:
     rows = many({"question": "1+1"}, {"question": "1+2", "prompt": "1+1", "noise_type": "clean"})
-    log = read_log([write(tmp_path / "log.jsonl", *rows)], ["prompt=question"])
+    log = read_log([write(tmp_path / "log.jsonl", *rows)], {"prompt": "question"})
     assert len(log.rows) == MANY + 1
     assert log.rows["noise_type"].to_list() == [None] * MANY + ["clean"]
     late = write(tmp_path / "late.jsonl", *many({"question": "1+1"}, {"prompt": "1+2"}))

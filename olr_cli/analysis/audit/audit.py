@@ -78,7 +78,7 @@ class Audit:
 def audit_history(
     source: Path | Sequence[Path],
     settings: Sequence[str],
-    columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
     report: Report = silent,
 ) -> RolloutHistory:
     """The history to audit, with arguments as `read_history` takes them.

@@ -29,7 +29,7 @@ def grid_answer(
     options: Sequence[str],
     overrides: Sequence[str] = (),
     out: Path | None = None,
-    columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
     report: Report = silent,
     verified: Callable[[int, int], None] | None = None,
 ) -> Answer:
