@@ -1,17 +1,19 @@
-"""A trainer's data set as prompts: read by the rules that `olr train` reads files by, and found again by its rows."""
+"""What trainers share: their rows as prompts, by the rules that `olr train` reads files by; the start of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.api import DATA_SOURCE
+from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement
 from olr_cli.data.chat import as_text
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.rows import Rows
 from olr_cli.data.sets import sentinel_type
 from olr_cli.errors import UserError, shortened
+from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import Recipe
 from olr_cli.supervision import compose
 from olr_cli.supervision.rewards import verifier_reward
@@ -82,12 +84,65 @@ class PromptIndex:
         return same[0]
 
 
-def held_out_prompt(row: Mapping[str, Any]) -> Prompt:
-    """A row of the evaluation data as a prompt whose `gold` is what completions are graded by.
+def begin(
+    run_dir: str | os.PathLike[str],
+    recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
+    trainer: str,
+    settings: Mapping[str, Any],
+    table: pa.Table,
+    place: str,
+) -> tuple[OnlineLabelRefinement, PromptIndex]:
+    """The run of a trainer, and the prompts of its training data; likely mistakes are printed.
+
+    The arguments are those of `OnlineLabelRefinement` and `PromptIndex`.
 
     Raises:
-        UserError: it has neither a true answer nor a label that is not known to be noise.
+        UserError: data or recipe are not what is needed.
     """
+    olr = OnlineLabelRefinement(run_dir, recipe, trainer=trainer, settings=settings)
+    _require_answers_only(olr.recipe)
+    index = PromptIndex(table, olr.recipe, place)
+    for warning in recipe_warnings(olr.recipe):
+        print(f"Warning: {warning}")
+    return olr, index
+
+
+def grade_held_out(
+    olr: OnlineLabelRefinement, rows: Sequence[Mapping[str, Any]], completions: Sequence[Any]
+) -> list[float]:
+    """1.0 for every completion that is right by its row of the evaluation data, else 0.0.
+
+    Raises:
+        UserError: a row has neither a true answer nor a label that is not known to be noise.
+    """
+    prompts = [_held_out_prompt(row) for row in rows]
+    golds, sources = [str(prompt.gold) for prompt in prompts], [prompt.data_source for prompt in prompts]
+    return olr.grade(completions, golds, data_sources=sources)
+
+
+def text_key(prompt: Any) -> str:
+    """The same text for the same prompt: a text, or any sequence of messages."""
+    return as_text(prompt if isinstance(prompt, str) else list(prompt)) or ""
+
+
+def _require_answers_only(recipe: Recipe) -> None:
+    """Make sure that a method needs nothing but responses, which is all that a reward function gets.
+
+    Raises:
+        UserError: it needs token statistics, a second wording, a choice of prompts or another loss.
+    """
+    section, method = recipe.method, compose(recipe.method)
+    by_answers = method.reward is verifier_reward and not method.statistics and len(method.views) == 1
+    if by_answers and method.rank is None and not section.penalty_weight and not section.smoothing:
+        return
+    raise UserError(
+        f"method {section.name} needs more than a reward function gives (token statistics, a second wording, a choice"
+        " of prompts, or another loss), which `olr train` has; with another trainer use olr, grpo or ttrl"
+    )
+
+
+def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
+    """A row of the evaluation data as a prompt whose `gold` is what completions are graded by."""
     import pyarrow as pa
 
     rows = read_rows(
@@ -102,24 +157,3 @@ def held_out_prompt(row: Mapping[str, Any]) -> Prompt:
             f" {shortened(repr(row['prompt']))}; remove it"
         )
     return prompt
-
-
-def text_key(prompt: Any) -> str:
-    """The same text for the same prompt: a text, or any sequence of messages."""
-    return as_text(prompt if isinstance(prompt, str) else list(prompt)) or ""
-
-
-def require_answers_only(recipe: Recipe) -> None:
-    """Make sure that a method needs nothing but responses, which is all that a reward function gets.
-
-    Raises:
-        UserError: it needs token statistics, a second wording, a choice of prompts or another loss.
-    """
-    section, method = recipe.method, compose(recipe.method)
-    by_answers = method.reward is verifier_reward and not method.statistics and len(method.views) == 1
-    if by_answers and method.rank is None and not section.penalty_weight and not section.smoothing:
-        return
-    raise UserError(
-        f"method {section.name} needs more than a reward function gives (token statistics, a second wording, a choice"
-        " of prompts, or another loss), which `olr train` has; with another trainer use olr, grpo or ttrl"
-    )

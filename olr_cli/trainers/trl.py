@@ -25,9 +25,8 @@ from transformers.trainer_callback import ExportableState
 
 from olr_cli.api import OnlineLabelRefinement, Rollout, SupervisedStep, completion_text
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import LrSchedule
-from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only
+from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out
 
 _METRICS = {
     "policy/kl": "kl",
@@ -99,7 +98,7 @@ class OlrReward(TrainerCallback, ExportableState):
                 " GRPOTrainer(..., reward_funcs=reward, callbacks=[reward])"
             )
         if not self._model.training:
-            return self._grade(rows, completions)
+            return grade_held_out(self._grader, rows, completions)
         here = [
             (
                 {name: row[name] for name in ("prompt", "prompt_id", "extra_info") if name in row},
@@ -140,14 +139,6 @@ class OlrReward(TrainerCallback, ExportableState):
             for name, value in step.metrics.items()
             if name.startswith(("label/", "majority/", "rollout/"))
         }
-
-    def _grade(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[Any]) -> list[float]:
-        prompts = [held_out_prompt(row) for row in rows]
-        return self._grader.grade(
-            completions,
-            [str(prompt.gold) for prompt in prompts],
-            data_sources=[prompt.data_source for prompt in prompts],
-        )
 
     @property
     def _grader(self) -> OnlineLabelRefinement:
@@ -192,13 +183,8 @@ class OlrReward(TrainerCallback, ExportableState):
             )
         run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else self._run_dir
         trainer = f"trl {metadata.version('trl')}"
-        self._olr = OnlineLabelRefinement(
-            run_dir, self._recipe, trainer=trainer, settings=_settings(args, state, self._model)
-        )
-        require_answers_only(self._olr.recipe)
-        self._index = PromptIndex(dataset.with_format("arrow")[:], self._olr.recipe, "the training data")
-        for warning in recipe_warnings(self._olr.recipe):
-            print(f"Warning: {warning}")
+        settings, table = _settings(args, state, self._model), dataset.with_format("arrow")[:]
+        self._olr, self._index = begin(run_dir, self._recipe, trainer, settings, table, "the training data")
         if state.global_step:
             saved = (
                 (state.stateful_callbacks or {}).get(type(self).__name__, {}).get("attributes", {}).get("olr")

@@ -33,11 +33,10 @@ from verl.utils.fs import copy_to_local
 from olr_cli.api import STATE_VERSION, OnlineLabelRefinement, Rollout
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
-from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.supervision import compose
-from olr_cli.trainers.dataset import PromptIndex, held_out_prompt, require_answers_only, text_key
+from olr_cli.trainers.dataset import begin, grade_held_out, text_key
 
 GLOBAL_STEP = "trainer/global_step"
 """Metric: verl's number of the step to which a stored step belongs."""
@@ -123,22 +122,21 @@ class RewardServer:
         config = self._config
         require_supported(config)
         settings = config.reward.get("reward_kwargs") or {}
-        recipe = settings.get("recipe")
-        olr = OnlineLabelRefinement(
+        key = config.data.prompt_key
+        olr, self._index = begin(
             run_path(config),
-            _plain_keys(recipe),
-            trainer=f"verl {metadata.version('verl')}",
-            settings=trainer_settings(config),
+            _plain_keys(settings.get("recipe")),
+            f"verl {metadata.version('verl')}",
+            trainer_settings(config),
+            read_data(config.data.train_files, key),
+            "data.train_files",
         )
-        require_answers_only(olr.recipe)
         if compose(olr.recipe.method).calibrates:
             raise UserError(
                 f"method {olr.recipe.method.name} decides on the verified prompts of a step before the others, and verl"
                 " hands over one prompt at a time; use olr, grpo or ttrl, or another trainer"
             )
         self._timeout = float(settings.get("group_timeout", 3600))
-        key = config.data.prompt_key
-        self._index = PromptIndex(read_data(config.data.train_files, key), olr.recipe, "data.train_files")
         self._held_out = set()
         if config.trainer.test_freq > 0 or config.trainer.val_before_train:
             held_out = read_data(config.data.val_files, key).column("prompt").to_pylist()
@@ -153,8 +151,6 @@ class RewardServer:
         _require_free_or_resumed(config)
         per_epoch = len(self._index.prompts) // config.data.train_batch_size
         self._last_step = config.trainer.total_training_steps or config.trainer.total_epochs * per_epoch
-        for warning in recipe_warnings(olr.recipe):
-            print(f"Warning: {warning}")
         self._olr = olr
 
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
@@ -163,9 +159,7 @@ class RewardServer:
         assert olr is not None
         row = {**columns, "prompt": columns["raw_prompt"]}
         if text_key(row["prompt"]) in self._held_out:
-            prompt = held_out_prompt(row)
-            (grade,) = olr.grade([rollout], [str(prompt.gold)], data_sources=[prompt.data_source])
-            return grade
+            return grade_held_out(olr, [row], [rollout])[0]
         if "global_steps" not in columns:
             raise UserError("verl does not say which step a response belongs to; set trainer.use_v1=True")
         group = self._groups.setdefault(columns["uid"], _Group(row))
