@@ -14,6 +14,7 @@ takes and returns changes only with a new major version. `olr_cli.trainers` has 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -416,9 +417,15 @@ class OnlineLabelRefinement:
         self._taken_ids = set(self._ids.values())
 
     def close(self, status: Status = "finished") -> None:
-        """Write what is pending, note in the manifest how the run ended, and let the run directory go."""
+        """Write what is pending, note in the manifest how the run ended, and let the run directory go.
+
+        How many verified labels were for the prompts is logged; a warning, if some were for none.
+        """
         self.finish_step()
         self.flush()
+        if len(self._trusted) and status == "finished":
+            level = logging.WARNING if self._trusted.unknown else logging.INFO
+            logging.getLogger(__name__).log(level, "%s", self._trusted.note)
         if self._run is not None:
             if status == "finished" and self._epoch and not self._knows_epochs:
                 self._tree = overlay(self._tree, {"train": {"epochs": self._epoch}})

@@ -122,6 +122,9 @@ class VerifiedLabels:
             for prompt in prompts
         ]
 
+    def __len__(self) -> int:
+        return len(self._labels)
+
     @property
     def unknown(self) -> int:
         """How many labels were for none of the prompts so far."""

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.sets import training_prompts
 from olr_cli.data.verified import VerifiedLabels
@@ -156,3 +157,12 @@ def test_of_questions_that_differ_in_case_that_with_the_same_text_counts(tmp_pat
         UserError, match="has the verified answers B and C for one question, 'NEXT to A'; leave"
     ):
         training_prompts(recipe(str(verified), other))
+
+
+def test_labels_of_no_prompt_are_logged_where_another_trainer_runs(tmp_path, caplog):
+    file = lines(tmp_path / "verified.jsonl", *({"prompt_id": n, "true_answer": "7"} for n in "ab"))
+    with OnlineLabelRefinement(recipe={"data": {"trusted": str(file)}}) as olr:
+        step = olr(["q"] * 2, [r"\boxed{7}", r"\boxed{8}"], ["8"] * 2, prompt_ids=["a"] * 2)
+    assert step.rewards == (1.0, 0.0)
+    (record,) = caplog.records
+    assert record.getMessage().endswith(f"1 of 2 verified labels in {file} are for 1 prompt here, 1 for none")
