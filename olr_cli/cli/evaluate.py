@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -43,8 +42,7 @@ _TAKEN = {
 """Options that go with those that evaluate nothing."""
 
 
-@dataclass(frozen=True)
-class Problems:
+class Problems(NamedTuple):
     """What is scored."""
 
     benchmarks: Annotated[
@@ -75,8 +73,7 @@ class Problems:
     ] = None
 
 
-@dataclass(frozen=True)
-class Prompts:
+class Prompts(NamedTuple):
     """How it is asked."""
 
     system: Annotated[
@@ -115,8 +112,7 @@ class Prompts:
     ] = None
 
 
-@dataclass(frozen=True)
-class Draws:
+class Draws(NamedTuple):
     """How responses are drawn."""
 
     samples: Annotated[
@@ -159,8 +155,7 @@ class Draws:
     ] = False
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where it runs."""
 
     backend: Annotated[
@@ -194,8 +189,7 @@ class Place:
     trust_remote_code: TrustRemoteCode = False
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(NamedTuple):
     """Results."""
 
     extractor: Extractor = None
@@ -214,8 +208,7 @@ class Results:
     json: JsonFormat = False
 
 
-@dataclass(frozen=True)
-class Instead:
+class Instead(NamedTuple):
     """Instead of evaluating."""
 
     regrade: Annotated[

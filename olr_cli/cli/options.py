@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -117,14 +116,14 @@ TrustRemoteCode = Annotated[bool, Option("--trust-remote-code", help="Run code t
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer, in which a parameter that is a dataclass becomes one option for each of its fields.
+    """A command for typer, in which a parameter that is a named tuple becomes one option for each of its fields.
 
     The class's docstring is the title of its panel in the help.
     """
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if dataclasses.is_dataclass(parameter.annotation):
+        if hasattr(parameter.annotation, "_fields"):
             groups[parameter.name] = parameter.annotation
             parameters += _parameters(parameter.annotation)
         else:
@@ -132,8 +131,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     def flat(**values: Any) -> None:
         for name, group in groups.items():
-            fields = [field.name for field in dataclasses.fields(group)]
-            values[name] = group(**{field: values.pop(field) for field in fields})
+            values[name] = group(**{field: values.pop(field) for field in group._fields})
         command(**values)
 
     flat.__name__, flat.__doc__ = command.__name__, command.__doc__
@@ -144,15 +142,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     """The fields of a group of options as typer's parameters, all in one panel of the help."""
-    hints = get_type_hints(group, include_extras=True)
-    for field in dataclasses.fields(group):
-        hint = hints[field.name]
+    for name, hint in get_type_hints(group, include_extras=True).items():
         option = copy(hint.__metadata__[0])
         option.rich_help_panel = group.__doc__.rstrip(".")
         yield inspect.Parameter(
-            field.name,
+            name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
+            default=group._field_defaults[name],
             annotation=Annotated[hint.__origin__, option],
         )
 

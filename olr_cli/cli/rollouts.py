@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from typer import Argument, Option
 
@@ -30,8 +30,7 @@ from olr_cli.cli.options import (
 from olr_cli.cli.printing import show, show_dry_run
 
 
-@dataclass(frozen=True)
-class Prompts:
+class Prompts(NamedTuple):
     """What is asked."""
 
     limit: Annotated[int | None, Option(metavar="N", min=1, help="Use only the first N prompts.")] = None
@@ -41,8 +40,7 @@ class Prompts:
     extractor: Extractor = None
 
 
-@dataclass(frozen=True)
-class Draws:
+class Draws(NamedTuple):
     """How responses are drawn."""
 
     visits: Annotated[int, Option(metavar="N", min=1, help="Number of visits to each prompt.")] = 5
@@ -53,8 +51,7 @@ class Draws:
     seed: Seed = 0
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where it runs."""
 
     backend: Annotated[
@@ -67,8 +64,7 @@ class Place:
     ] = 160
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(NamedTuple):
     """The run."""
 
     run_dir: Annotated[

@@ -1,7 +1,6 @@
 """Options that commands share, and groups of options."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import pytest
 import typer
@@ -12,8 +11,7 @@ from olr_cli.cli import app
 from olr_cli.cli.options import Seed, grouped
 
 
-@dataclass(frozen=True)
-class Draws:
+class Draws(NamedTuple):
     """How responses are drawn."""
 
     samples: Annotated[int, Option("--samples", help="Samples of each problem.")] = 8
