@@ -8,8 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from olr_cli.cli.options import JsonObject, LogColumns, read_log_columns, require_new
-from olr_cli.cli.printing import show
-from olr_cli.cli.waiting import Waiting
+from olr_cli.cli.printing import Waiting, show
 
 
 def audit(

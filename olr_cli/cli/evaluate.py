@@ -25,8 +25,7 @@ from olr_cli.cli.options import (
     require_known,
     shape_of,
 )
-from olr_cli.cli.printing import show
-from olr_cli.cli.waiting import Waiting
+from olr_cli.cli.printing import Waiting, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

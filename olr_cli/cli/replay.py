@@ -9,8 +9,7 @@ import typer
 from typer import Argument, Option
 
 from olr_cli.cli.options import LogColumns, Settings, read_log_columns, require_new
-from olr_cli.cli.printing import show
-from olr_cli.cli.waiting import Waiting
+from olr_cli.cli.printing import Waiting, show
 
 
 def replay(
