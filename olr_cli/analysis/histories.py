@@ -19,7 +19,7 @@ from olr_cli.data.logs import LABELS, STATISTICS, Report, RolloutLog, answers_of
 from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, NoiseType, Prompt, PromptSet, View
 from olr_cli.data.rows import matching_files
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
-from olr_cli.data.verified import with_trusted
+from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe, flatten
@@ -205,7 +205,7 @@ def _with_trusted(
     trusted = recipe.data.trusted
     if trusted is None:
         return {name: replace(prompt, is_trusted=False) for name, prompt in prompts.items()}, []
-    verified, notes = with_trusted(prompts.values(), trusted, recipe.seed, source, recipe_reading(recipe))
+    verified, notes = with_verified(prompts.values(), trusted, recipe.seed, source, recipe_reading(recipe))
     return {prompt.prompt_id: prompt for prompt in verified}, [f"{note}." for note in notes]
 
 

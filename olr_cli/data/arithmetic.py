@@ -49,7 +49,7 @@ MIXTURE_NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Operation:
     """One kind of expression. The column functions take two digits, or two arrays of digits."""
 
     symbol: str
@@ -60,14 +60,14 @@ class Kind:
     """Whether two digits call for a carry or borrow, which the wrong procedure leaves out."""
 
 
-KINDS: dict[KindName, Kind] = {
-    "addition": Kind("+", operator.add, lambda x, y: (x + y) % 10, lambda x, y: x + y >= 10),
-    "subtraction": Kind("-", operator.sub, lambda x, y: abs(x - y), lambda x, y: x < y),
+OPERATIONS: dict[KindName, Operation] = {
+    "addition": Operation("+", operator.add, lambda x, y: (x + y) % 10, lambda x, y: x + y >= 10),
+    "subtraction": Operation("-", operator.sub, lambda x, y: abs(x - y), lambda x, y: x < y),
 }
 
 
 SetName = KindName | FewShotName
-SETS: tuple[SetName, ...] = (*KINDS, *FEW_SHOT)
+SETS: tuple[SetName, ...] = (*OPERATIONS, *FEW_SHOT)
 """Every built-in data set."""
 
 _USUAL = 400
@@ -85,7 +85,7 @@ class Expression:
     @property
     def text(self) -> str:
         """The prompt, for example ``123+456=``."""
-        return f"{self.left}{KINDS[self.kind].symbol}{self.right}="
+        return f"{self.left}{OPERATIONS[self.kind].symbol}{self.right}="
 
     @property
     def index(self) -> int:
@@ -95,23 +95,23 @@ class Expression:
     @property
     def answer(self) -> int:
         """The right answer."""
-        return int(KINDS[self.kind].solve(self.left, self.right))
+        return int(OPERATIONS[self.kind].solve(self.left, self.right))
 
     @property
     def wrong_answer(self) -> int:
         """What the wrong procedure gives, column by column; wrong if and only if there is a carry or borrow."""
-        return int("".join(map(str, self._columns(KINDS[self.kind].wrong_column))))
+        return int("".join(map(str, self._columns(OPERATIONS[self.kind].wrong_column))))
 
     @property
     def has_carry(self) -> bool:
         """Whether a column calls for a carry or borrow."""
-        return any(self._columns(KINDS[self.kind].crosses))
+        return any(self._columns(OPERATIONS[self.kind].crosses))
 
     def _columns(self, of: Callable[[int, int], Any]) -> list[Any]:
         return [of(int(x), int(y)) for x, y in zip(str(self.left), str(self.right), strict=True)]
 
 
-def response_text(answer: int, *, digits: int = 1) -> str:
+def worked_response(answer: int, *, digits: int = 1) -> str:
     """An answer as the policy writes it: least-significant digit first, at least `digits` of them."""
     return f"{answer:0{digits}d}"[::-1]
 
@@ -134,10 +134,10 @@ class Mixture:
     def respond(self, expression: Expression, *parts: str | int) -> str:
         """A response to `expression`, drawn by `parts`."""
         if uniform("right", *parts) < self.right_probability(expression):
-            return response_text(expression.answer)
+            return worked_response(expression.answer)
         if uniform("wrong procedure", *parts) < WRONG_PROCEDURE_SHARE:
-            return response_text(expression.wrong_answer, digits=3)
-        response = response_text(expression.answer)
+            return worked_response(expression.wrong_answer, digits=3)
+        response = worked_response(expression.answer)
         at = key("slip at", *parts) % len(response)
         digit = (int(response[at]) + SLIPS[key("slip by", *parts) % len(SLIPS)]) % 10
         return f"{response[:at]}{digit}{response[at + 1 :]}"
@@ -269,7 +269,7 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
     import numpy as np
 
     left, right = (side.ravel() for side in np.mgrid[100:1000, 100:1000])
-    rule = KINDS[kind]
+    rule = OPERATIONS[kind]
     crosses = [rule.crosses(left // place % 10, right // place % 10) for place in (1, 10, 100)]
     valid = np.any(crosses, axis=0) & (rule.solve(left, right) > 0)
     indices: NDArray[np.int64] = left[valid] * 1000 + right[valid]
@@ -286,7 +286,7 @@ def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray
     import numpy as np
 
     members = split_members(kind, split)
-    answers = KINDS[kind].solve(*np.divmod(members, 1000))
+    answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))
     order = answers.argsort(kind="stable")
     return members[order], np.searchsorted(answers[order], np.arange(answers.max() + 2))
 

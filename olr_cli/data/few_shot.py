@@ -24,12 +24,12 @@ from olr_cli.seeding import key, uniform
 FewShotName = Literal["products", "sums", "maxima"]
 FEW_SHOT: tuple[FewShotName, ...] = get_args(FewShotName)
 
-SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
+FEW_SHOT_SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
 """Where each split ends on the unit interval that questions are hashed to: small tasks, of which much is held out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class FewShotTask:
     """Questions about a few numbers, in whatever order they are named.
 
     Attributes:
@@ -49,20 +49,20 @@ def _pairs(large: range, small: range) -> list[tuple[int, int]]:
     return sorted({(min(pair), max(pair)) for pair in product(large, small)})
 
 
-TASKS: dict[FewShotName, Task] = {
-    "products": Task(
+TASKS: dict[FewShotName, FewShotTask] = {
+    "products": FewShotTask(
         "12 + 7 = 19\n45 - 3 = 42\n6 * 8 = 48\n",
         lambda numbers: f"{numbers[0]} * {numbers[1]} =",
         prod,
         lambda: _pairs(range(3, 26), range(3, 10)),
     ),
-    "sums": Task(
+    "sums": FewShotTask(
         "12 + 7 = 19\n4 + 9 = 13\n21 + 6 = 27\n",
         lambda numbers: f"{numbers[0]} + {numbers[1]} =",
         sum,
         lambda: _pairs(range(10, 30), range(2, 10)),
     ),
-    "maxima": Task(
+    "maxima": FewShotTask(
         "max(31, 27, 54) = 54\nmax(45, 86, 92) = 92\nmax(62, 39, 19) = 62\n",
         lambda numbers: f"max({', '.join(map(str, numbers))}) =",
         max,
@@ -85,8 +85,8 @@ def few_shot_prompts(name: FewShotName, size: int | None, seed: int, split: str)
 @functools.cache
 def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
     """The numbers of every question of a split, in the order that the question names them; none is an example."""
-    task, bounds = TASKS[name], [0.0, *SPLIT_ENDS.values()]
-    start, end = bounds[(place := list(SPLIT_ENDS).index(split)) : place + 2]
+    task, bounds = TASKS[name], [0.0, *FEW_SHOT_SPLIT_ENDS.values()]
+    start, end = bounds[(place := list(FEW_SHOT_SPLIT_ENDS).index(split)) : place + 2]
     asked = (sorted(set(permutations(chosen))) for chosen in task.numbers())
     return [
         numbers
@@ -97,7 +97,7 @@ def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
     ]
 
 
-def _prompt(name: FewShotName, task: Task, numbers: tuple[int, ...]) -> Prompt:
+def _prompt(name: FewShotName, task: FewShotTask, numbers: tuple[int, ...]) -> Prompt:
     answer = str(task.solve(numbers))
 
     def ask(order: Sequence[int]) -> tuple[Message, ...]:

@@ -72,7 +72,7 @@ _LABELS = (
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
 
-FORMATS: Sequence[LogFormat] = (
+LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
         "TRL",
         frozenset({"step", "prompt", "completion", "advantage"}),
@@ -103,7 +103,7 @@ FORMATS: Sequence[LogFormat] = (
 def recognised(names: Collection[str]) -> LogFormat:
     """The format of a file that has columns of these names; `TABLE` if it is none of a trainer's."""
     is_table = {"prompt_id", "visit"} <= set(names)
-    return next((one for one in FORMATS if one.marks <= set(names) and not is_table), TABLE)
+    return next((one for one in LOG_FORMATS if one.marks <= set(names) and not is_table), TABLE)
 
 
 def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserError:

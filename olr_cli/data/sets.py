@@ -8,7 +8,7 @@ from decimal import Decimal
 from olr_cli.data.noise import NoiseKind, describe_counts, inject
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
-from olr_cli.data.verified import with_trusted
+from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 
@@ -30,7 +30,7 @@ def training_prompts(recipe: Recipe) -> PromptSet:
     prompts, trusted = _with_noise(recipe, reading), recipe.data.trusted
     if trusted is None:
         return prompts
-    verified, notes = with_trusted(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
+    verified, notes = with_verified(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
     return replace(prompts.with_prompts(verified, {"trusted": str(trusted)}), notes=notes)
 
 

@@ -214,7 +214,7 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     return list(labels.values())
 
 
-def with_trusted(
+def with_verified(
     prompts: Iterable[Prompt], trusted: str | int, seed: int, source: object, reading: Reading
 ) -> tuple[list[Prompt], list[str]]:
     """The prompts with the verified ones marked, and with the true answers that are verified; and how many there are.

@@ -7,7 +7,7 @@ from math import prod
 import pytest
 
 from olr_cli.answers import default_extractor, extract
-from olr_cli.data.few_shot import FEW_SHOT, SPLIT_ENDS, split_questions
+from olr_cli.data.few_shot import FEW_SHOT, FEW_SHOT_SPLIT_ENDS, split_questions
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import find_benchmark
@@ -18,7 +18,7 @@ every_task = pytest.mark.parametrize("name", FEW_SHOT)
 
 
 @every_task
-@pytest.mark.parametrize("split", SPLIT_ENDS)
+@pytest.mark.parametrize("split", FEW_SHOT_SPLIT_ENDS)
 def test_questions_go_on_from_solved_lines_and_have_the_right_answer(name, split):
     prompts = read_prompts(f"arithmetic:{name}", split=split).prompts
     assert len(prompts) == min(400, len(split_questions(name, split)))
@@ -36,7 +36,7 @@ def test_questions_go_on_from_solved_lines_and_have_the_right_answer(name, split
 
 @every_task
 def test_no_question_is_in_two_splits_not_even_in_another_order(name):
-    asked = {split: {tuple(sorted(q)) for q in split_questions(name, split)} for split in SPLIT_ENDS}
+    asked = {split: {tuple(sorted(q)) for q in split_questions(name, split)} for split in FEW_SHOT_SPLIT_ENDS}
     assert all(not asked[one] & asked[other] for one, other in combinations(asked, 2))
     assert all(len(questions) > 15 for questions in asked.values())
 
