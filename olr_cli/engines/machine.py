@@ -24,10 +24,9 @@ from typing import Any, Literal
 from olr_cli.engines.openrlhf import WRITTEN_FOR
 from olr_cli.engines.openrlhf.checks import require_openrlhf
 from olr_cli.engines.openrlhf.flags import INSTALL
+from olr_cli.engines.openrlhf.memory import GB
 from olr_cli.errors import NotHere, first_line
 from olr_cli.packages import EXTRAS, TESTED, install_command, installed_version, is_version, missing_package
-
-GB = 10**9
 
 Use = Literal["local", "local gpu", "rehearsal", "gpus", "cluster"]
 """How a recipe uses this machine: the local engine on a CPU or a GPU; openrlhf on a CPU, on GPUs, on a Ray cluster."""

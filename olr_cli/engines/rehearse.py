@@ -18,11 +18,11 @@ import pyarrow as pa
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.engines.launch import engine_of, extractor_of, run_warnings
-from olr_cli.engines.machine import GB, Check, Machine, Use, existing, gigabytes, look_at_machine
+from olr_cli.engines.machine import Check, Machine, Use, existing, gigabytes, look_at_machine
 from olr_cli.engines.models import model_location, model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_section
-from olr_cli.engines.openrlhf.memory import MemoryNeed, memory_need
+from olr_cli.engines.openrlhf.memory import GB, MemoryNeed, memory_need
 from olr_cli.engines.run import DataSets, Engine, load_data, require_engine
 from olr_cli.engines.steps import total_steps
 from olr_cli.errors import NotHere, UserError, first_line
