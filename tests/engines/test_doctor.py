@@ -1,5 +1,6 @@
 """What `olr doctor` says of machines that are whole, broken, and absent."""
 
+import functools
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
-from olr_cli.engines import machine, models
+from olr_cli.engines import machine, models, rehearse
 from olr_cli.engines.openrlhf import WRITTEN_FOR, checks, engine
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.rehearse import diagnose
@@ -94,19 +95,28 @@ def whole(monkeypatch, tmp_path):
     return pretended
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The configuration of Qwen3-4B-Base."""
+    place = tmp_path_factory.mktemp("model")
+    (place / "config.json").write_text(json.dumps(QWEN3_4B))
+    (place / "model.safetensors").touch()
+    return place
+
+
 @pytest.fixture
-def model(tmp_path, monkeypatch):
-    """A folder with the configuration of Qwen3-4B-Base; its tokenizer and weights are not looked at."""
+def model(folder, monkeypatch):
+    """Qwen3-4B-Base, whose tokenizer and weights are not looked at."""
 
     def look_at(path, **_options):
         return StartingModel(path, None, QWEN3_4B["max_position_embeddings"], "a digest")
 
     monkeypatch.setattr(StartingModel, "look_at", look_at)
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(QWEN3_4B))
-    (folder / "model.safetensors").touch()
+    monkeypatch.setattr(rehearse, "model_shape", model_shape)
     return folder
+
+
+model_shape = functools.cache(models.model_shape)
 
 
 def paper(model, *settings):
