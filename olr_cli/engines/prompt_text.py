@@ -11,7 +11,6 @@ from typing import Any
 
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
-from olr_cli.engines.limits import LimitExceeded, limited
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
@@ -125,29 +124,15 @@ def render_all(
     question that it answers.
 
     A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can do no
-    more than make text. How long that takes and how large the text becomes is limited by running it in a fork of this
-    process (see `limited`).
+    more than make text.
 
     Raises:
-        UserError: the chat template refuses a prompt, fails, exceeds a limit, or makes something else than text.
+        UserError: the chat template refuses a prompt, fails, or makes something else than text.
     """
     if not has_chat_template(tokenizer, chat):
         return [_plain(messages) for messages in prompts]
     template = "the model's chat template" if chat.template is None else "the chat template"
-    seconds = _SECONDS + _SECONDS_A_PROMPT * len(prompts)
-    texts = (_by_template(tokenizer, messages, chat, template) for messages in prompts)
-    try:
-        return list(limited(texts, seconds=seconds, memory=_MEMORY, most_bytes=_MOST_BYTES))
-    except LimitExceeded as error:
-        number = "a prompt" if len(prompts) == 1 else f"{len(prompts)} prompts"
-        raise UserError(f"{template} takes more than {error} for {number}; mend the template") from None
-
-
-_SECONDS, _SECONDS_A_PROMPT = 10.0, 0.01
-"""Processor time for all prompts of a call; a usual template takes less than a thousandth of a second a prompt."""
-_MEMORY, _MOST_BYTES = 1 << 30, 4 << 30
-_MOST_CHARACTERS, _MOST_TIMES = 1_000_000, 10
-"""A prompt's text may have so many characters, and so many times those of its messages."""
+    return [_by_template(tokenizer, messages, chat, template) for messages in prompts]
 
 
 def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat, template: str) -> str:
@@ -160,8 +145,6 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat, 
 
     try:
         text: object = tokenizer.apply_chat_template(turns, **settings)
-    except MemoryError:
-        raise
     except (TemplateError, RecursionError) as error:
         raise UserError(
             f"{template} refuses a prompt of roles {roles} ({_reason(error)}); change the prompt's "
@@ -173,11 +156,6 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat, 
         ) from error
     if not isinstance(text, str) or not _is_unicode(text):
         raise UserError(f"{template} makes no text of a prompt of roles {roles}; mend the template")
-    length = sum(len(message.content) for message in messages)
-    if len(text) > _MOST_CHARACTERS + _MOST_TIMES * length:
-        raise UserError(
-            f"{template} makes {len(text):,} characters of a prompt of {length:,}, of roles {roles}; mend the template"
-        )
     return text
 
 
