@@ -25,7 +25,7 @@ from olr_cli import seeding
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.sets import training_prompts
-from olr_cli.engines.steps import step_batches, steps_per_epoch, total_steps
+from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
@@ -115,9 +115,9 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
     supervisor = make_supervisor(recipe, data.prompts, judge, history=None)
     store, watch = RunStore(run), Stopwatch()
     append_metrics(run, 0, 0, policy.held_out())
-    per_epoch = steps_per_epoch(recipe, len(data.prompts))
-    last = total_steps(recipe, len(data.prompts))
-    for step, visit, rows in islice(step_batches(recipe, len(data.prompts)), steps):
+    schedule = Schedule.of(recipe, len(data.prompts))
+    for step in islice(schedule.after(0), steps):
+        visit, rows = schedule.epoch(step), schedule.rows(step)
         with watch.measure("rollouts"):
             groups = policy.groups(rows, visit, step)
         decided = supervisor.supervise(groups, watch.measure)
@@ -125,12 +125,12 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
             policy.learn(rows, decided)
         with watch.measure("store"):
             tables = store_step(store, step, decided)
-        metrics = step_metrics(tables, 0) | (policy.held_out() if step % per_epoch == 0 else {})
+        metrics = step_metrics(tables, 0) | (policy.held_out() if step % schedule.per_epoch == 0 else {})
         append_metrics(run, step, visit, metrics | watch.metrics())
         watch = Stopwatch()
     store.sync()
-    done = last if steps is None else min(steps, last)
-    end_attempt(run, "finished" if done == last else "interrupted", steps=done)
+    done = schedule.last if steps is None else min(steps, schedule.last)
+    end_attempt(run, "finished" if done == schedule.last else "interrupted", steps=done)
 
 
 class _Policy:

@@ -37,6 +37,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.layers import load_recipe
+from olr_cli.recipe.schema import GrpoMethod, TrainSection
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import Progress
 
@@ -120,11 +121,13 @@ class Steps:
         self.grpo = Grpo(
             self.policy,
             self.policy.frozen_copy() if self.setting.kl_weight else None,
-            learning_rate=LEARNING_RATE,
-            kl_weight=self.setting.kl_weight,
-            clip=CLIP,
-            mini_batch_prompts=len(self.setting.prompts),
-            temperature=1.0,
+            TrainSection(
+                learning_rate=LEARNING_RATE,
+                kl_weight=self.setting.kl_weight,
+                clip=CLIP,
+                mini_batch_prompts=len(self.setting.prompts),
+            ),
+            GrpoMethod(),
         )
 
     def step(self) -> None:

@@ -24,7 +24,7 @@ from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_section
 from olr_cli.engines.openrlhf.memory import GB, MemoryNeed, memory_need
 from olr_cli.engines.run import DataSets, Engine, load_data, require_engine
-from olr_cli.engines.steps import total_steps
+from olr_cli.engines.schedule import Schedule
 from olr_cli.errors import NotHere, UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import LocalEngine, OpenRlhfEngine, Recipe
@@ -74,7 +74,7 @@ class Rehearsal:
             "prompts": prompts,
             "marked": None if self.is_example else sum(prompt.is_marked for prompt in train.prompts),
             "trusted": None if self.is_example else sum(prompt.is_trusted for prompt in train.prompts),
-            "steps": total_steps(recipe, prompts),
+            "steps": Schedule.of(recipe, prompts).last,
             "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
         }
 

@@ -27,14 +27,9 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.data.rows import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
+from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import DataSets, Run
-from olr_cli.engines.steps import (
-    epoch_so_far,
-    rollout_keys,
-    step_batches,
-    steps_per_epoch,
-    total_steps,
-)
+from olr_cli.engines.schedule import Schedule, rollout_keys
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, Sampling, open_backend
 from olr_cli.evaluation.targets import origin, targets
@@ -193,13 +188,14 @@ class RolloutSampler:
         """
         recipe, prompts = run.recipe, run.data.train.prompts
         run.supervisor.expect(prompts)
-        last = total_steps(recipe, len(prompts))
-        per_visit = steps_per_epoch(recipe, len(prompts))
-        run.progress.start(last, run.done, per_visit, epoch_so_far(run.path, run.done, per_visit))
+        schedule = Schedule.of(recipe, len(prompts))
+        start_progress(run, schedule)
         waiting = "Stopping when the step in progress is stored; Ctrl-C again stops at once."
         with stop_requests(lambda: run.progress.say(waiting)) as stop, self._backend:
-            for step, visit, rows in step_batches(recipe, len(prompts), run.done):
-                metrics = self._step(run, step, visit, [prompts[row] for row in rows])
+            for step in schedule.after(run.done):
+                metrics = self._step(
+                    run, step, schedule.epoch(step), [prompts[row] for row in schedule.rows(step)]
+                )
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
                         f"Warning: {missing:.0%} of the responses have no answer; the chat template or --extractor"
@@ -207,9 +203,9 @@ class RolloutSampler:
                         " --dry-run` shows a prompt as the policy sees it"
                     )
                 run.progress.step(step, metrics)
-                if step < last and stop.signal_number is not None:
+                if step < schedule.last and stop.signal_number is not None:
                     raise Interrupted(stop.signal_number)
-        return {"steps": last}
+        return {"steps": schedule.last}
 
     def _step(self, run: Run, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
         """Sample, supervise and store one visit of some prompts."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from olr_cli.errors import UserError
 from olr_cli.files import read_json, remove, sync, write_text, writing
-from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.metrics import Metrics, read_metrics
 
 VALIDATION = "validation/avg"
 """The metric that chooses the best checkpoint."""
@@ -86,6 +86,14 @@ def best_step(run: Path) -> int | None:
     """
     measured = [line for line in read_metrics(run, VALIDATION) if line["step"]]
     return int(max(measured, key=lambda line: line[VALIDATION])["step"]) if measured else None
+
+
+def is_best(run: Path, step: int, metrics: Metrics) -> bool:
+    """Whether the validation set was measured after this step, with the best accuracy so far (R22).
+
+    The run's metrics.jsonl has this step's line already.
+    """
+    return VALIDATION in metrics and best_step(run) == step
 
 
 def drop_unfinished(run: Path) -> None:

@@ -42,7 +42,7 @@ from olr_cli.engines.openrlhf.job_files import prompt_label
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
-from olr_cli.engines.steps import epoch_order
+from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.steps import Stopwatch
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
@@ -96,12 +96,9 @@ class Record:
 
     def steps(self):
         """(step, epoch, rows of the prompts) of the whole run."""
-        step = 0
-        for epoch in range(1, VISITS + 1):
-            order = epoch_order(self.recipe, PROMPTS, epoch)
-            for first in range(0, PROMPTS, STEP):
-                step += 1
-                yield step, epoch, order[first : first + STEP]
+        schedule = Schedule.of(self.recipe, PROMPTS)
+        for step in schedule.after(0):
+            yield step, schedule.epoch(step), schedule.rows(step)
 
 
 def recipe(method=OLR, **engine):
@@ -385,7 +382,7 @@ class Controller(SupervisedTrainer):
         self.recipe, self.judge, self.tokenizer, self.args = recorded.recipe, judge, tokenizer, args
         self.data = SimpleNamespace(train=recorded.train)
         self.prompts = {prompt.prompt_id: prompt for prompt in recorded.prompts}
-        self._per_epoch = -(-PROMPTS // STEP)
+        self.schedule = Schedule.of(recorded.recipe, PROMPTS)
         self.supervisor = make_supervisor(recorded.recipe, recorded.prompts, judge, None)
         self.store = RunStore(run)
         self._clock = Stopwatch()

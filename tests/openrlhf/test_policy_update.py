@@ -25,6 +25,7 @@ from olr_cli.engines.openrlhf.actor import PolicyActor, PolicyUpdate
 from olr_cli.engines.openrlhf.experience import token_means
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.recipe.layers import validate
+from olr_cli.recipe.schema import MethodSection, TrainSection
 from olr_cli.seeding import key
 from olr_cli.supervision.rewards import group_advantages
 
@@ -277,14 +278,18 @@ def updated_locally(rollouts, method, trains=ALL, loss_average="token"):
     update = Grpo(
         moved,
         reference,
-        learning_rate=1e-3,
-        kl_weight=0.1,
-        clip=0.2,
-        mini_batch_prompts=len(TEXTS),
-        temperature=TEMPERATURE,
-        penalty_weight=method.get("penalty_weight", 0),
-        smoothing=method.get("smoothing", 0),
-        loss_average=loss_average,
+        TrainSection(
+            learning_rate=1e-3,
+            kl_weight=0.1,
+            mini_batch_prompts=len(TEXTS),
+            temperature=TEMPERATURE,
+            loss_average=loss_average,
+        ),
+        MethodSection(
+            name="test",
+            penalty_weight=method.get("penalty_weight", 0),
+            smoothing=method.get("smoothing", 0),
+        ),
     )
     seen = {}
     for name, parameter in moved.model.named_parameters():

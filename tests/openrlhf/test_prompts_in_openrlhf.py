@@ -13,7 +13,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _coll
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobFiles, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.trainer import PromptOrder, held_out_samples
-from olr_cli.engines.steps import step_batches
+from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 
 EPOCHS, STEP = 3, 4
@@ -89,6 +89,12 @@ def recipe(method="grpo"):
     return validate({"train": train, "method": {"name": method}, "engine": {"name": "openrlhf"}}, "test")
 
 
+def due_rows(chosen, prompts):
+    """Rows of the prompts of every step."""
+    schedule = Schedule.of(chosen, prompts)
+    return [schedule.rows(step) for step in schedule.after(0)]
+
+
 def drawn_in_an_epoch(prompts, rows_of_a_step=STEP):
     """The labels that OpenRLHF's sample generator draws, step by step, until the prompts are used up."""
     rows, exhausted, drawn = iter(prompts), False, []
@@ -102,7 +108,7 @@ def drawn_in_an_epoch(prompts, rows_of_a_step=STEP):
 @pytest.mark.parametrize("done", range(2 * EPOCHS))
 def test_prompts_are_visited_in_the_local_engines_order_also_after_a_resume(prompts, done):
     rows = [("source", f"text {row}", str(row), None) for row in range(prompts)]
-    due = [[str(row) for row in own] for _, _, own in step_batches(recipe(), prompts)]
+    due = [[str(row) for row in own] for own in due_rows(recipe(), prompts)]
     order = PromptOrder(recipe(), rows, done)
     epochs_left = EPOCHS - done // 2
     drawn = [labels for _ in range(epochs_left) for labels in drawn_in_an_epoch(order)]
@@ -115,7 +121,7 @@ def test_prompts_are_visited_in_the_local_engines_order_also_after_a_resume(prom
 def test_both_views_of_a_prompt_come_in_its_step_also_after_a_resume(prompts, done):
     chosen = recipe("co_reward")
     labels = [[prompt_label(view, str(row)) for view in ("original", "rephrased")] for row in range(prompts)]
-    due = [[label for row in own for label in labels[row]] for _, _, own in step_batches(chosen, prompts)]
+    due = [[label for row in own for label in labels[row]] for own in due_rows(chosen, prompts)]
     order = PromptOrder(
         chosen, [("source", f"text of {label}", label, None) for own in labels for label in own], done
     )

@@ -101,7 +101,7 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     from olr_cli.engines.local.loop import encode_prompts
     from olr_cli.engines.local.policy import Policy
     from olr_cli.engines.local.sampler import sample
-    from olr_cli.engines.steps import rollout_keys
+    from olr_cli.engines.schedule import rollout_keys
 
     recipe = load_recipe(run / "recipe.yaml")
     prompts = held_out_prompts(recipe, "arithmetic", "test").prompts

@@ -15,21 +15,19 @@ a mini-batch is accumulated from.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
-from transformers import get_scheduler
 
 from olr_cli.engines.divergence import LOSS_OR_GRADIENT, NONFINITE, NonFinite
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
-from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, MIN_LR_RATIO, WEIGHT_DECAY
-from olr_cli.recipe.schema import LossAverage, LrSchedule
+from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
+from olr_cli.recipe.schema import LossAverage, MethodSection, TrainSection
 
 MOST_SCORES = 2**28
 """Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
@@ -97,25 +95,6 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
     own means alike. `lengths`, of any shape, are at least 1.
     """
     return 1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
-
-
-def learning_rates(
-    highest: float, schedule: LrSchedule, warmup_ratio: float, steps: int
-) -> Callable[[int], float]:
-    """The learning rate of each optimiser step, from 0, by transformers' schedules, which TRL takes too.
-
-    With a warm-up the first step's is 0.
-    """
-    name = "constant_with_warmup" if schedule == "constant" else schedule
-    scheduler = get_scheduler(
-        name,
-        torch.optim.SGD([torch.zeros(())], lr=highest),
-        num_warmup_steps=math.ceil(warmup_ratio * steps),
-        num_training_steps=steps,
-        scheduler_specific_kwargs={"min_lr_rate": MIN_LR_RATIO} if schedule == "cosine_with_min_lr" else None,
-    )
-    (share,) = scheduler.lr_lambdas
-    return lambda step: highest * share(step)
 
 
 @dataclass(frozen=True)
@@ -231,65 +210,41 @@ class Grpo:
         self,
         policy: Policy,
         reference: Policy | None,
+        train: TrainSection,
+        method: MethodSection,
         *,
-        learning_rate: float,
-        kl_weight: float,
-        clip: float,
-        mini_batch_prompts: int,
-        temperature: float,
-        penalty_weight: float = 0.0,
-        smoothing: float = 0.0,
-        loss_average: LossAverage = "token",
+        views: int = 1,
         micro_batch_tokens: int = 16_384,
-        clip_high: float | None = None,
-        lr_schedule: LrSchedule = "constant",
-        lr_warmup_ratio: float = 0.0,
-        optimizer_steps: int = 1,
     ) -> None:
         """Make an optimiser for `policy`, which is trained in place.
 
         Args:
             policy: to be trained.
             reference: the frozen starting policy of the KL term; None for none.
-            learning_rate: the highest.
-            kl_weight: of the KL term.
-            clip: of the surrogate.
-            mini_batch_prompts: prompts of one optimiser step; each view of a prompt is one.
-            temperature: of the rollouts; above 0.
-            penalty_weight: of the confidence penalty.
-            smoothing: share of the uniform distribution in each token's target.
-            loss_average: what weighs alike in a mini-batch's loss.
+            train: the recipe's settings of the loss and the mini-batches.
+            method: the recipe's method: its confidence penalty and its label smoothing.
+            views: of each prompt, neighbours in the rollouts; a mini-batch has all views of its prompts.
             micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
-            clip_high: of the surrogate above 1; None: `clip`.
-            lr_schedule: how the learning rate falls.
-            lr_warmup_ratio: the share of `optimizer_steps` in which it rises from 0.
-            optimizer_steps: mini-batches of the whole run.
         """
         self.policy = policy
         self.reference = reference
-        self.kl_weight = kl_weight
-        self.clip = clip
-        self.clip_high = clip_high
-        self.mini_batch_prompts = mini_batch_prompts
-        self.temperature = temperature
-        self.penalty_weight = penalty_weight
-        self.smoothing = smoothing
-        self.loss_average = loss_average
+        self.train = train
+        self.method = method
+        self.mini_batch_rows = (train.mini_batch_prompts or train.prompts_per_step) * views
         self.micro_batch_tokens = micro_batch_tokens
         self.parameters = [weight for weight in policy.model.parameters() if weight.requires_grad]
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=learning_rate, betas=ADAM_BETAS, weight_decay=WEIGHT_DECAY, fused=True
+            self.parameters, betas=ADAM_BETAS, weight_decay=WEIGHT_DECAY, fused=True
         )
-        self.learning_rate_at = learning_rates(learning_rate, lr_schedule, lr_warmup_ratio, optimizer_steps)
 
     def update(
         self,
         rollouts: SampledRollouts,
         advantages_PG: Tensor,
         trains_P: Sequence[bool],
-        done: int = 0,
+        learning_rates: Sequence[float] | None = None,
     ) -> dict[str, float]:
         """One pass over a step's rollouts, an optimiser step for every mini-batch of prompts, in their order.
 
@@ -298,7 +253,7 @@ class Grpo:
             advantages_PG: theirs (Eq. 1).
             trains_P: whether a prompt takes part. One that doesn't is in no sum and no count; it only keeps its
                 place in its mini-batch. A mini-batch without any prompt that trains is no step.
-            done: mini-batches of the run before this update; the learning rate is a function of that number.
+            learning_rates: of each mini-batch; by default `train.learning_rate`.
 
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
@@ -313,10 +268,12 @@ class Grpo:
         old_logprobs_PGT = self._old_logprobs(rollouts, training)
         sums = torch.zeros(3, device=self.policy.device)
         grad_norms = []
-        places = range(len(trains_P))
-        for number, first in enumerate(range(0, len(places), self.mini_batch_prompts)):
-            self.optimizer.param_groups[0]["lr"] = self.learning_rate_at(done + number)
-            mini_batch = [p for p in places[first : first + self.mini_batch_prompts] if trains_P[p]]
+        starts = range(0, len(trains_P), self.mini_batch_rows)
+        rates = learning_rates or [self.train.learning_rate] * len(starts)
+        for first, learning_rate in zip(starts, rates, strict=True):
+            self.optimizer.param_groups[0]["lr"] = learning_rate
+            rows = range(len(trains_P))[first : first + self.mini_batch_rows]
+            mini_batch = [row for row in rows if trains_P[row]]
             if not mini_batch:
                 continue
             sums += self._accumulate(rollouts, advantages_PG, old_logprobs_PGT, mini_batch)
@@ -339,7 +296,7 @@ class Grpo:
         Returns:
             The loss, and sums over these tokens: weighted KL estimates, and tokens where the clip held.
         """
-        weights_PG = token_weights(rollouts.lengths_PG, self.loss_average)
+        weights_PG = token_weights(rollouts.lengths_PG, self.train.loss_average)
         all_weights = (weights_PG * rollouts.lengths_PG)[mini_batch].sum()
         sums = torch.zeros(3, device=self.policy.device)
         for batch in self._micro_batches(rollouts, self._with_gradient(mini_batch, advantages_PG)):
@@ -360,16 +317,16 @@ class Grpo:
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each token's loss without its weight, its KL, and whether the clip held."""
-        now = self._statistics(self.policy, batch, entropy=self.penalty_weight > 0)
+        now = self._statistics(self.policy, batch, entropy=self.method.penalty_weight > 0)
         loss_PGT, clipped_PGT = clipped_surrogate(
             self._surrogate_logprobs(now),
             old_logprobs_PGT,
             advantages_PG[..., None],
-            self.clip,
-            self.clip_high,
+            self.train.clip,
+            self.train.clip_high,
         )
         if now.entropy is not None:
-            loss_PGT = loss_PGT - self.penalty_weight * now.entropy
+            loss_PGT = loss_PGT - self.method.penalty_weight * now.entropy
         if self.reference is None:
             return loss_PGT, torch.zeros_like(loss_PGT), clipped_PGT
         with torch.no_grad():
@@ -377,28 +334,28 @@ class Grpo:
                 self.reference,
                 batch.prompts,
                 batch.tokens_PGT,
-                self.temperature,
+                self.train.temperature,
                 lengths_PG=batch.lengths_PG,
             )
         kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
-        return loss_PGT + self.kl_weight * kl_PGT, kl_PGT, clipped_PGT
+        return loss_PGT + self.train.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
     def _statistics(self, policy: Policy, batch: _MicroBatch, *, entropy: bool = False) -> TokenStatistics:
         return response_statistics(
             policy,
             batch.prompts,
             batch.tokens_PGT,
-            self.temperature,
+            self.train.temperature,
             lengths_PG=batch.lengths_PG,
             entropy=entropy,
-            self_certainty=self.smoothing > 0,
+            self_certainty=self.method.smoothing > 0,
         )
 
     def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
         """The log-probabilities whose ratio the surrogate takes."""
         if statistics.self_certainty is None:
             return statistics.logprobs
-        return smoothed(statistics.logprobs, statistics.self_certainty, self.smoothing)
+        return smoothed(statistics.logprobs, statistics.self_certainty, self.method.smoothing)
 
     def _require_finite(self, sums: Tensor, grad_norm: Tensor) -> None:
         """Refuse an optimiser step that would spoil the weights; one wait for the GPU."""
@@ -410,7 +367,7 @@ class Grpo:
 
         In the surrogate alone a group of equal rewards has none; its tokens count in the mean all the same.
         """
-        if self.reference is not None or self.penalty_weight > 0:
+        if self.reference is not None or self.method.penalty_weight > 0:
             return mini_batch
         teaches_P = advantages_PG.any(dim=1).tolist()
         return [prompt for prompt in mini_batch if teaches_P[prompt]]
@@ -422,9 +379,9 @@ class Grpo:
         differently, by more than the clip forgives, so they are computed again as the update does.
         """
         if self.policy.dtype == torch.float32:
-            if self.smoothing == 0:
+            if self.method.smoothing == 0:
                 return rollouts.logprobs_PGT
-            return smoothed(rollouts.logprobs_PGT, rollouts.self_certainty_PGT, self.smoothing)
+            return smoothed(rollouts.logprobs_PGT, rollouts.self_certainty_PGT, self.method.smoothing)
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
             for batch in self._micro_batches(rollouts, training):
@@ -440,7 +397,7 @@ class Grpo:
         T = rollouts.tokens_PGT.shape[2]
         V = self.policy.model.get_output_embeddings().weight.shape[0]
         longest = max(map(len, rollouts.prompts)) + T
-        needs_distributions = self.penalty_weight > 0 or self.smoothing > 0
+        needs_distributions = self.method.penalty_weight > 0 or self.method.smoothing > 0
         most_scores = MOST_SCORES // 2 if needs_distributions else MOST_SCORES
         rows = max(1, min(self.micro_batch_tokens // longest, most_scores // (T * V)))
         groups_at_once, rollouts_at_once = max(1, rows // G), min(rows, G)
@@ -473,6 +430,6 @@ class Grpo:
             metrics["policy/clip_fraction"] = clipped / int(lengths_PG.sum())
             metrics["policy/grad_norm"] = float(torch.stack(grad_norms).mean())
             if self.reference is not None:
-                weights_PG = token_weights(lengths_PG, self.loss_average)
+                weights_PG = token_weights(lengths_PG, self.train.loss_average)
                 metrics["policy/kl"] = kl / float((weights_PG * lengths_PG).sum())
         return metrics

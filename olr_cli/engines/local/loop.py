@@ -34,24 +34,13 @@ from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
+from olr_cli.engines.reporting import MetricLog, reports, require_log_packages, start_progress
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
-from olr_cli.engines.steps import (
-    MetricLog,
-    epoch_so_far,
-    is_due,
-    optimizer_steps,
-    reports,
-    require_log_packages,
-    rollout_keys,
-    step_batches,
-    steps_per_epoch,
-    total_steps,
-    wants_checkpoint,
-)
+from olr_cli.engines.schedule import Schedule, rollout_keys
 from olr_cli.packages import untested_versions
 from olr_cli.recipe import schema as sections
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.checkpoints import checkpoint_path, write_checkpoint
+from olr_cli.runs.checkpoints import checkpoint_path, is_best, write_checkpoint
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, known, sync_metrics
 from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
@@ -111,55 +100,47 @@ class LocalEngine:
         """
         recipe, prompts, judge = run.recipe, run.data.train.prompts, run.supervisor.judge
         run.supervisor.expect(prompts)
-        last, per_epoch = total_steps(recipe, len(prompts)), steps_per_epoch(recipe, len(prompts))
+        schedule = Schedule.of(recipe, len(prompts))
         settings, checkpoint = recipe.train, checkpoint_path(run.path, run.done) if run.done else None
         if settings.lora_rank is not None:
             self.policy = LoraPolicy.attach(self.policy, recipe, checkpoint)
         reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)
+        engine = section(recipe)
         grpo = Grpo(
             self.policy,
             reference,
-            learning_rate=settings.learning_rate,
-            kl_weight=settings.kl_weight,
-            clip=settings.clip,
-            mini_batch_prompts=(settings.mini_batch_prompts or settings.prompts_per_step) * len(self.views),
-            temperature=settings.temperature,
-            penalty_weight=recipe.method.penalty_weight,
-            smoothing=recipe.method.smoothing,
-            loss_average=settings.loss_average,
-            micro_batch_tokens=section(recipe).micro_batch_tokens or section(recipe).max_batch_tokens,
-            clip_high=settings.clip_high,
-            lr_schedule=settings.lr_schedule,
-            lr_warmup_ratio=settings.lr_warmup_ratio,
-            optimizer_steps=optimizer_steps(recipe, len(prompts), last),
+            settings,
+            recipe.method,
+            views=len(self.views),
+            micro_batch_tokens=engine.micro_batch_tokens or engine.max_batch_tokens,
         )
         if checkpoint is not None:
             load_trainer(grpo, checkpoint)
         hardware = _hardware(self.policy, has_reference=reference is not None)
-        run.progress.start(last, run.done, per_epoch, epoch_so_far(run.path, run.done, per_epoch))
+        start_progress(run, schedule)
 
         with stop_requests() as stop, reports(run) as report:
             if run.done == 0:
                 with stopping_if_diverged(run, 0, 0, failed=0):
                     before_training = self.measure_held_out(run)
                 _record(run, report, 0, 0, before_training)
-            for step, epoch, rows in step_batches(recipe, len(prompts), run.done):
+            for step in schedule.after(run.done):
+                epoch = schedule.epoch(step)
                 clock = Stopwatch()
                 if hardware.gpus:
                     torch.cuda.reset_peak_memory_stats(self.policy.device)
                 timeouts_before = judge.timeouts
                 with stopping_if_diverged(run, step, epoch, failed=step - 1):
-                    sampled, decided = self._roll_out(run, clock, step, epoch, rows)
+                    sampled, decided = self._roll_out(run, clock, step, epoch, schedule.rows(step))
                 advantages, trains = advantages_and_trains(decided, self.views)
                 with clock.measure("update"), stopping_if_diverged(run, step, epoch, failed=step - 1):
-                    taken = optimizer_steps(recipe, len(prompts), step - 1)
-                    metrics = grpo.update(sampled, advantages, trains, taken)
+                    metrics = grpo.update(sampled, advantages, trains, schedule.learning_rates(step))
                 with clock.measure("store"):
                     tables = store_step(run.store, step, decided)
                 metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
-                if is_due(step, recipe.train.evaluate_every, last):
+                if schedule.is_due(step, settings.evaluate_every):
                     with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
@@ -167,12 +148,12 @@ class LocalEngine:
                 speed = throughput(step_work(sampled, trains), times, hardware, peak)
                 _record(run, report, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
-                wanted = wants_checkpoint(recipe, run.path, step, last, metrics)
-                if wanted or signal_number is not None:
+                is_due = schedule.is_due(step, settings.checkpoint_every)
+                if is_due or is_best(run.path, step, metrics) or signal_number is not None:
                     save_checkpoint(run, step, self.policy, grpo)
-                if step < last and signal_number is not None:
+                if step < schedule.last and signal_number is not None:
                     raise Interrupted(signal_number)
-        return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
+        return {"steps": schedule.last, "policy": str(checkpoint_path(run.path, schedule.last))}
 
     def _roll_out(
         self, run: Run, clock: Stopwatch, step: int, epoch: int, rows: Sequence[int]

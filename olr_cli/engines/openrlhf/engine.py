@@ -48,13 +48,9 @@ from olr_cli.engines.openrlhf.job_files import (
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.process import command, started
+from olr_cli.engines.reporting import reports, require_log_packages, start_progress
 from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
-from olr_cli.engines.steps import (
-    epoch_so_far,
-    reports,
-    require_log_packages,
-    steps_per_epoch,
-)
+from olr_cli.engines.schedule import Schedule
 from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
 from olr_cli.packages import installed_version
@@ -211,9 +207,7 @@ class OpenRlhfRunner:
         """
         files, progress = JobFiles(run.path), run.progress
         self._write_files(files)
-        per_epoch = steps_per_epoch(run.recipe, len(run.data.train.prompts))
-        steps = run.recipe.train.epochs * per_epoch
-        begun = epoch_so_far(run.path, run.done, per_epoch)
+        schedule = Schedule.of(run.recipe, len(run.data.train.prompts))
         parts = self._other_parts(run.path, run.done)
         if parts is not None:
             progress.say(
@@ -232,7 +226,7 @@ class OpenRlhfRunner:
                 has_ended = job.has_ended()  # before the lines: none can come after it
                 if not is_ready and files.ready.exists():
                     is_ready = True
-                    progress.start(steps, run.done, per_epoch, begun)
+                    start_progress(run, schedule)
                 for metrics in tail.new_lines():
                     step = int(metrics.pop("step"))
                     metrics.pop("epoch")
@@ -245,7 +239,7 @@ class OpenRlhfRunner:
                     time.sleep(_POLL_SECONDS)
             how = job.how()
         self._conclude(files, stop, how)
-        return {"steps": steps, "policy": str(checkpoint_path(run.path, steps))}
+        return {"steps": schedule.last, "policy": str(checkpoint_path(run.path, schedule.last))}
 
     def _other_parts(self, run: Path, done: int) -> int | None:
         """Number of GPUs that the checkpoint to go on from was saved on, if it is not the number of now.

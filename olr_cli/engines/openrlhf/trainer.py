@@ -46,15 +46,10 @@ from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_la
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data
 from olr_cli.engines.run import load_data
-from olr_cli.engines.steps import (
-    epoch_order,
-    is_due,
-    steps_per_epoch,
-    wants_checkpoint,
-)
+from olr_cli.engines.schedule import Schedule
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.checkpoints import checkpoint_steps, write_checkpoint
+from olr_cli.runs.checkpoints import checkpoint_steps, is_best, write_checkpoint
 from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics, store_step
@@ -89,23 +84,21 @@ class PromptOrder:
     """
 
     def __init__(self, recipe: Recipe, rows: Any, done: int) -> None:
-        self._recipe, self._rows = recipe, rows
+        self._rows, self._done = rows, done
         self._views = len(compose(recipe.method).views)
-        self._prompts = len(rows) // self._views
-        steps = steps_per_epoch(recipe, self._prompts)
-        self._epoch = 1 + done // steps
-        self._position = done % steps * recipe.train.prompts_per_step
+        self._schedule = Schedule.of(recipe, len(rows) // self._views)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
         """The rest of the epoch, a row at a time; the next call is about the next epoch."""
-        order = epoch_order(self._recipe, self._prompts, self._epoch)
-        for prompt in order[self._position :]:
+        epoch = self._schedule.epoch(self._done + 1)
+        steps = [step for step in self._schedule.after(self._done) if self._schedule.epoch(step) == epoch]
+        for prompt in (prompt for step in steps for prompt in self._schedule.rows(step)):
             for row in range(prompt * self._views, (prompt + 1) * self._views):
                 yield tuple([value] for value in self._rows[row])
-        self._epoch, self._position = self._epoch + 1, 0
+        self._done += len(steps)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: the place follows from the number of complete steps."""
@@ -176,8 +169,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.data = load_data(self.recipe)
         require_same_data(self.run_path, self.data)
         self.prompts = {prompt.prompt_id: prompt for prompt in self.data.train.prompts}
-        self._per_epoch = steps_per_epoch(self.recipe, len(self.prompts))
-        self._steps = self.recipe.train.epochs * self._per_epoch
+        self.schedule = Schedule.of(self.recipe, len(self.prompts))
         self._done = max(checkpoint_steps(self.run_path), default=0)
         self.judge = Judge(ledger=self.run_path / GIVEN_UP)
         history = stored_history(self.run_path, self.judge) if self._done else None
@@ -211,7 +203,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 f" {', '.join(map(str, sorted(loaded)))}; restore the checkpoint's folder"
             )
         return {
-            "episode": self._done // self._per_epoch,
+            "episode": self._done // self.schedule.per_epoch,
             "global_step": self._done,
             "total_consumed_prompts": 0,
             "data_loader_state_dict": {},
@@ -318,15 +310,16 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         with self._clock.measure("store"):
             tables = self._store()
         metrics = step_metrics(tables, self._timeouts) | self._openrlhf_metrics(logs_dict)
-        if is_due(global_step, self.recipe.train.evaluate_every, self._steps):
+        if self.schedule.is_due(global_step, self.recipe.train.evaluate_every):
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
         metrics |= self._times(logs_dict)
         append_metrics(self.run_path, global_step, self._epoch, {**metrics, **self._throughput(metrics)})
         stop = self.files.stop.exists()  # read once: no stop without its checkpoint
-        if stop or wants_checkpoint(self.recipe, self.run_path, global_step, self._steps, metrics):
+        is_due = self.schedule.is_due(global_step, self.recipe.train.checkpoint_every)
+        if stop or is_due or is_best(self.run_path, global_step, metrics):
             self._save_checkpoint(global_step)
-        if stop and global_step < self._steps:
+        if stop and global_step < self.schedule.last:
             raise JobStopped
 
     def measure_held_out(self) -> Metrics:
@@ -352,13 +345,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     @property
     def _epoch(self) -> int:
-        return (self._step - 1) // self._per_epoch + 1
+        return self.schedule.epoch(self._step)
 
     def _store(self) -> StepTables:
         """Write the step's records, in the order in which its prompts were due."""
-        order = epoch_order(self.recipe, len(self.prompts), self._epoch)
-        ids = [prompt.prompt_id for prompt in self.data.train.prompts]
-        place = {ids[row]: number for number, row in enumerate(order)}
+        prompts, rows = self.data.train.prompts, self.schedule.rows(self._step)
+        place = {prompts[row].prompt_id: number for number, row in enumerate(rows)}
         decided = sorted(self._decided, key=lambda group: place[group.label.prompt_id])
         return store_step(self.store, self._step, decided)
 

@@ -13,10 +13,10 @@ from olr_cli.engines.local.grpo import (
     Grpo,
     clipped_surrogate,
     k3_divergence,
-    learning_rates,
     response_statistics,
 )
 from olr_cli.engines.local.sampler import sample
+from olr_cli.recipe.schema import MethodSection, TrainSection
 from olr_cli.supervision.rewards import group_advantages
 
 REWARDS = torch.tensor(
@@ -40,16 +40,18 @@ def moved(policy, seed, distance):
     return policy
 
 
-def grpo(policy, reference=None, **changes):
-    settings = {
-        "learning_rate": 1e-3,
-        "kl_weight": 0.1 if reference else 0.0,
-        "clip": 0.2,
-        "mini_batch_prompts": 4,
-        "temperature": TEMPERATURE,
-        **changes,
-    }
-    return Grpo(policy, reference, **settings)
+def grpo(policy, reference=None, micro_batch_tokens=16_384, penalty_weight=0.0, smoothing=0.0, **changes):
+    train = TrainSection(
+        **{
+            "learning_rate": 1e-3,
+            "kl_weight": 0.1 if reference else 0.0,
+            "mini_batch_prompts": 4,
+            "temperature": TEMPERATURE,
+            **changes,
+        }
+    )
+    method = MethodSection(name="test", penalty_weight=penalty_weight, smoothing=smoothing)
+    return Grpo(policy, reference, train, method, micro_batch_tokens=micro_batch_tokens)
 
 
 def off_policy_case(distance=0.01):
@@ -165,27 +167,13 @@ def test_clip_higher_lets_unlikely_tokens_gain_more_and_lose_as_before(ratio, ad
     assert holds == clipped
 
 
-@pytest.mark.parametrize(
-    ("schedule", "after_warmup"),
-    [
-        ("constant", lambda share: 1),
-        ("linear", lambda share: 1 - share),
-        ("cosine", lambda share: (1 + math.cos(math.pi * share)) / 2),
-        ("cosine_with_min_lr", lambda share: 0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2),
-    ],
-)
-@pytest.mark.parametrize(("ratio", "warmup"), [(0, 0), (0.25, 5)])
-def test_the_learning_rate_is_that_of_its_formula(schedule, after_warmup, ratio, warmup):
-    rate = learning_rates(0.5, schedule, ratio, steps=20)
-    expected = [t / warmup if t < warmup else after_warmup((t - warmup) / (20 - warmup)) for t in range(20)]
-    assert [rate(t) / 0.5 for t in range(20)] == pytest.approx(expected)
-
-
-def test_an_update_takes_its_learning_rates_from_where_the_run_stands():
+def test_each_mini_batch_takes_its_learning_rate():
     policy = tiny_policy()
-    update = grpo(policy, mini_batch_prompts=2, lr_schedule="linear", optimizer_steps=10)
-    metrics = update.update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN, done=6)
-    assert metrics["policy/lr"] == pytest.approx(1e-3 * (1 - 7 / 10))
+    update = grpo(policy, mini_batch_prompts=2)
+    metrics = update.update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN, [0.3, 0.4])
+    assert metrics["policy/lr"] == 0.4
+    with pytest.raises(ValueError, match="shorter"):
+        update.update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN, [0.3])
 
 
 def test_k3_is_never_negative_and_its_mean_is_the_kl_divergence():

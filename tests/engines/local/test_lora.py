@@ -18,6 +18,7 @@ from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.layers import validate
+from olr_cli.recipe.schema import GrpoMethod, TrainSection
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
@@ -55,11 +56,8 @@ def updated(policy, reference=None, steps=1):
     grpo = Grpo(
         policy,
         reference,
-        learning_rate=1e-2,
-        kl_weight=0.1 if reference else 0.0,
-        clip=0.2,
-        mini_batch_prompts=4,
-        temperature=1.0,
+        TrainSection(learning_rate=1e-2, kl_weight=0.1 if reference else 0.0, mini_batch_prompts=4),
+        GrpoMethod(),
     )
     for _ in range(steps):
         rollouts = sample(policy, PROMPTS, keys(len(PROMPTS), 4), max_new_tokens=6)
@@ -144,11 +142,8 @@ def gradient(policy, reference, rollouts):
     grpo = Grpo(
         policy,
         policy.frozen_copy() if isinstance(policy, LoraPolicy) else reference,
-        learning_rate=1e-2,
-        kl_weight=0.1,
-        clip=0.2,
-        mini_batch_prompts=4,
-        temperature=1.0,
+        TrainSection(learning_rate=1e-2, kl_weight=0.1, mini_batch_prompts=4),
+        GrpoMethod(),
     )
     training = list(range(len(PROMPTS)))
     grpo._accumulate(rollouts, ADVANTAGES, rollouts.logprobs_PGT, training)
@@ -168,13 +163,15 @@ def whole(tmp_path_factory):
 
 @needs_peft
 def test_a_run_that_stopped_and_went_on_equals_one_that_did_not(whole, tmp_path, monkeypatch):
-    def fail(*_args):
-        raise RuntimeError
+    save = loop.save_checkpoint
+
+    def only_the_first(run, step, *rest):
+        if step > 2:
+            raise RuntimeError
+        save(run, step, *rest)
 
     path = tmp_path / "run"
-    monkeypatch.setattr(
-        loop, "wants_checkpoint", lambda recipe, run, step, *_: step == 2 or (step > 3 and fail())
-    )
+    monkeypatch.setattr(loop, "save_checkpoint", only_the_first)
     with pytest.raises(RuntimeError):
         go(path)
     monkeypatch.undo()

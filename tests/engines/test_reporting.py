@@ -1,36 +1,17 @@
-"""What engines share: which prompts a step has, and metrics for TensorBoard and Weights & Biases."""
+"""What engines report of their steps: metrics for TensorBoard and Weights & Biases."""
 
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from olr_cli.engines.steps import (
+from olr_cli.engines.reporting import (
     metric_logs,
-    optimizer_steps,
     require_log_packages,
-    step_batches,
 )
 from olr_cli.errors import UserError
-from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import LoggingSection, Recipe
 from olr_cli.runs.directory import create_run, read_manifest
-
-
-@pytest.mark.parametrize(("prompts", "size", "mini"), [(20, 8, 4), (20, 8, 3), (7, 3, None), (5, 8, 2)])
-def test_optimizer_steps_are_the_mini_batches_of_the_steps_so_far(prompts, size, mini):
-    recipe = validate({"train": {"epochs": 3, "prompts_per_step": size, "mini_batch_prompts": mini}}, "test")
-    counted = 0
-    for step, _, rows in step_batches(recipe, prompts):
-        assert optimizer_steps(recipe, prompts, step - 1) == counted
-        counted += -(-len(rows) // (mini or size))
-    assert optimizer_steps(recipe, prompts, step) == counted
-
-
-@pytest.mark.parametrize("done", [0, 1, 3, 5, 9])
-def test_batches_after_some_steps_are_those_of_the_whole_run(done):
-    recipe = validate({"train": {"epochs": 3, "prompts_per_step": 8}}, "test")
-    assert list(step_batches(recipe, 20, done)) == list(step_batches(recipe, 20))[done:]
 
 
 def test_nothing_is_logged_unless_asked(tmp_path):
@@ -79,6 +60,6 @@ def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
-    monkeypatch.setattr("olr_cli.engines.steps.find_spec", lambda name: None)
+    monkeypatch.setattr("olr_cli.engines.reporting.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'olr-cli\[wandb\]'"):
         require_log_packages(Recipe(logging=LoggingSection(wandb="project")))

@@ -1,92 +1,28 @@
-"""The parts of a step that all engines share: its order, its records, its metrics and where they are logged."""
+"""What is said of a run's steps while it works: progress, TensorBoard, Weights & Biases, signs of trouble."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from olr_cli import seeding
 from olr_cli.answers import EXTRACTORS
-from olr_cli.data.prompts import Prompt
 from olr_cli.engines.run import Run
+from olr_cli.engines.schedule import Schedule
 from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.checkpoints import VALIDATION, best_step
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
 
 
-def steps_per_epoch(recipe: Recipe, prompts: int) -> int:
-    """Steps in which every prompt is visited once; the last one may have fewer prompts."""
-    return -(-prompts // recipe.train.prompts_per_step)
-
-
-def epoch_order(recipe: Recipe, prompts: int, epoch: int) -> list[int]:
-    """Rows of the prompts in the order of their visits in an epoch, which counts from 1 (R18)."""
-    return seeding.permutation(prompts, "order", recipe.seed, epoch)
-
-
-def total_steps(recipe: Recipe, prompts: int) -> int:
-    """Steps of the whole run."""
-    return recipe.train.epochs * steps_per_epoch(recipe, prompts)
-
-
-def step_batches(recipe: Recipe, prompts: int, done: int = 0) -> Iterator[tuple[int, int, list[int]]]:
-    """(step, epoch, rows of the prompts) of every step after `done`; steps and epochs count from 1.
-
-    The last batch of an epoch may be smaller.
-    """
-    size, per_epoch = recipe.train.prompts_per_step, steps_per_epoch(recipe, prompts)
-    for step in range(done + 1, total_steps(recipe, prompts) + 1):
-        epoch, place = divmod(step - 1, per_epoch)
-        order = epoch_order(recipe, prompts, epoch + 1)
-        yield step, epoch + 1, order[place * size : (place + 1) * size]
-
-
-def optimizer_steps(recipe: Recipe, prompts: int, done: int) -> int:
-    """Mini-batches of the first `done` steps."""
-    size = recipe.train.prompts_per_step
-    mini = min(recipe.train.mini_batch_prompts or size, size)
-    full = -(-size // mini)
-    epochs, steps = divmod(done, steps_per_epoch(recipe, prompts))
-    per_epoch = prompts // size * full + -(-(prompts % size) // mini)
-    return epochs * per_epoch + steps * full
-
-
-def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
-    """Keys (prompts, rollouts): the randomness of a rollout does not depend on its batch (R18)."""
-    keys = [
-        [seeding.key(purpose, seed, epoch, prompt.prompt_id, g) for g in range(rollouts)]
-        for prompt in prompts
-    ]
-    return np.array(keys, dtype=np.uint64)
-
-
-def epoch_so_far(run: Path, done: int, per_epoch: int) -> list[Metrics]:
-    """The metrics of an epoch's steps so far, when a run goes on within the epoch after `done` steps."""
-    epochs, steps = divmod(done, per_epoch)
-    return [line for line in read_metrics(run) if line["epoch"] == epochs + 1] if steps else []
-
-
-def is_due(step: int, every: int | None, last: int) -> bool:
-    """Whether something that happens every so many steps, and at the last, happens now."""
-    return step == last or (every is not None and step % every == 0)
-
-
-def wants_checkpoint(recipe: Recipe, run: Path, step: int, last: int, metrics: Metrics) -> bool:
-    """Whether a checkpoint is written after this step: it is due, or the best so far on the validation set (R22).
-
-    The run's metrics.jsonl has this step's line already; `last` is the last step of the whole run.
-    """
-    return is_due(step, recipe.train.checkpoint_every, last) or (
-        VALIDATION in metrics and best_step(run) == step
-    )
+def start_progress(run: Run, schedule: Schedule) -> None:
+    """Begin to show the steps after `run.done`, with what the epoch's steps so far measured."""
+    epochs, steps = divmod(run.done, schedule.per_epoch)
+    lines = read_metrics(run.path) if steps else []
+    seen = [line for line in lines if line["epoch"] == epochs + 1 and line["step"] <= run.done]
+    run.progress.start(schedule.last, run.done, schedule.per_epoch, seen)
 
 
 def signs_of_a_wrong_template(metrics: Metrics) -> list[str]:

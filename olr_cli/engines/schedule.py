@@ -1,0 +1,131 @@
+"""The plan of a run: which prompts each step visits, what is due after it, and the learning rate of every update.
+
+    prompts = 20, size = 8          step    1        2         3     | 4  …
+    epochs = 3, mini = 4            rows    8        8         4     | 8
+                                    updates 0 1      2 3       4     | 5 6
+
+Nothing here depends on what the steps compute, so a run that is resumed after any step goes on by the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from olr_cli import seeding
+from olr_cli.data.prompts import Prompt
+from olr_cli.engines.run import MIN_LR_RATIO
+from olr_cli.recipe.schema import LrSchedule, Recipe
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps and epochs count from 1, updates (optimiser steps) and rows of prompts from 0.
+
+    Attributes:
+        prompts: number of training prompts; every epoch visits each of them once.
+        size: prompts of a step; the last step of an epoch may have fewer.
+        mini: prompts of an update, at most `size`; the last update of a step may have fewer.
+        epochs: passes over the prompts.
+        seed: of the order within each epoch (R18).
+        highest: the learning rate at its highest.
+        decay: how the learning rate falls after the warm-up.
+        warmup_ratio: share of all updates in which the learning rate rises from 0.
+    """
+
+    prompts: int
+    size: int
+    mini: int
+    epochs: int
+    seed: int
+    highest: float = 1.0
+    decay: LrSchedule = "constant"
+    warmup_ratio: float = 0.0
+
+    @classmethod
+    def of(cls, recipe: Recipe, prompts: int) -> Schedule:
+        """The schedule of a recipe on so many training prompts."""
+        train = recipe.train
+        return cls(
+            prompts=prompts,
+            size=train.prompts_per_step,
+            mini=min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step),
+            epochs=train.epochs,
+            seed=recipe.seed,
+            highest=train.learning_rate,
+            decay=train.lr_schedule,
+            warmup_ratio=train.lr_warmup_ratio,
+        )
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return -(-self.prompts // self.size)
+
+    @property
+    def last(self) -> int:
+        """The last step, which is the number of steps."""
+        return self.epochs * self.per_epoch
+
+    def epoch(self, step: int) -> int:
+        """The epoch of a step; 0, before training, is in epoch 0."""
+        return -(-step // self.per_epoch)
+
+    def rows(self, step: int) -> list[int]:
+        """Rows of the prompts that a step visits, in their order."""
+        order = seeding.permutation(self.prompts, "order", self.seed, self.epoch(step))
+        first = (step - 1) % self.per_epoch * self.size
+        return order[first : first + self.size]
+
+    def after(self, done: int) -> range:
+        """The steps of a run that goes on after `done` steps."""
+        return range(done + 1, self.last + 1)
+
+    def is_due(self, step: int, every: int | None) -> bool:
+        """Whether something that happens every so many steps, and after the last, happens after this step."""
+        return step == self.last or (every is not None and step % every == 0)
+
+    def updates_before(self, step: int) -> int:
+        """Updates of all steps before this one."""
+        epochs, steps = divmod(step - 1, self.per_epoch)
+        in_full_step, rest = -(-self.size // self.mini), self.prompts % self.size
+        in_epoch = self.prompts // self.size * in_full_step + -(-rest // self.mini)
+        return epochs * in_epoch + steps * in_full_step
+
+    def learning_rates(self, step: int) -> list[float]:
+        """The learning rate of each update of a step."""
+        return [
+            self.learning_rate(number)
+            for number in range(self.updates_before(step), self.updates_before(step + 1))
+        ]
+
+    def learning_rate(self, update: int) -> float:
+        """The learning rate of an update, by transformers' schedules, which TRL takes too.
+
+        With a warm-up the first update's is 0. Operations are in transformers' order: the values are equal to the bit.
+        """
+        updates = self.updates_before(self.last + 1)
+        warmup = math.ceil(self.warmup_ratio * updates)
+        if update < warmup:
+            return self.highest * (update / warmup)
+        if self.decay == "constant":
+            return self.highest
+        if self.decay == "linear":
+            return self.highest * max(0.0, (updates - update) / max(1, updates - warmup))
+        lowest = MIN_LR_RATIO if self.decay == "cosine_with_min_lr" else 0.0
+        progress = (update - warmup) / max(1, updates - warmup)
+        share = 0.5 * (1.0 + math.cos(math.pi * progress))
+        return self.highest * max(0.0, share * (1 - lowest) + lowest)
+
+
+def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
+    """Keys (prompts, rollouts): the randomness of a rollout does not depend on its batch (R18)."""
+    keys = [
+        [seeding.key(purpose, seed, epoch, prompt.prompt_id, g) for g in range(rollouts)]
+        for prompt in prompts
+    ]
+    return np.array(keys, dtype=np.uint64)
