@@ -32,7 +32,7 @@ STATUSES = ("doubted", "undecided", "fine", "missing")
 CHANGES = ("changed", "added", "kept", "undecided")
 """What becomes of a prompt's label in the repaired data set."""
 
-_SMALL = 1e-9
+_SMALL, _DECIMALS = 1e-9, 9
 
 
 def judged(tally: Tally, model: Model, calibrations: Calibrations) -> pl.DataFrame:
@@ -197,4 +197,6 @@ def with_changes(table: pl.DataFrame, threshold: float | None) -> pl.DataFrame:
         .then(pl.lit("undecided"))
         .otherwise(pl.lit("kept"))
     ).drop("is_likelier")
-    return changes.sort("confidence", "log_odds", descending=True, nulls_last=True, maintain_order=True)
+    # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
+    keys = (pl.col(name).round(_DECIMALS) for name in ("confidence", "log_odds"))
+    return changes.sort(*keys, descending=True, nulls_last=True, maintain_order=True)
