@@ -51,15 +51,13 @@ def contents(run):
 
 FILES = {
     "labels/step-*.parquet": lambda file: check_shard(file, "labels"),
-    "labels/steps-*.parquet": lambda file: check_shard(file, "labels"),
     "rollouts/step-*.parquet": lambda file: check_shard(file, "rollouts"),
-    "rollouts/steps-*.parquet": lambda file: check_shard(file, "rollouts"),
     "generations/arithmetic.parquet": lambda file: GenerationStore(file.parents[1], "arithmetic").read(),
     "manifest.json": lambda file: read_manifest(file.parent),
     "recipe.yaml": lambda file: read_recipe(file.parent),
     "evaluation.json": lambda file: read_evaluation(file.parent),
 }
-"""Files of a run and of an evaluation, shards of one step and of several that were put together; who reads them."""
+"""Files of a run and of an evaluation; who reads them."""
 MESSAGES = {".parquet": "is not a whole Parquet file", ".json": "is not valid JSON", ".yaml": "is cut off"}
 
 
@@ -201,7 +199,7 @@ def test_a_wrong_byte_in_a_footer_is_named_or_without_effect(run, is_long):
 
 
 def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(workshop, run, is_long):
-    shard = sorted((run / "rollouts").glob("steps-*.parquet"))[0]
+    shard = sorted((run / "rollouts").glob("step-*.parquet"))[0]
     content = shard.read_bytes()
     rows = len(content) - footer_of(content) - 4
     shard.write_bytes(
