@@ -33,7 +33,7 @@ from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics
 from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import RunStore
-from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose, make_supervisor
+from olr_cli.supervision import Rollout, RolloutGroup, Step, SupervisedGroup, compose, make_supervisor
 
 ANSWERS = 5
 """Different answers of a prompt, the true one first; one more choice is no answer."""
@@ -120,7 +120,7 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
         visit, rows = schedule.epoch(step), schedule.rows(step)
         with watch.measure("rollouts"):
             groups = policy.groups(rows, visit, step)
-        decided = supervisor.supervise(groups, watch.measure)
+        decided = supervisor.supervise(Step.of(groups), watch.measure).groups()
         with watch.measure("update"):
             policy.learn(rows, decided)
         with watch.measure("store"):

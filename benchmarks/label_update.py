@@ -28,7 +28,7 @@ from olr_cli.answers import Judge
 from olr_cli.answers.pool import WorkerPool
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
-from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 PROMPTS, ROLLOUTS, CHARACTERS, VISITS = 160, 8, 2000, 6
 
@@ -130,7 +130,7 @@ def measure(answers: Answers, repetitions: int) -> dict[str, float]:
             with watched() as asked:
                 for visit in visits:
                     began = time.perf_counter()
-                    supervisor.supervise(visit)
+                    supervisor.supervise(Step.of(visit)).groups()
                     seconds.append(time.perf_counter() - began)
                     if len(seconds) == 1:
                         waited.append(asked.seconds)

@@ -25,7 +25,7 @@ from label_update import groups, mixed
 
 from olr_cli.answers import Judge
 from olr_cli.recipe.schema import OlrMethod
-from olr_cli.supervision import RolloutGroup, Supervisor, compose
+from olr_cli.supervision import RolloutGroup, Step, Supervisor, compose
 
 COMPUTE = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"
 
@@ -52,12 +52,12 @@ def step(
     began = time.perf_counter()
     if ahead:
         with ThreadPoolExecutor(max_workers=1) as beside:
-            reading = beside.submit(supervisor.read_ahead, visit)
+            reading = beside.submit(supervisor.read_ahead, Step.of(visit))
             forward(seconds)
             reading.result()
     else:
         forward(seconds)
-    supervisor.supervise(visit)
+    supervisor.supervise(Step.of(visit))
     return time.perf_counter() - began
 
 

@@ -41,6 +41,7 @@ from olr_cli.supervision import (
     Rollout,
     RolloutGroup,
     RolloutRecord,
+    Step,
     SupervisedGroup,
     Supervisor,
     compose,
@@ -291,7 +292,7 @@ class OnlineLabelRefinement:
             )
             for prompt, (_, completions) in zip(marked, groups, strict=True)
         ]
-        decided = self._supervisor.supervise(rollout_groups, self._clock.measure)
+        decided = self._supervisor.supervise(Step.of(rollout_groups), self._clock.measure).groups()
         self._decided += decided
         trains = tuple(group.trains for group in decided for _ in group.rollouts)
         rewards = tuple(reward for group in decided for reward in group.rewards)

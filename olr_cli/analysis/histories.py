@@ -26,12 +26,8 @@ from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps, table_shards
 from olr_cli.supervision import compose
-from olr_cli.supervision.rewards import verifier_reward
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
-
-_CHUNK = 200_000
-"""Rollouts that are in memory at a time."""
 
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
@@ -186,18 +182,6 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
         report(f"Counted {rollouts:,} rollouts")
 
 
-def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Some columns of a history's steps, so many of them at a time that few rollouts are in memory."""
-    waiting: list[pl.DataFrame] = []
-    for rows in steps:
-        waiting.append(rows.select(columns))
-        if sum(map(len, waiting)) >= _CHUNK:
-            yield pl.concat(waiting)
-            waiting = []
-    if waiting:
-        yield pl.concat(waiting)
-
-
 def _with_trusted(
     prompts: Mapping[str, Prompt], recipe: Recipe, source: Path
 ) -> tuple[dict[str, Prompt], list[str]]:
@@ -257,7 +241,7 @@ def _complete_steps(run: Path) -> list[int]:
 
 def rewards_responses(recipe: Recipe) -> bool:
     """Whether the rewards depend on more of a response than its answer."""
-    return compose(recipe.method).reward is not verifier_reward
+    return compose(recipe.method).score is not None
 
 
 def _read_anew(

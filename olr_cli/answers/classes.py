@@ -161,12 +161,15 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     Raises:
         KeyError: an answer has no key.
     """
-    spellings = Counter(answer for answer in answers if answer is not None)
-    counts: Counter[Key] = Counter()
+    spellings: dict[str, int] = {}
+    for answer in answers:
+        if answer is not None:
+            spellings[answer] = spellings.get(answer, 0) + 1
+    counts: dict[Key, int] = {}
     spelling: dict[Key, str] = {}
     for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
         key = keys[answer]
-        counts[key] += count
+        counts[key] = counts.get(key, 0) + count
         spelling.setdefault(key, answer)
     most = max(counts.values(), default=0)
     top = [key for key, count in counts.items() if count == most]
@@ -175,8 +178,8 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
         majority=majority,
         majority_count=0 if majority is None else counts[majority],
         rollouts=len(answers),
-        answered=spellings.total(),
-        counts=dict(counts),
+        answered=sum(spellings.values()),
+        counts=counts,
         spelling=spelling,
     )
 

@@ -40,7 +40,7 @@ from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.supervision import RolloutGroup
+from olr_cli.supervision import RolloutGroup, Step
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import Answer, percent
 
@@ -222,7 +222,7 @@ class RolloutSampler:
         ]
         decided = [
             replace(group, label=replace(group.label, trains=False))
-            for group in run.supervisor.supervise(groups, clock.measure)
+            for group in run.supervisor.supervise(Step.of(groups), clock.measure).groups()
         ]
         with clock.measure("store"):
             tables = store_step(run.store, step, decided)

@@ -129,16 +129,21 @@ def complete_steps(tables: Iterable[Path]) -> list[int]:
 
 
 def arrow_table(table: str, records: Iterable[Record]) -> Any:
-    """Records as a `pyarrow.Table` with the schema of `table` and its version in the metadata."""
+    """Records as a `pyarrow.Table`; see `arrow_columns`."""
+    names = [field.name for field in fields(_RECORDS[table])]
+    rows = list(map(attrgetter(*names), records))
+    return arrow_columns(
+        table, dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
+    )
+
+
+def arrow_columns(table: str, columns: Mapping[str, Sequence[Any]]) -> Any:
+    """Columns as a `pyarrow.Table` with the schema of `table` and its version in the metadata."""
     import pyarrow as pa
 
-    kind = _RECORDS[table]
-    names = [field.name for field in fields(kind)]
-    rows = list(map(attrgetter(*names), records))
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    schema = arrow_schema(kind)  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
+    schema = arrow_schema(_RECORDS[table])  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
     schema = schema.with_metadata({"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)})
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
 def stored_steps(run: Path) -> list[int]:

@@ -2,18 +2,22 @@
 
 from olr_cli.supervision.history import History, Past, Visit
 from olr_cli.supervision.methods import Method, compose
-from olr_cli.supervision.supervisor import SupervisedGroup, Supervisor, make_supervisor
+from olr_cli.supervision.supervisor import Supervisor, make_supervisor
 from olr_cli.supervision.types import (
     SCHEMA_VERSION,
+    Decided,
     LabelRecord,
     Rollout,
     RolloutGroup,
     RolloutRecord,
+    Step,
+    SupervisedGroup,
     arrow_schema,
 )
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Decided",
     "History",
     "LabelRecord",
     "Method",
@@ -21,6 +25,7 @@ __all__ = [
     "Rollout",
     "RolloutGroup",
     "RolloutRecord",
+    "Step",
     "SupervisedGroup",
     "Supervisor",
     "Visit",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from olr_cli.answers import Key
-from olr_cli.supervision.self_training import Outcome
+from olr_cli.answers import Key, Vote
+from olr_cli.supervision.self_training import VerifiedVisit
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Past:
     total: int = 0
     moment: int = 0
 
-    def after(self, visit: Visit) -> Past:
+    def after(self, visit: Visit | Vote) -> Past:
         """The past with one more visit."""
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
@@ -73,11 +72,10 @@ class Past:
     @property
     def historical_majority(self) -> Key | None:
         """The one class that was the majority most often (Eq. hist_consistency, R13); None on a tie or without one."""
-        times = Counter({key: sum(spellings.values()) for key, spellings in self.majorities.items()})
-        ranking = times.most_common(2)
-        if not ranking or (len(ranking) == 2 and ranking[0][1] == ranking[1][1]):
-            return None
-        return ranking[0][0]
+        times = {key: sum(spellings.values()) for key, spellings in self.majorities.items()}
+        most = max(times.values(), default=0)
+        leaders = [key for key, count in times.items() if count == most]
+        return leaders[0] if len(leaders) == 1 else None
 
     @classmethod
     def of(cls, visits: Iterable[Visit]) -> Past:
@@ -97,7 +95,7 @@ class History:
 
     def __init__(self) -> None:
         self._pasts: dict[str, Past] = {}
-        self.verified: dict[str, Outcome] = {}
+        self.verified: dict[str, VerifiedVisit] = {}
 
     def of(self, prompt_id: str) -> Past:
         """The prompt's visits so far; none before the first."""
@@ -118,6 +116,11 @@ class History:
         if number != past.visits + 1:
             raise ValueError(f"prompt {prompt_id}: visit {number} follows visit {past.visits}")
         self._pasts[prompt_id] = past.after(visit)
+
+    def extend(self, pasts: Mapping[str, Past], verified: Mapping[str, VerifiedVisit]) -> None:
+        """Record a step whose visits follow those so far: the past of each of its prompts that includes it."""
+        self._pasts.update(pasts)
+        self.verified.update(verified)
 
     @classmethod
     def from_rows(
@@ -141,7 +144,7 @@ class History:
             history.add(row["prompt_id"], row["visit"], visit)
             if row["label_source"] == "trusted":
                 is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
-                history.verified[row["prompt_id"]] = Outcome.of_row(row, given_is_right=is_right)
+                history.verified[row["prompt_id"]] = VerifiedVisit.of_row(row, given_is_right=is_right)
         return history
 
     def copy(self) -> History:
@@ -162,8 +165,8 @@ class History:
             }
             for prompt_id, past in self._pasts.items()
         }
-        for prompt_id, outcome in self.verified.items():
-            state[prompt_id]["verified"] = outcome.state()
+        for prompt_id, visit in self.verified.items():
+            state[prompt_id]["verified"] = visit.state()
         return state
 
     @classmethod
@@ -178,7 +181,7 @@ class History:
                 sums["visits"], majorities, sums["scale"], sums["total"], sums["moment"]
             )
             if "verified" in sums:
-                history.verified[prompt_id] = Outcome.from_state(sums["verified"])
+                history.verified[prompt_id] = VerifiedVisit.from_state(sums["verified"])
         return history
 
 

@@ -13,7 +13,7 @@ add a section to `olr_cli.recipe.schema` and a case to `_by_name`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -30,63 +30,60 @@ from olr_cli.recipe.schema import (
     TokenEntropyMethod,
     TtrlMethod,
 )
-from olr_cli.supervision.rewards import (
-    RewardRule,
-    log_likelihood_reward,
-    mean_log_likelihood_reward,
-    mean_token_entropy_reward,
-    self_certainty_reward,
-    token_entropy_reward,
-    verifier_reward,
-)
+from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
-from olr_cli.supervision.self_training import LABEL, MAJORITY, Calibration, Counts
+from olr_cli.supervision.self_training import Calibration, Counts
 from olr_cli.supervision.types import LabelSource
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known when the label of a prompt's view is decided.
+    """What is known of a step's P visits when labels are decided: columns of P values.
 
     Attributes:
-        majority: the majority answer of this visit, if there is one (R9).
-        slope: S_t (R12).
-        is_consistent: the majority is the historical majority (R13).
-        label: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
+        majorities: the majority answer of each visit that has one (R9).
+        majority_counts: rollouts in the majority; 0 without one.
+        rollouts: K.
+        slopes: S_t (R12).
+        are_consistent: the majority is the historical majority (R13).
+        labels: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
             prompt, else the given label (R15).
-        counts: how this visit's rollouts voted.
+        sources: of `labels`.
+        label_counts: rollouts that match the label.
+        first_majorities: P * views; the majority answer of each view, in a tie the answer that first had so many
+            rollouts. Empty unless the method orders rollouts.
         calibration: what verified labels say about votes; None without any.
-        first_majority: the majority answer of this view; in a tie, the answer that first had so many rollouts.
-        other_view: the same of the other view; None where there is no other view, or no answer in it.
     """
 
-    visit: int
-    majority: str | None
-    slope: Fraction
-    is_consistent: bool
-    label: str | None
-    source: LabelSource
-    counts: Counts
+    visits: Sequence[int]
+    majorities: Sequence[str | None]
+    majority_counts: Sequence[int]
+    rollouts: Sequence[int]
+    slopes: Sequence[Fraction]
+    are_consistent: Sequence[bool]
+    labels: Sequence[str | None]
+    sources: Sequence[LabelSource]
+    label_counts: Sequence[int]
+    first_majorities: Sequence[str | None]
     calibration: Calibration | None
-    first_majority: str | None = None
-    other_view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveLabel:
-    """The label a visit's rewards are computed with (R15).
+class EffectiveLabels:
+    """The labels that a step's rewards are computed with (R15): columns of P * views values.
 
     Attributes:
-        teaches: whether the prompt may train on it.
+        are_selected: a majority replaces the label (R14).
+        teach: whether the prompt may train on the label.
     """
 
-    answer: str | None
-    source: LabelSource
-    is_selected: bool
-    teaches: bool = True
+    answers: list[str | None]
+    sources: list[LabelSource]
+    are_selected: list[bool]
+    teach: list[bool]
 
 
-LabelRule = Callable[[Evidence], EffectiveLabel]
+LabelRule = Callable[[Evidence], EffectiveLabels]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +91,7 @@ class Method:
     """How a step's rollout groups are supervised.
 
     Attributes:
+        score: what is rewarded in place of the verifier's verdict.
         statistics: fields of a rollout that rewards or ranks are computed from, besides its response.
         votes: decides by majority answers, which few rollouts make unreliable.
         name: as in reports; the ablations of OLR, and mixes, have names of their own.
@@ -104,7 +102,7 @@ class Method:
     """
 
     label: LabelRule
-    reward: RewardRule
+    score: Score | None = None
     statistics: tuple[str, ...] = ()
     votes: bool = False
     views: tuple[View, ...] = ("original",)
@@ -115,9 +113,9 @@ class Method:
     calibrates: bool = False
 
 
-def given_label(evidence: Evidence) -> EffectiveLabel:
+def given_label(evidence: Evidence) -> EffectiveLabels:
     """The label as it stands."""
-    return EffectiveLabel(evidence.label, evidence.source, is_selected=False)
+    return _replaced(evidence, [False] * len(evidence.labels))
 
 
 def refined_label(section: OlrMethod) -> LabelRule:
@@ -125,31 +123,34 @@ def refined_label(section: OlrMethod) -> LabelRule:
     threshold = Fraction(section.slope_threshold)
     needs_slope, needs_consistency = "slope" in section.criteria, "consistency" in section.criteria
 
-    def rule(evidence: Evidence) -> EffectiveLabel:
-        is_selected = (
-            evidence.visit > section.warmup_epochs
-            and evidence.majority is not None
-            and (not needs_slope or evidence.slope > threshold)
-            and (not needs_consistency or evidence.is_consistent)
+    def rule(evidence: Evidence) -> EffectiveLabels:
+        columns = (evidence.visits, evidence.majorities, evidence.slopes, evidence.are_consistent)
+        return _replaced(
+            evidence,
+            [
+                visit > section.warmup_epochs
+                and majority is not None
+                and (not needs_slope or slope > threshold)
+                and (not needs_consistency or is_consistent)
+                for visit, majority, slope, is_consistent in zip(*columns, strict=True)
+            ],
         )
-        if is_selected:
-            return EffectiveLabel(evidence.majority, "majority", is_selected=True)
-        return given_label(evidence)
 
     return rule
 
 
-def majority_label(evidence: Evidence) -> EffectiveLabel:
+def majority_label(evidence: Evidence) -> EffectiveLabels:
     """The majority of this visit, in a tie the answer that was first to have so many (TTRL, arXiv:2504.16084)."""
-    return _voted(evidence.first_majority)
+    return _voted(evidence.first_majorities)
 
 
-def other_views_label(evidence: Evidence) -> EffectiveLabel:
+def other_views_label(evidence: Evidence) -> EffectiveLabels:
     """The majority that the other wording of the prompt got at this visit, ties as in `majority_label`.
 
     Co-Reward (arXiv:2508.00410): a wrong answer that hangs on the wording does not confirm itself.
     """
-    return _voted(evidence.other_view)
+    first = evidence.first_majorities
+    return _voted([first[place ^ 1] for place in range(len(first))])
 
 
 def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
@@ -162,56 +163,73 @@ def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
     )
     warmup = section.warmup(is_verified=True)
 
-    def rule(evidence: Evidence) -> EffectiveLabel:
+    def rule(evidence: Evidence) -> EffectiveLabels:
         calibration = evidence.calibration
         if calibration is None:
             return without(evidence)
-        if evidence.visit > warmup:
-            chances = calibration.chances(evidence.counts)
-            if chances[MAJORITY] >= max(chances[LABEL], section.confidence) and evidence.majority is not None:
-                return EffectiveLabel(evidence.majority, "majority", is_selected=True)
-            if chances[LABEL] >= section.confidence:
-                return given_label(evidence)
-        return replace(given_label(evidence), teaches=calibration.labels_help)
+        are_selected, teach = [], []
+        for visit, *counts in zip(
+            evidence.visits,
+            evidence.majority_counts,
+            evidence.label_counts,
+            evidence.rollouts,
+            evidence.are_consistent,
+            strict=True,
+        ):
+            is_selected = is_sure = False
+            if visit > warmup:
+                majority, label, _ = calibration.chances(Counts(*counts)).tolist()
+                is_selected = counts[0] > 0 and majority >= max(label, section.confidence)
+                is_sure = is_selected or label >= section.confidence
+            are_selected.append(is_selected)
+            teach.append(is_sure or calibration.labels_help)
+        return replace(_replaced(evidence, are_selected), teach=teach)
 
     return rule
 
 
-def no_label(evidence: Evidence) -> EffectiveLabel:
+def no_label(evidence: Evidence) -> EffectiveLabels:
     """None: the reward looks at no answer."""
-    return _voted(None)
+    return _voted([None] * len(evidence.labels))
 
 
-def _voted(answer: str | None) -> EffectiveLabel:
-    if answer is None:
-        return EffectiveLabel(None, "none", is_selected=False)
-    return EffectiveLabel(answer, "majority", is_selected=True)
+def _replaced(evidence: Evidence, are_selected: list[bool]) -> EffectiveLabels:
+    """The majority where it is selected, else the label as it stands."""
+    columns = (are_selected, evidence.majorities, evidence.labels)
+    return EffectiveLabels(
+        [majority if selected else label for selected, majority, label in zip(*columns, strict=True)],
+        ["majority" if yes else source for yes, source in zip(are_selected, evidence.sources, strict=True)],
+        are_selected,
+        [True] * len(are_selected),
+    )
+
+
+def _voted(answers: Sequence[str | None]) -> EffectiveLabels:
+    return EffectiveLabels(
+        list(answers),
+        ["none" if answer is None else "majority" for answer in answers],
+        [answer is not None for answer in answers],
+        [True] * len(answers),
+    )
 
 
 def _by_name(section: MethodSection) -> Method:
     """What a method's name decides."""
     match section:
         case OlrMethod():
-            return Method(refined_label(section), verifier_reward, votes=True)
+            return Method(refined_label(section), votes=True)
         case TtrlMethod():
-            return Method(majority_label, verifier_reward, votes=True, orders_rollouts=True)
+            return Method(majority_label, votes=True, orders_rollouts=True)
         case CoRewardMethod():
             views: tuple[View, ...] = ("original", "rephrased")
-            return Method(other_views_label, verifier_reward, votes=True, views=views, orders_rollouts=True)
+            return Method(other_views_label, votes=True, views=views, orders_rollouts=True)
         case SelfTrainingMethod():
-            return Method(pseudo_label(section), verifier_reward, votes=True, calibrates=True)
-        case SelfCertaintyMethod():
-            return Method(no_label, self_certainty_reward, ("self_certainty",))
-        case TokenEntropyMethod(score_reduction="mean"):
-            return Method(no_label, mean_token_entropy_reward, ("entropy",))
-        case TokenEntropyMethod():
-            return Method(no_label, token_entropy_reward, ("entropy", "tokens"))
-        case SequenceEntropyMethod(score_reduction="mean"):
-            return Method(no_label, mean_log_likelihood_reward, ("mean_logprob",))
-        case SequenceEntropyMethod():
-            return Method(no_label, log_likelihood_reward, ("mean_logprob", "tokens"))
+            return Method(pseudo_label(section), votes=True, calibrates=True)
+        case SelfCertaintyMethod() | TokenEntropyMethod() | SequenceEntropyMethod():
+            score = Score(*SCORES[section.name], getattr(section, "score_reduction", "mean") == "sum")
+            return Method(no_label, score, score.statistics)
         case _:
-            return Method(given_label, verifier_reward)
+            return Method(given_label)
 
 
 _RANKS: dict[PromptRule, RankRule | None] = {

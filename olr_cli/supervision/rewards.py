@@ -11,14 +11,14 @@ that were written in other tokens, or ended by another end token, are told apart
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
+from typing import TYPE_CHECKING
 
-from olr_cli.supervision.types import Rollout, statistics
-
-RewardRule = Callable[[Sequence[bool], Sequence[Rollout]], tuple[float, ...]]
-"""Rewards of one view's rollouts, from whether each answer is in the effective label's class, and the rollouts."""
+if TYPE_CHECKING:
+    from olr_cli.supervision.types import Step
 
 STD_EPSILON = 1e-6
 """Added to the standard deviation of a group's rewards (R17)."""
@@ -40,73 +40,68 @@ def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
     return tuple(deviation / (std + STD_EPSILON) for deviation in deviations)
 
 
-def verifier_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
-    """1 for an answer in the effective label's class, else 0 (R16)."""
-    return tuple(float(hit) for hit in hits)
+@dataclass(frozen=True, slots=True)
+class Score:
+    """An intrinsic reward: `sign` times a statistic of the policy that sampled, in nats.
 
-
-def self_certainty_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
-    """Mean over response tokens of KL(uniform || pi) = -log V - mean_v log pi(v), V the vocabulary's size, in nats.
-
-    The paper's baseline Self-Certainty; Zhao et al. 2025, arXiv:2505.19590.
+    Attributes:
+        field: the statistic, a mean over response tokens.
+        is_summed: the statistic is summed over response tokens instead, which rewards brevity.
     """
-    return tuple(_shared(rollouts, "self_certainty"))
+
+    field: str
+    sign: int
+    is_summed: bool = False
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """What it is computed from, besides the response."""
+        return (self.field, "tokens") if self.is_summed else (self.field,)
+
+    def rewards(self, step: Step, start: int, end: int) -> list[float]:
+        """Rewards of the rollouts from `start` up to `end`, which are those of one view of a prompt.
+
+        Raises:
+            ValueError: a rollout lacks a statistic.
+        """
+        scores = self._shared(step, start, end)
+        if self.is_summed:
+            lengths = step.statistic("tokens", start, end)
+            scores = [mean * tokens for mean, tokens in zip(scores, lengths, strict=True)]
+        return [self.sign * score for score in scores]
+
+    def _shared(self, step: Step, start: int, end: int) -> list[float]:
+        """The statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
+        scores = step.statistic(self.field, start, end)
+        lengths = (
+            step.statistics["tokens"][start:end] if "tokens" in step.statistics else [None] * len(scores)
+        )
+        texts = [(text, length or 0) for text, length in zip(step.responses[start:end], lengths, strict=True)]
+        order = sorted(range(len(scores)), key=lambda place: (texts[place], scores[place]))
+        starts = [
+            number
+            for number, (one, other) in enumerate(pairwise(order), start=1)
+            if texts[one] != texts[other] or scores[other] - scores[one] >= ROUNDING
+        ]
+        for first, last in pairwise([0, *starts, len(order)]):
+            mean = fsum(scores[place] for place in order[first:last]) / (last - first)
+            for place in order[first:last]:
+                scores[place] = mean
+        return scores
 
 
-def mean_token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
-    """Minus the mean over response tokens of H(pi) = -sum_v pi(v) log pi(v), in nats.
+SCORES: Mapping[str, tuple[str, int]] = {
+    "self_certainty": ("self_certainty", 1),
+    "token_entropy": ("entropy", -1),
+    "sequence_entropy": ("mean_logprob", 1),
+}
+"""The statistic and the sign of each method that needs no label.
 
-    The paper's baseline Token-Level Entropy with `score_reduction: mean`: a departure from its source, which sums
-    (`token_entropy_reward`).
-    """
-    return tuple(-entropy for entropy in _shared(rollouts, "entropy"))
+| method | score | source |
+|---|---|---|
+| self_certainty | mean of KL(uniform, pi) = -log V - mean_v log pi(v), V tokens | Zhao et al. 2025, arXiv:2505.19590 |
+| token_entropy | minus mean or sum of H(pi) = -sum_v pi(v) log pi(v) | Agarwal et al. 2025, arXiv:2505.15134, token |
+| sequence_entropy | mean or sum of log pi(token), the response's log-likelihood | the same, sequence |
 
-
-def token_entropy_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
-    """Minus the sum over response tokens of H(pi), in nats, which rewards brevity.
-
-    The paper's baseline Token-Level Entropy with `score_reduction: sum`; Agarwal et al. 2025, arXiv:2505.15134,
-    EM-RL-token.
-    """
-    return tuple(-total for total in _summed(rollouts, "entropy"))
-
-
-def mean_log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
-    """Mean over response tokens of log pi(token), in nats: the sequence's log-likelihood by its length.
-
-    The paper's baseline Sentence-Level Entropy with `score_reduction: mean`: a departure from its source, which sums
-    (`log_likelihood_reward`).
-    """
-    return tuple(_shared(rollouts, "mean_logprob"))
-
-
-def log_likelihood_reward(hits: Sequence[bool], rollouts: Sequence[Rollout]) -> tuple[float, ...]:
-    """Sum over response tokens of log pi(token), in nats: the sequence's log-likelihood, which rewards brevity.
-
-    The paper's baseline Sentence-Level Entropy with `score_reduction: sum`; Agarwal et al. 2025, arXiv:2505.15134,
-    EM-RL-sequence.
-    """
-    return tuple(_summed(rollouts, "mean_logprob"))
-
-
-def _summed(rollouts: Sequence[Rollout], name: str) -> list[float]:
-    """The sum over response tokens of a statistic that is stored as their mean."""
-    means, lengths = _shared(rollouts, name), statistics(rollouts, "tokens")
-    return [mean * tokens for mean, tokens in zip(means, lengths, strict=True)]
-
-
-def _shared(rollouts: Sequence[Rollout], name: str) -> list[float]:
-    """A statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
-    scores = statistics(rollouts, name)
-    texts = [(rollout.response, rollout.tokens or 0) for rollout in rollouts]
-    order = sorted(range(len(rollouts)), key=lambda place: (texts[place], scores[place]))
-    starts = [
-        number
-        for number, (one, other) in enumerate(pairwise(order), start=1)
-        if texts[one] != texts[other] or scores[other] - scores[one] >= ROUNDING
-    ]
-    for start, end in pairwise([0, *starts, len(order)]):
-        mean = fsum(scores[place] for place in order[start:end]) / (end - start)
-        for place in order[start:end]:
-            scores[place] = mean
-    return scores
+`score_reduction: mean`, the default, departs from the sources, which sum.
+"""

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from fractions import Fraction
+from itertools import pairwise
 from math import fsum, inf
 
 from olr_cli import seeding
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import MethodSection
-from olr_cli.supervision.types import RolloutGroup, statistics
+from olr_cli.supervision.types import Decided
+
+RankRule = Callable[[Decided], list[float]]
+"""Rank of each prompt of a step; the smallest train, infinite ones never."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A prompt of a step that may train: its rollouts and their advantages, in one order."""
-
-    group: RolloutGroup
-    advantages: tuple[float, ...]
-
-
-RankRule = Callable[[Candidate], float]
-"""Rank of a prompt; the smallest train, infinite ones never."""
-
-
-def small_loss(candidate: Candidate) -> float:
+def small_loss(decided: Decided) -> list[float]:
     """loss(x) = abs(mean over the group's response tokens of A_k log pi_old(token)), in nats.
 
     The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) takes samples with a small loss for cleanly labelled
@@ -34,30 +25,26 @@ def small_loss(candidate: Candidate) -> float:
     out. The plain surrogate, the mean of A_k times a ratio of 1, is about 0 for every group, so it can't rank them.
     Groups of equal rewards have loss 0 and come first.
     """
-    rollouts = candidate.group.rollouts
-    lengths = statistics(rollouts, "tokens")
-    sums = (
-        advantage * mean * tokens
-        for advantage, mean, tokens in zip(
-            candidate.advantages, statistics(rollouts, "mean_logprob"), lengths, strict=True
-        )
-    )
-    return abs(fsum(sums) / sum(lengths))
+    step = decided.step
+    losses = []
+    for start, end in pairwise(step.starts):
+        lengths, means = (step.statistic(name, start, end) for name in ("tokens", "mean_logprob"))
+        rows = zip(decided.advantages[start:end], means, lengths, strict=True)
+        losses.append(abs(fsum(advantage * mean * tokens for advantage, mean, tokens in rows) / sum(lengths)))
+    return losses
 
 
-def any_prompt(candidate: Candidate) -> float:
+def any_prompt(decided: Decided) -> list[float]:
     """The same rank for everybody: the draw that decides ties decides."""
-    return 0.0
+    return [0.0] * len(decided.step.prompts)
 
 
-def trusted_only(candidate: Candidate) -> float:
+def trusted_only(decided: Decided) -> list[float]:
     """Only prompts whose label somebody has verified train: what those labels are worth alone."""
-    return 0.0 if candidate.group.prompt.is_trusted else inf
+    return [0.0 if prompt.is_trusted else inf for prompt in decided.step.prompts]
 
 
-def prompts_that_train(
-    step: Sequence[Candidate], rank: RankRule, keep_fraction: Fraction, seed: int
-) -> list[bool]:
+def prompts_that_train(decided: Decided, rank: RankRule, keep_fraction: Fraction, seed: int) -> list[bool]:
     """Whether each prompt of a step trains: round(keep_fraction x prompts) of the smallest rank, at least one of those
     whose rank is finite.
 
@@ -65,16 +52,17 @@ def prompts_that_train(
 
     `keep_fraction` is in (0, 1].
     """
-    kept = max(1, int(keep_fraction * len(step) + Fraction(1, 2)))
-
-    def order(place: int) -> tuple[float, float]:
-        group = step[place].group
-        draw = seeding.uniform("training prompts", seed, group.prompt.prompt_id, group.visit)
-        return rank(step[place]), draw
-
-    ranked = [place for place in range(len(step)) if rank(step[place]) < inf]
-    chosen = set(sorted(ranked, key=order)[:kept])
-    return [place in chosen for place in range(len(step))]
+    step = decided.step
+    kept = max(1, int(keep_fraction * len(step.prompts) + Fraction(1, 2)))
+    ranked = [
+        (value, seeding.uniform("training prompts", seed, prompt.prompt_id, visit), place)
+        for place, (value, prompt, visit) in enumerate(
+            zip(rank(decided), step.prompts, step.visits, strict=True)
+        )
+        if value < inf
+    ]
+    chosen = {place for *_, place in sorted(ranked)[:kept]}
+    return [place in chosen for place in range(len(step.prompts))]
 
 
 def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fraction:

@@ -66,7 +66,7 @@ class Counts:
 
     @property
     def is_candidate(self) -> tuple[bool, bool, bool]:
-        """Whether each outcome is possible."""
+        """Whether each of majority, label and neither can be right."""
         return self.majority > 0, self.label > 0 and not self.label_is_majority, True
 
     @property
@@ -81,23 +81,23 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VerifiedVisit:
     """What a visit of a verified prompt says about the others.
 
     Attributes:
-        true: how many of its rollouts are right.
-        right: which of the outcomes it was.
+        right_rollouts: how many of its K rollouts are right.
+        right_candidate: which candidate is right: `MAJORITY`, `LABEL` or `NEITHER`.
         label_is_right: whether the label that it would have without the verified one is right.
     """
 
     counts: Counts
-    true: int
-    right: int
+    right_rollouts: int
+    right_candidate: int
     label_is_right: bool
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any], *, given_is_right: bool) -> Outcome:
-        """The outcome in a row of the labels table.
+    def of_row(cls, row: Mapping[str, Any], *, given_is_right: bool) -> VerifiedVisit:
+        """The visit in a row of the labels table.
 
         Args:
             row: of a verified prompt.
@@ -119,20 +119,20 @@ class Outcome:
         """The mean over its rollouts of A [is right], with the advantages A that the label gives (Eq. 1): the change
         of the chance to be right, to first order, if the label trains.
         """
-        share, right = self.counts.label / self.counts.rollouts, self.true / self.counts.rollouts
+        share, right = self.counts.label / self.counts.rollouts, self.right_rollouts / self.counts.rollouts
         if share in (0, 1):
             return 0.0
         return sqrt(share * (1 - share)) if self.label_is_right else -right * sqrt(share / (1 - share))
 
     def state(self) -> list[int]:
-        """The outcome as JSON values."""
+        """The visit as JSON values."""
         counts = self.counts
         of_visit = [counts.majority, counts.label, counts.rollouts, int(counts.is_consistent)]
-        return [*of_visit, self.true, self.right, int(self.label_is_right)]
+        return [*of_visit, self.right_rollouts, self.right_candidate, int(self.label_is_right)]
 
     @classmethod
-    def from_state(cls, state: Sequence[int]) -> Outcome:
-        """The outcome of a `state`."""
+    def from_state(cls, state: Sequence[int]) -> VerifiedVisit:
+        """The visit of a `state`."""
         majority, label, rollouts, is_consistent, true, right, label_is_right = state
         return cls(Counts(majority, label, rollouts, bool(is_consistent)), true, right, bool(label_is_right))
 
@@ -143,7 +143,7 @@ class Calibration:
 
     Attributes:
         weights: (4,) a, b, c and d.
-        labels_help: whether the mean of `Outcome.gain_of_label` is surely, at 95 %, above 0.
+        labels_help: whether the mean of `VerifiedVisit.gain_of_label` is surely, at 95 %, above 0.
     """
 
     weights: Floats
@@ -155,14 +155,14 @@ class Calibration:
         return np.asarray(_chances(self.weights, features, possible)[0])
 
 
-def calibrate(outcomes: Iterable[Outcome]) -> Calibration | None:
-    """The weights that outcomes leave most probable, by Newton's method on a concave function; None of no outcome."""
-    known = list(outcomes)
+def calibrate(visits: Iterable[VerifiedVisit]) -> Calibration | None:
+    """The weights that these visits leave most probable, by Newton's method on a concave function; None without any."""
+    known = list(visits)
     if not known:
         return None
-    features = np.array([outcome.counts.features for outcome in known])
-    possible = np.array([outcome.counts.is_candidate for outcome in known])
-    happened = np.eye(3)[[outcome.right for outcome in known]]
+    features = np.array([visit.counts.features for visit in known])
+    possible = np.array([visit.counts.is_candidate for visit in known])
+    happened = np.eye(3)[[visit.right_candidate for visit in known]]
     precision, weights = np.diag(_SD**-2.0), _MEAN
     for _ in range(_MOST_ROUNDS):
         chances = _chances(weights, features, possible)
@@ -175,7 +175,7 @@ def calibrate(outcomes: Iterable[Outcome]) -> Calibration | None:
         weights = weights + np.clip(step, -1, 1)
         if np.abs(step).max() < _CLOSE:
             break
-    gains = np.array([outcome.gain_of_label for outcome in known])
+    gains = np.array([visit.gain_of_label for visit in known])
     error = gains.std(ddof=1) / sqrt(len(gains)) if len(gains) > 1 else np.inf
     return Calibration(weights, bool(gains.mean() > _ONE_SIDED * error))
 

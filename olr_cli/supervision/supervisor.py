@@ -1,6 +1,6 @@
-"""The one place where labels are decided: rollout groups in, rewards and records out (the seam).
+"""The one place where labels are decided: a step's rollouts in, rewards and records out (the seam).
 
-    engine:  K rollouts per prompt ──► Supervisor.supervise(groups) ──► rewards, which prompts train ──► update
+    engine:  K rollouts per prompt ──► Supervisor.supervise(step) ──► rewards, which prompts train ──► update
                                            │
                                            └─ answers → vote → history → criteria → effective label → records
 
@@ -11,15 +11,17 @@ tie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby
-from typing import TypeAlias
+from itertools import groupby, pairwise
+from typing import Any, TypeAlias
 
 from olr_cli import seeding
 from olr_cli.answers import (
+    PLAIN_NUMBER,
     Judge,
     Key,
     Pair,
@@ -30,37 +32,19 @@ from olr_cli.answers import (
     is_read,
     vote,
 )
-from olr_cli.data.prompts import SENTINEL, Prompt, View
+from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.schema import NoiseDraw, Recipe
-from olr_cli.supervision.history import History, Past, Visit
-from olr_cli.supervision.methods import EffectiveLabel, Evidence, Method, compose, given_label
-from olr_cli.supervision.rewards import group_advantages, verifier_reward
-from olr_cli.supervision.selection import Candidate, keep_fraction, prompts_that_train
-from olr_cli.supervision.self_training import Calibration, Counts, Outcome, calibrate
-from olr_cli.supervision.types import LabelRecord, LabelSource, Rollout, RolloutGroup, RolloutRecord
+from olr_cli.supervision.history import History, Past
+from olr_cli.supervision.methods import EffectiveLabels, Evidence, Method, compose
+from olr_cli.supervision.selection import keep_fraction, prompts_that_train
+from olr_cli.supervision.self_training import Calibration, VerifiedVisit, calibrate
+from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
+
+_PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """Counts the time of a block as a part of the step."""
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisedGroup:
-    """What was decided for a group: its records, and the advantage of each rollout within its view (Eq. 1)."""
-
-    label: LabelRecord
-    rollouts: tuple[RolloutRecord, ...]
-    advantages: tuple[float, ...]
-
-    @property
-    def rewards(self) -> tuple[float, ...]:
-        """A reward a rollout."""
-        return tuple(rollout.reward for rollout in self.rollouts)
-
-    @property
-    def trains(self) -> bool:
-        """Whether the prompt takes part in the update."""
-        return self.label.trains
 
 
 class Supervisor:
@@ -95,227 +79,297 @@ class Supervisor:
         self._extractor = extractor
         self._keep_fraction = keep_fraction
 
-    def supervise(
-        self, groups: Sequence[RolloutGroup], measure: Measure = nullcontext
-    ) -> list[SupervisedGroup]:
-        """Decide the labels and rewards of one step's complete rollout groups; the history grows by them.
+    def supervise(self, step: Step, measure: Measure = nullcontext) -> Decided:
+        """Decide the labels and rewards of one step; the history grows by it.
 
         Args:
-            groups: at most one a prompt, in any order.
+            step: its complete rollout groups, in any order.
             measure: times two parts: ``verification`` (which answers there are, and which mean the same) and
-                ``labels`` (vote, history, criteria, decision, rewards and records).
-
-        Returns:
-            One decision a group, in the order given.
+                ``labels`` (vote, history, criteria, decision and rewards).
 
         Raises:
-            ValueError: a group repeats or skips a visit of its prompt (nothing is recorded then), lacks a view, or
-                lacks a statistic that the method's rewards or choice of prompts need.
+            ValueError: a group repeats or skips a visit of its prompt, lacks a view, or lacks a statistic that the
+                method's rewards or choice of prompts need. Nothing is recorded then.
         """
-        self._check_visits(groups)
+        self._check(step)
         with measure("verification"):
-            answers = [self._answers(group) for group in groups]
-            verified = self._verified(groups, answers)
+            answers = self._answers(step)
+            verified = self._verified(step, answers)
         with measure("labels"):
-            ballots = [
-                {view: _Ballot.of(group, view, texts, verified.keys) for view in self.method.views}
-                for group, texts in zip(groups, answers, strict=True)
-            ]
-            noisy_labels = [
-                self._noisy_label(group, views["original"].tally, verified)
-                for group, views in zip(groups, ballots, strict=True)
-            ]
+            votes = [vote(answers[start:end], verified.keys) for start, end in pairwise(step.parts)]
+            tallies = votes[:: len(self.method.views)]
+            noisy_labels = self._noisy_labels(step, tallies, verified)
         with measure("verification"):
-            drawn = zip(noisy_labels, answers, strict=True)
-            verified.add(self.judge, (pair for label, texts in drawn for pair in _pairs(label, texts)))
+            verified.add(self.judge, _pairs(noisy_labels, step, answers))
         with measure("labels"):
-            decided: dict[int, SupervisedGroup] = {}
-            # Verified prompts first: what their visits show says how far to trust the others' votes.
-            places = sorted(range(len(groups)), key=lambda place: not groups[place].prompt.is_trusted)
-            for is_trusted, part in groupby(places, key=lambda place: groups[place].prompt.is_trusted):
-                calibration = None if is_trusted else self._calibration()
-                for place in part:
-                    group, views, noisy_label = groups[place], ballots[place], noisy_labels[place]
-                    tally = views["original"].tally
-                    visit = Visit(tally.majority, tally.majority_answer, tally.majority_count, tally.rollouts)
-                    decided[place] = self._decide(group, views, visit, noisy_label, verified, calibration)
-                    self.history.add(group.prompt.prompt_id, group.visit, visit)
-                    if is_trusted:
-                        is_right = verified.matches(group.prompt.true_answer, group.prompt.given_label)
-                        outcome = Outcome.of_row(asdict(decided[place].label), given_is_right=is_right)
-                        self.history.verified[group.prompt.prompt_id] = outcome
-            return self._choose(groups, [decided[place] for place in range(len(groups))])
+            pasts = [
+                self.history.of(prompt.prompt_id).after(tally)
+                for prompt, tally in zip(step.prompts, tallies, strict=True)
+            ]
+            decided, verified_visits = self._decide(step, answers, votes, noisy_labels, pasts, verified)
+            decided = self._choose(decided)
+            names = [prompt.prompt_id for prompt in step.prompts]
+            self.history.extend(dict(zip(names, pasts, strict=True)), verified_visits)
+            return decided
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
         """Let the verifier start beside whatever comes next, if the labels of these prompts say that it is needed."""
         texts = (text for prompt in prompts for text in (prompt.given_label, prompt.true_answer))
         self.judge.expect(text for text in texts if text not in (None, SENTINEL))
 
-    def read_ahead(self, groups: Sequence[RolloutGroup]) -> None:
-        """Verify the answers of groups that `supervise` will get next, which then finds it done.
+    def read_ahead(self, step: Step) -> None:
+        """Verify the answers of a step that `supervise` will get next, which then finds it done.
 
-        Takes the responses alone, and records nothing: it can run in another thread while the groups' statistics are
+        Takes the responses alone, and records nothing: it can run in another thread while the step's statistics are
         still being made.
         """
-        self._verified(groups, [self._answers(group) for group in groups])
+        self._verified(step, self._answers(step))
 
-    def _calibration(self) -> Calibration | None:
-        """What the verified prompts' latest visits say, where the method asks; the same after a resume to the bit."""
-        if not self.method.calibrates:
-            return None
-        return calibrate(outcome for _, outcome in sorted(self.history.verified.items()))
-
-    def _check_visits(self, groups: Sequence[RolloutGroup]) -> None:
-        if len({group.prompt.prompt_id for group in groups}) < len(groups):
+    def _check(self, step: Step) -> None:
+        if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
-        for group in groups:
-            due = self.history.of(group.prompt.prompt_id).visits + 1
-            if group.visit != due:
+        for prompt, visit in zip(step.prompts, step.visits, strict=True):
+            due = self.history.of(prompt.prompt_id).visits + 1
+            if visit != due:
+                raise ValueError(f"prompt {prompt.prompt_id}: visit {visit} where visit {due} is due")
+        views = self.method.views
+        if (
+            len(views) == 1
+            and set(step.views) <= set(views)
+            and all(start < end for start, end in pairwise(step.starts))
+        ):
+            return
+        for prompt, visit, (start, end) in zip(step.prompts, step.visits, pairwise(step.starts), strict=True):
+            there = [view for view, _ in groupby(step.views[start:end])]
+            if there != list(views):
                 raise ValueError(
-                    f"prompt {group.prompt.prompt_id}: visit {group.visit} where visit {due} is due"
-                )
-            views = [view for view, _ in groupby(rollout.view for rollout in group.rollouts)]
-            if views != list(self.method.views):
-                raise ValueError(
-                    f"prompt {group.prompt.prompt_id}: visit {group.visit} has rollouts of the views"
-                    f" {views or 'none'}, and {self.method.name} takes {list(self.method.views)}"
+                    f"prompt {prompt.prompt_id}: visit {visit} has rollouts of the views"
+                    f" {there or 'none'}, and {self.method.name} takes {list(views)}"
                 )
 
-    def _answers(self, group: RolloutGroup) -> list[str | None]:
-        answers: Iterable[str | None] | None = group.answers
+    def _answers(self, step: Step) -> list[str | None]:
+        answers = step.answers
         if answers is None:
-            extractor = self._extractor or default_extractor(group.prompt.data_source)
-            answers = (extract(_storable(rollout.response), extractor) for rollout in group.rollouts)
+            answers = [
+                extract(response, self._extractor or default_extractor(prompt.data_source))
+                for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True)
+                for response in step.responses[start:end]
+            ]
         # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded (R16).
         return [None if answer == SENTINEL else answer for answer in answers]
 
-    def _verified(self, groups: Sequence[RolloutGroup], answers: Sequence[Sequence[str | None]]) -> _Verified:
+    def _verified(self, step: Step, answers: Sequence[str | None]) -> _Verified:
         """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
-        verified = _Verified(self.judge.keys(text for texts in answers for text in texts if text is not None))
-        pairs: list[Pair] = []
-        for group, texts in zip(groups, answers, strict=True):
-            given, true = group.prompt.given_label, group.prompt.true_answer
-            pairs += [*_pairs(true, [*texts, given]), *_pairs(given, texts)]
-        verified.add(self.judge, pairs)
+        verified = _Verified(self.judge.keys(dict.fromkeys(text for text in answers if text is not None)))
+        given, true = (
+            [getattr(prompt, name) for prompt in step.prompts] for name in ("given_label", "true_answer")
+        )
+        verified.add(self.judge, _pairs(true, step, answers) | _pairs(given, step, answers))
+        verified.add(
+            self.judge,
+            dict.fromkeys(
+                pair for pair in zip(true, given, strict=True) if SENTINEL not in pair and None not in pair
+            ),
+        )
         return verified
 
-    def _choose(
-        self, groups: Sequence[RolloutGroup], decided: list[SupervisedGroup]
-    ) -> list[SupervisedGroup]:
-        """The same decisions, with the prompts that don't train marked."""
-        if self.method.rank is None:
-            return decided
-        step = [Candidate(group, one.advantages) for group, one in zip(groups, decided, strict=True)]
-        chosen = prompts_that_train(step, self.method.rank, self._keep_fraction, self._seed)
+    def _noisy_labels(self, step: Step, tallies: Sequence[Vote], verified: _Verified) -> list[str | None]:
+        """This visit's wrong label on each marked prompt (R2 to R4); None on the others."""
         return [
-            one if trains else replace(one, label=replace(one.label, trains=False))
-            for one, trains in zip(decided, chosen, strict=True)
+            self._noisy_label(prompt, visit, tally, verified) if prompt.is_marked else None
+            for prompt, visit, tally in zip(step.prompts, step.visits, tallies, strict=True)
         ]
 
-    def _decide(
-        self,
-        group: RolloutGroup,
-        ballots: Mapping[View, _Ballot],
-        visit: Visit,
-        noisy_label: str | None,
-        verified: _Verified,
-        calibration: Calibration | None,
-    ) -> SupervisedGroup:
-        prompt, tally = group.prompt, ballots["original"].tally
-        majority = tally.majority_answer
-        past = self.history.of(prompt.prompt_id).after(visit)
-        slope, historical = past.slope, past.historical_majority
-        label, source = _standing_label(prompt, noisy_label)
-        is_consistent = tally.majority is not None and tally.majority == historical
-        answers = ballots["original"].answers
-        noisy_count, given_count = (
-            verified.count(text, answers) for text in (noisy_label, prompt.given_label)
-        )
-        label_count = (noisy_count if prompt.is_marked else given_count) or 0
-        counts = Counts(tally.majority_count, label_count, tally.rollouts, is_consistent)
-        evidence = Evidence(group.visit, majority, slope, is_consistent, label, source, counts, calibration)
-        labels = (
-            dict.fromkeys(ballots, given_label(evidence))
-            if prompt.is_trusted
-            else self._labels(evidence, ballots)
-        )
-        effective = labels["original"]
-        rewards = {view: self._rewards(ballot, labels[view], verified) for view, ballot in ballots.items()}
-        rollouts = tuple(
-            _rollout_record(group, ballot.place.start + number, answer, reward, ballot.tally, verified)
-            for view, ballot in ballots.items()
-            for number, (answer, reward) in enumerate(zip(ballot.answers, rewards[view], strict=True))
-        )
-        record = LabelRecord(
-            prompt_id=prompt.prompt_id,
-            visit=group.visit,
-            step=group.step,
-            noise_type=prompt.noise_type,
-            true_answer=prompt.true_answer,
-            given_label=prompt.given_label,
-            noisy_label=noisy_label,
-            noisy_label_count=noisy_count,
-            true_answer_count=verified.count(prompt.true_answer, answers),
-            given_label_count=given_count,
-            majority_answer=majority,
-            majority_count=tally.majority_count,
-            rollouts=tally.rollouts,
-            answered=tally.answered,
-            pass_rate=tally.majority_count / tally.rollouts,
-            slope=float(slope),
-            historical_majority=_spelling(historical, past, tally),
-            is_consistent=is_consistent,
-            is_selected=effective.is_selected,
-            effective_label=effective.answer,
-            label_source=effective.source,
-            majority_is_correct=verified.is_correct(majority, prompt),
-            majority_is_noisy_label=verified.matches(noisy_label, majority) if prompt.is_marked else None,
-            effective_label_is_correct=_label_is_correct(effective, prompt, verified),
-            reward_mean=sum(rollout.reward for rollout in rollouts) / len(rollouts),
-            has_zero_variance=all(len(set(of_view)) == 1 for of_view in rewards.values()),
-            trains=effective.teaches,
-        )
-        advantages = tuple(value for of_view in rewards.values() for value in group_advantages(of_view))
-        return SupervisedGroup(record, rollouts, advantages)
-
-    def _labels(self, evidence: Evidence, ballots: Mapping[View, _Ballot]) -> dict[View, EffectiveLabel]:
-        """The effective label of each view."""
-        labels = {}
-        for view, ballot in ballots.items():
-            others = [other.first_majority for name, other in ballots.items() if name != view]
-            other = others[0] if others else None
-            seen = replace(evidence, first_majority=ballot.first_majority, other_view=other)
-            labels[view] = self.method.label(seen)
-        return labels
-
-    def _rewards(self, ballot: _Ballot, label: EffectiveLabel, verified: _Verified) -> tuple[float, ...]:
-        """A majority rewards its class, another label whatever matches it (R16); a trusted one in every method."""
-        if label.source == "majority" and label.answer is not None:
-            majority = verified.keys[label.answer]
-            hits = [answer is not None and verified.keys[answer] == majority for answer in ballot.answers]
-        else:
-            hits = [verified.matches(label.answer, answer) for answer in ballot.answers]
-        reward = verifier_reward if label.source == "trusted" else self.method.reward
-        return reward(hits, ballot.rollouts)
-
-    def _noisy_label(self, group: RolloutGroup, tally: Vote, verified: _Verified) -> str | None:
-        """This visit's wrong label on a marked prompt (R2 to R4); None on the others."""
-        prompt = group.prompt
-        if not prompt.is_marked:
-            return None
+    def _noisy_label(self, prompt: Prompt, visit: int, tally: Vote, verified: _Verified) -> str | None:
         if prompt.noise_type != "active":
             return prompt.given_label
-        if prompt.true_answer is None:
+        true = prompt.true_answer
+        if true is None:
             return SENTINEL
         wrong = sorted(
-            (tally.spelling[key], count)
-            for key, count in tally.counts.items()
-            if is_read(key) and verified.verdicts.get((prompt.true_answer, tally.spelling[key])) is False
+            (spelling, tally.counts[key])
+            for key, spelling in tally.spelling.items()
+            if is_read(key) and verified.is_wrong(true, spelling)
         )
         if not wrong:
             return SENTINEL
-        u = seeding.uniform("noisy label", self._seed, prompt.prompt_id, group.visit)
+        u = seeding.uniform("noisy label", self._seed, prompt.prompt_id, visit)
         return draw_wrong_answer(wrong, self._draw, u)
+
+    def _decide(
+        self,
+        step: Step,
+        answers: Sequence[str | None],
+        votes: Sequence[Vote],
+        noisy_labels: Sequence[str | None],
+        pasts: Sequence[Past],
+        verified: _Verified,
+    ) -> tuple[Decided, dict[str, VerifiedVisit]]:
+        """Everything but which prompts train, and what the visits of verified prompts say about the others."""
+        prompts, parts, views, right = step.prompts, step.parts, len(self.method.views), verified.right
+        tallies, of_original = votes[::views], list(pairwise(parts))[::views]
+        texts = [answers[start:end] for start, end in of_original]
+        is_correct = [
+            None if prompt.true_answer is None else (prompt.true_answer, answer) in right
+            for prompt, (start, end) in zip(prompts, pairwise(step.starts), strict=True)
+            for answer in answers[start:end]
+        ]
+        slopes = [past.slope for past in pasts]
+        historical = [past.historical_majority for past in pasts]
+        majorities = [tally.majority_answer for tally in tallies]
+        standing = [_standing_label(*pair) for pair in zip(prompts, noisy_labels, strict=True)]
+        trues, givens = [prompt.true_answer for prompt in prompts], [prompt.given_label for prompt in prompts]
+        true_counts = [
+            None if true is None else sum(is_correct[start:end])  # type: ignore[arg-type]  # none is None
+            for true, (start, end) in zip(trues, of_original, strict=True)
+        ]
+        given_counts = [verified.count(*pair) for pair in zip(givens, texts, strict=True)]
+        noisy_counts = [verified.count(*pair) for pair in zip(noisy_labels, texts, strict=True)]
+        columns: dict[str, list[Any]] = {
+            "prompt_id": [prompt.prompt_id for prompt in prompts],
+            "visit": list(step.visits),
+            "step": [step.number] * len(prompts),
+            "noise_type": [prompt.noise_type for prompt in prompts],
+            "true_answer": trues,
+            "given_label": givens,
+            "noisy_label": list(noisy_labels),
+            "noisy_label_count": noisy_counts,
+            "true_answer_count": true_counts,
+            "given_label_count": given_counts,
+            "majority_answer": majorities,
+            "majority_count": [tally.majority_count for tally in tallies],
+            "rollouts": [tally.rollouts for tally in tallies],
+            "answered": [tally.answered for tally in tallies],
+            "pass_rate": [tally.majority_count / tally.rollouts for tally in tallies],
+            "slope": [float(slope) for slope in slopes],
+            "historical_majority": list(map(_spelling, historical, pasts, tallies)),
+            "is_consistent": [
+                tally.majority is not None and tally.majority == key
+                for tally, key in zip(tallies, historical, strict=True)
+            ],
+            "majority_is_correct": [
+                None if true is None else (true, majority) in right
+                for true, majority in zip(trues, majorities, strict=True)
+            ],
+            "majority_is_noisy_label": [
+                (noisy, majority) in right if prompt.is_marked else None
+                for prompt, noisy, majority in zip(prompts, noisy_labels, majorities, strict=True)
+            ],
+        }
+        verified_visits = self._verified_visits(prompts, columns, verified)
+        labels = self.method.label(
+            Evidence(
+                step.visits,
+                majorities,
+                columns["majority_count"],
+                columns["rollouts"],
+                slopes,
+                columns["is_consistent"],
+                [label for label, _ in standing],
+                [source for _, source in standing],
+                [
+                    (noisy if prompt.is_marked else given) or 0
+                    for prompt, noisy, given in zip(prompts, noisy_counts, given_counts, strict=True)
+                ],
+                self._first_majorities(parts, answers, votes, verified.keys),
+                self._calibration(verified_visits),
+            )
+        )
+        _keep_trusted(labels, prompts, standing, views)
+        rewards = [
+            reward
+            for place, span in enumerate(pairwise(parts))
+            for reward in self._rewards(
+                step, span, answers, labels.answers[place], labels.sources[place], verified
+            )
+        ]
+        effective, sources = labels.answers[::views], labels.sources[::views]
+        of_class = [
+            None if answer is None else tally.spelling[verified.keys[answer]]
+            for tally, (start, end) in zip(votes, pairwise(parts), strict=True)
+            for answer in answers[start:end]
+        ]
+        uniform = [len(set(rewards[start:end])) == 1 for start, end in pairwise(parts)]
+        columns |= {
+            "is_selected": labels.are_selected[::views],
+            "effective_label": effective,
+            "label_source": sources,
+            "effective_label_is_correct": [
+                _label_is_correct(label, true, right) for label, true in zip(effective, trues, strict=True)
+            ],
+            "reward_mean": [sum(rewards[start:end]) / (end - start) for start, end in pairwise(step.starts)],
+            "has_zero_variance": [
+                all(uniform[place : place + views]) for place in range(0, len(uniform), views)
+            ],
+            "trains": labels.teach[::views],
+        }
+        labels_table = {name: columns[name] for name in LABEL_COLUMNS}
+        return Decided(step, labels_table, answers, of_class, is_correct, rewards), verified_visits
+
+    def _rewards(
+        self,
+        step: Step,
+        span: tuple[int, int],
+        answers: Sequence[str | None],
+        label: str | None,
+        source: LabelSource,
+        verified: _Verified,
+    ) -> list[float]:
+        """A majority rewards its class, another label whatever matches it (R16); a trusted one in every method."""
+        start, end = span
+        if self.method.score is not None and source != "trusted":
+            return self.method.score.rewards(step, start, end)
+        if source == "majority" and label is not None:
+            key, keys = verified.keys[label], verified.keys
+            return [float(text is not None and keys[text] == key) for text in answers[start:end]]
+        right = verified.right
+        return [float((label, text) in right) for text in answers[start:end]]
+
+    def _first_majorities(
+        self,
+        parts: Sequence[int],
+        answers: Sequence[str | None],
+        votes: Sequence[Vote],
+        keys: Mapping[str, Key],
+    ) -> list[str | None]:
+        if not self.method.orders_rollouts:
+            return []
+        firsts = [
+            first_majority(answers[start:end], tally, keys)
+            for tally, (start, end) in zip(votes, pairwise(parts), strict=True)
+        ]
+        return [
+            None if first is None else tally.spelling[first]
+            for first, tally in zip(firsts, votes, strict=True)
+        ]
+
+    def _verified_visits(
+        self, prompts: Sequence[Prompt], columns: Mapping[str, Sequence[Any]], verified: _Verified
+    ) -> dict[str, VerifiedVisit]:
+        """What the visits of verified prompts say about the others, by prompt_id."""
+        return {
+            prompt.prompt_id: VerifiedVisit.of_row(
+                {name: values[place] for name, values in columns.items()},
+                given_is_right=(prompt.true_answer, prompt.given_label) in verified.right,
+            )
+            for place, prompt in enumerate(prompts)
+            if prompt.is_trusted
+        }
+
+    def _calibration(self, of_step: Mapping[str, VerifiedVisit]) -> Calibration | None:
+        """What the verified prompts' latest visits say, where the method asks; the same after a resume to the bit."""
+        if not self.method.calibrates:
+            return None
+        visits = {**self.history.verified, **of_step}
+        return calibrate(visit for _, visit in sorted(visits.items()))
+
+    def _choose(self, decided: Decided) -> Decided:
+        """The same decisions, with the prompts that don't train marked."""
+        if self.method.rank is None:
+            return decided
+        chosen = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
+        trains = [teaches and is_chosen for teaches, is_chosen in zip(decided.trains, chosen, strict=True)]
+        return replace(decided, labels={**decided.labels, "trains": trains})
 
 
 def make_supervisor(
@@ -334,62 +388,55 @@ def make_supervisor(
 
 
 class _Verified:
-    """What the judge said about one step: the class of each answer, and verdicts.
+    """What the judge said about one step: the class of each answer, and which answers match which labels.
 
-    A verdict says whether the second text of a pair matches the first, a label or truth; None where it is not proved.
+    Attributes:
+        keys: of every answer.
+        right: pairs of a label or truth and an answer that matches it. Neither is missing or the sentinel (R16).
     """
 
     def __init__(self, keys: Mapping[str, Key]) -> None:
         self.keys = keys
-        self.verdicts: dict[Pair, bool | None] = {}
+        self.right: set[tuple[str | None, str | None]] = set()
+        self._wrong: set[Pair] = set()
 
-    def add(self, judge: Judge, pairs: Iterable[Pair]) -> None:
-        """Ask for verdicts that are not there yet."""
-        self.verdicts |= judge.matches(pair for pair in pairs if pair not in self.verdicts)
+    def add(self, judge: Judge, pairs: Collection[Pair]) -> None:
+        """Ask for verdicts about these pairs; of plain numbers the text tells, which spares most pairs the asking."""
+        texts = {text for pair in pairs for text in pair}
+        plain = {text for text in texts if _PLAIN_NUMBER.fullmatch(text)}
+        asked = []
+        for pair in pairs:
+            label, answer = pair
+            if label not in plain or answer not in plain:
+                asked.append(pair)
+            elif label == answer:
+                self.right.add(pair)
+            else:
+                self._wrong.add(pair)
+        for pair, verdict in judge.matches(asked).items():
+            if verdict:
+                self.right.add(pair)
+            elif verdict is False:
+                self._wrong.add(pair)
 
-    def matches(self, label: str | None, answer: str | None) -> bool:
-        """Whether an answer matches a label; never if either is missing or the sentinel (R16)."""
-        return label is not None and answer is not None and self.verdicts.get((label, answer)) is True
-
-    def is_correct(self, answer: str | None, prompt: Prompt) -> bool | None:
-        """Whether an answer is right; None where the true answer is unknown."""
-        return None if prompt.true_answer is None else self.matches(prompt.true_answer, answer)
+    def is_wrong(self, label: str, answer: str) -> bool:
+        """Whether it is proved that an answer does not match a label."""
+        return (label, answer) in self._wrong
 
     def count(self, label: str | None, answers: Iterable[str | None]) -> int | None:
         """How many answers match a label; None without a label, 0 for the sentinel."""
-        return None if label is None else sum(self.matches(label, answer) for answer in answers)
+        return None if label is None else sum((label, answer) in self.right for answer in answers)
 
 
-def _pairs(label: str | None, answers: Iterable[str | None]) -> Iterator[Pair]:
-    """A label with every answer that can be compared with it."""
-    if label is None or label == SENTINEL:
-        return
-    for answer in dict.fromkeys(answers):
-        if answer is not None and answer != SENTINEL:
-            yield label, answer
-
-
-@dataclass(frozen=True, slots=True)
-class _Ballot:
-    """The rollouts of one view of a prompt, and how they voted."""
-
-    place: slice
-    rollouts: tuple[Rollout, ...]
-    answers: Sequence[str | None]
-    tally: Vote
-    first_majority: str | None
-
-    @classmethod
-    def of(
-        cls, group: RolloutGroup, view: View, answers: Sequence[str | None], keys: Mapping[str, Key]
-    ) -> _Ballot:
-        place = group.of(view)
-        texts = answers[place]
-        tally = vote(texts, keys)
-        first = first_majority(texts, tally, keys)
-        return cls(
-            place, group.rollouts[place], texts, tally, None if first is None else tally.spelling[first]
-        )
+def _pairs(labels: Sequence[str | None], step: Step, answers: Sequence[str | None]) -> dict[Pair, None]:
+    """Each group's label with every answer that can be compared with it, each pair once."""
+    return {
+        (label, answer): None
+        for label, (start, end) in zip(labels, pairwise(step.starts), strict=True)
+        if label is not None and label != SENTINEL
+        for answer in answers[start:end]
+        if answer is not None
+    }
 
 
 def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
@@ -427,37 +474,25 @@ def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None
     return label, "noisy" if prompt.is_marked else "given"
 
 
-def _rollout_record(
-    group: RolloutGroup, place: int, answer: str | None, reward: float, tally: Vote, verified: _Verified
-) -> RolloutRecord:
-    rollout = group.rollouts[place]
-    return RolloutRecord(
-        prompt_id=group.prompt.prompt_id,
-        visit=group.visit,
-        step=group.step,
-        sample=place,
-        view=rollout.view,
-        response=_storable(rollout.response),
-        answer=answer,
-        answer_class=None if answer is None else tally.spelling[verified.keys[answer]],
-        reward=reward,
-        is_correct=verified.is_correct(answer, group.prompt),
-        tokens=rollout.tokens,
-        truncated=rollout.truncated,
-        mean_logprob=rollout.mean_logprob,
-        entropy=rollout.entropy,
-        self_certainty=rollout.self_certainty,
-    )
+def _keep_trusted(
+    labels: EffectiveLabels,
+    prompts: Sequence[Prompt],
+    standing: Sequence[tuple[str | None, LabelSource]],
+    views: int,
+) -> None:
+    """Put verified labels back, which no method replaces."""
+    for group, prompt in enumerate(prompts):
+        if prompt.is_trusted:
+            for place in range(group * views, (group + 1) * views):
+                labels.answers[place], labels.sources[place] = standing[group]
+                labels.are_selected[place], labels.teach[place] = False, True
 
 
-def _label_is_correct(effective: EffectiveLabel, prompt: Prompt, verified: _Verified) -> bool | None:
-    if effective.answer is None:
+def _label_is_correct(
+    label: str | None, true: str | None, right: Collection[tuple[str | None, str | None]]
+) -> bool | None:
+    if label is None:
         return None
-    if effective.answer == SENTINEL:
+    if label == SENTINEL:
         return False  # right of no prompt, whatever its true answer (R2)
-    return verified.is_correct(effective.answer, prompt)
-
-
-def _storable(text: str) -> str:
-    """`text` as UTF-8 can hold it: what is decided and what is stored must be the same text."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return None if true is None else (true, label) in right

@@ -8,13 +8,18 @@ Column names are the field's terms and the same everywhere: here, in Parquet, in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from itertools import accumulate, pairwise
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from olr_cli.data.prompts import NoiseType, Prompt, View
+from olr_cli.supervision.rewards import group_advantages
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +49,6 @@ class RolloutGroup:
     step: int
     rollouts: tuple[Rollout, ...]
     answers: tuple[str | None, ...] | None = None
-
-    def of(self, view: View) -> slice:
-        """Where the rollouts of a view are, which are neighbours."""
-        views = [rollout.view for rollout in self.rollouts]
-        return slice(views.index(view), views.index(view) + views.count(view))
-
-
-def statistics(rollouts: Sequence[Rollout], name: str) -> list[float]:
-    """One statistic of every rollout.
-
-    Raises:
-        ValueError: a rollout has none.
-    """
-    values = [getattr(rollout, name) for rollout in rollouts]
-    if None in values:
-        raise ValueError(f"rollout {values.index(None)} of a group has no {name}, which the method needs")
-    return values
 
 
 SCHEMA_VERSION = 1
@@ -164,6 +152,195 @@ class RolloutRecord:
     mean_logprob: float | None
     entropy: float | None
     self_certainty: float | None
+
+
+LABEL_COLUMNS = tuple(field.name for field in fields(LabelRecord))
+
+MEASURED = ("tokens", "truncated", "mean_logprob", "entropy", "self_certainty")
+"""What an engine measures of a rollout, besides its response."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The complete rollout groups of one step in columns: P groups, of R rollouts together.
+
+    Attributes:
+        number: from 1.
+        prompts: P, each once.
+        visits: P, from 1.
+        starts: P + 1; the rollouts of group g are those from starts[g] up to starts[g + 1], views one after the other.
+        views: R.
+        responses: R, as UTF-8 can hold them.
+        answers: R, where they are known already, as in a replay; None: they are extracted from the responses (R6).
+        statistics: R of each name in `MEASURED`; absent where nobody asks for them.
+    """
+
+    number: int
+    prompts: Sequence[Prompt]
+    visits: Sequence[int]
+    starts: Sequence[int]
+    views: Sequence[View]
+    responses: Sequence[str]
+    answers: Sequence[str | None] | None
+    statistics: Mapping[str, Sequence[Any]]
+
+    @classmethod
+    def of(cls, groups: Sequence[RolloutGroup]) -> Step:
+        """The step that consists of these groups.
+
+        Raises:
+            ValueError: they are of several steps, or the answers of only some are known.
+        """
+        if len({(group.step, group.answers is None) for group in groups}) > 1:
+            raise ValueError("a step's groups have several numbers, or only some have answers")
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        knows_answers = bool(groups) and groups[0].answers is not None
+        return cls(
+            groups[0].step if groups else 0,
+            [group.prompt for group in groups],
+            [group.visit for group in groups],
+            list(accumulate((len(group.rollouts) for group in groups), initial=0)),
+            [rollout.view for rollout in rollouts],
+            [_storable(rollout.response) for rollout in rollouts],
+            [answer for group in groups for answer in group.answers or ()] if knows_answers else None,
+            {name: [getattr(rollout, name) for rollout in rollouts] for name in MEASURED},
+        )
+
+    @classmethod
+    def read(cls, rollouts: pl.DataFrame, prompts: Mapping[str, Prompt], names: Iterable[str] = ()) -> Step:
+        """A stored step.
+
+        Args:
+            rollouts: with the columns prompt_id, visit, step, view, sample, answer, those of `names`, and response if
+                a reward depends on it.
+            prompts: by prompt_id.
+            names: statistics to take along.
+        """
+        import polars as pl
+
+        first = pl.int_range(pl.len()).first().over("prompt_id")
+        rows = rollouts.with_columns(first=first).sort("first", "view", "sample", maintain_order=True)
+        groups = rows.with_row_index("start").unique("prompt_id", keep="first", maintain_order=True)
+        return cls(
+            int(rows["step"][0]) if len(rows) else 0,
+            [prompts[name] for name in groups["prompt_id"].to_list()],
+            groups["visit"].to_list(),
+            [*groups["start"].to_list(), len(rows)],
+            rows["view"].to_list(),
+            rows["response"].to_list() if "response" in rows.columns else [""] * len(rows),
+            rows["answer"].to_list(),
+            {name: rows[name].to_list() for name in names},
+        )
+
+    @cached_property
+    def parts(self) -> list[int]:
+        """Where the views of each group start, and R at the end."""
+        if len(set(self.views)) < 2:
+            return list(self.starts)
+        heads = set(self.starts)
+        views = self.views
+        return [
+            place for place in range(len(views) + 1) if place in heads or views[place] != views[place - 1]
+        ]
+
+    def statistic(self, name: str, start: int, end: int) -> list[float]:
+        """One statistic of the rollouts from `start` up to `end`.
+
+        Raises:
+            ValueError: a rollout has none.
+        """
+        values = list(self.statistics[name][start:end])
+        if None in values:
+            raise ValueError(f"rollout {values.index(None)} of a group has no {name}, which the method needs")
+        return values
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was decided about a step, in columns as they are stored.
+
+    Attributes:
+        labels: the columns of `LabelRecord`, a value a group, in the order of the step's groups.
+        answers: R.
+        answer_classes: R.
+        is_correct: R.
+        rewards: R.
+    """
+
+    step: Step
+    labels: Mapping[str, Sequence[Any]]
+    answers: Sequence[str | None]
+    answer_classes: Sequence[str | None]
+    is_correct: Sequence[bool | None]
+    rewards: Sequence[float]
+
+    @cached_property
+    def advantages(self) -> list[float]:
+        """R; of each rollout within its view (Eq. 1)."""
+        return [
+            advantage
+            for start, end in pairwise(self.step.parts)
+            for advantage in group_advantages(self.rewards[start:end])
+        ]
+
+    @property
+    def trains(self) -> Sequence[bool]:
+        """Whether each group takes part in the update."""
+        return self.labels["trains"]
+
+    @property
+    def rollouts(self) -> dict[str, Sequence[Any]]:
+        """The columns of `RolloutRecord`, R values each."""
+        step = self.step
+        sizes = [end - start for start, end in pairwise(step.starts)]
+        names = [prompt.prompt_id for prompt in step.prompts]
+        unknown = [None] * len(self.rewards)
+        return {
+            "prompt_id": [name for name, size in zip(names, sizes, strict=True) for _ in range(size)],
+            "visit": [visit for visit, size in zip(step.visits, sizes, strict=True) for _ in range(size)],
+            "step": [step.number] * len(self.rewards),
+            "sample": [sample for size in sizes for sample in range(size)],
+            "view": step.views,
+            "response": step.responses,
+            "answer": self.answers,
+            "answer_class": self.answer_classes,
+            "reward": self.rewards,
+            "is_correct": self.is_correct,
+            **{name: step.statistics.get(name, unknown) for name in MEASURED},
+        }
+
+    def groups(self) -> list[SupervisedGroup]:
+        """The same, a group at a time."""
+        labels = [LabelRecord(*row) for row in zip(*self.labels.values(), strict=True)]
+        rollouts = [RolloutRecord(*row) for row in zip(*self.rollouts.values(), strict=True)]
+        return [
+            SupervisedGroup(label, tuple(rollouts[start:end]), tuple(self.advantages[start:end]))
+            for label, (start, end) in zip(labels, pairwise(self.step.starts), strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedGroup:
+    """What was decided for a group: its records, and the advantage of each rollout within its view (Eq. 1)."""
+
+    label: LabelRecord
+    rollouts: tuple[RolloutRecord, ...]
+    advantages: tuple[float, ...]
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """A reward a rollout."""
+        return tuple(rollout.reward for rollout in self.rollouts)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the prompt takes part in the update."""
+        return self.label.trains
+
+
+def _storable(text: str) -> str:
+    """`text` as UTF-8 can hold it: what is decided and what is stored must be the same text."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 Record = LabelRecord | RolloutRecord

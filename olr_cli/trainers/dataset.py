@@ -16,7 +16,6 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import Recipe
 from olr_cli.supervision import compose
-from olr_cli.supervision.rewards import verifier_reward
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +131,7 @@ def _require_answers_only(recipe: Recipe) -> None:
         UserError: it needs token statistics, a second wording, a choice of prompts or another loss.
     """
     section, method = recipe.method, compose(recipe.method)
-    by_answers = method.reward is verifier_reward and not method.statistics and len(method.views) == 1
+    by_answers = method.score is None and not method.statistics and len(method.views) == 1
     if by_answers and method.rank is None and not section.penalty_weight and not section.smoothing:
         return
     raise UserError(

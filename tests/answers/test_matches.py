@@ -2,6 +2,7 @@ r"""Whether an answer is right, given a gold: a verdict about the pair alone (R7
 
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olr_cli.answers import extract, is_match
+from olr_cli.answers import PLAIN_NUMBER, extract, is_match
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PAIRS = [json.loads(line) for line in (FIXTURES / "grading" / "pairs.jsonl").read_text("utf-8").splitlines()]
@@ -60,3 +61,11 @@ def test_verdicts_agree_with_a_mathematicians(judge, file):
     amiss = [case for case in judged if (verdicts[case[:2]] is True) != case[2]]
     missed, accepted = ([case for case in amiss if case[2] is right] for right in (True, False))
     assert len(missed) <= 0.04 * made[True] and len(accepted) <= 0.005 * made[False], amiss
+
+
+def test_plain_numbers_match_if_they_are_the_same_text(judge):
+    numbers = ["0", "1", "7", "10", "70", "100", "1000", "999999999999999", "2024"]
+    assert all(re.fullmatch(PLAIN_NUMBER, number) for number in numbers)
+    assert not any(re.fullmatch(PLAIN_NUMBER, text) for text in ["07", "1/2", "7\n", "-7", "", "٣", "1" * 16])
+    pairs = [(one, other) for one in numbers for other in numbers]
+    assert judge.matches(pairs) == {(one, other): one == other for one, other in pairs}

@@ -14,7 +14,7 @@ from olr_cli.runs.checkpoints import write_checkpoint
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
 from olr_cli.runs.metrics import append_metrics
 from olr_cli.runs.store import scan_labels, stored_steps
-from olr_cli.supervision import Rollout, RolloutGroup
+from olr_cli.supervision import Rollout, RolloutGroup, Step
 
 EVERY = 2
 
@@ -44,7 +44,7 @@ class Engine:
         rollouts = tuple(Rollout(text) for text in "12")
         for step in range(run.done + 1, run.recipe.train.epochs + 1):
             groups = [RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts]
-            decided = run.supervisor.supervise(groups)
+            decided = run.supervisor.supervise(Step.of(groups)).groups()
             run.store.append(
                 step, [group.label for group in decided], [r for group in decided for r in group.rollouts]
             )

@@ -30,7 +30,7 @@ from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.reading import read
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
-from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 texts = st.lists(
     st.sampled_from(TOKENS) | st.integers(0, 999).map(str) | st.characters()
@@ -246,7 +246,9 @@ def test_a_day_of_verifications_takes_bounded_memory(is_long):
         for visit in range(1, visits + 1):
             for start in range(0, prompts, a_step):
                 step = range(start, min(start + a_step, prompts))
-                supervisor.supervise([_group(number, visit, said[number], rng) for number in step])
+                supervisor.supervise(
+                    Step.of([_group(number, visit, said[number], rng) for number in step])
+                ).groups()
                 verified += 8 * len(step)
             curve.append((verified, *_megabytes(judge._pool)))
         seconds = time.perf_counter() - began

@@ -46,7 +46,7 @@ from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.steps import Stopwatch
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
-from olr_cli.supervision import compose, make_supervisor
+from olr_cli.supervision import Step, compose, make_supervisor
 from olr_cli.supervision.rewards import STD_EPSILON
 
 OPENRLHF_STD_EPSILON = 1e-9
@@ -264,7 +264,9 @@ def on_local_engine(recorded, judge, policy, run):
         sampled = as_sampled(
             [token_ids[view][row] for row, view in asked], [recorded.said[place] for place in places], policy
         )
-        decided = supervisor.supervise(loop.rollout_groups(prompts, sampled, epoch, step, views))
+        decided = supervisor.supervise(
+            Step.of(loop.rollout_groups(prompts, sampled, epoch, step, views))
+        ).groups()
         store.append(step, [g.label for g in decided], [record for g in decided for record in g.rollouts])
         advantages, trains = loop.advantages_and_trains(decided, views)
         rewards = [reward for group in decided for reward in group.rewards]

@@ -22,7 +22,7 @@ from olr_cli.recipe.schema import (
     TokenEntropyMethod,
     TtrlMethod,
 )
-from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
 
 WRONG = Prompt("p", (), SENTINEL, "12", "inactive")
@@ -34,7 +34,7 @@ def answering(answers, view="original"):
 
 def supervise(judge, method, rollouts, prompt=WRONG, **settings):
     supervisor = Supervisor(compose(method), judge, seed=0, **settings)
-    (decided,) = supervisor.supervise([RolloutGroup(prompt, 1, 1, tuple(rollouts))])
+    (decided,) = supervisor.supervise(Step.of([RolloutGroup(prompt, 1, 1, tuple(rollouts))])).groups()
     return decided
 
 
@@ -177,7 +177,7 @@ def test_a_reward_without_its_statistic_is_an_error_not_a_zero(judge):
 
 def step(judge, method, groups, **settings):
     supervisor = Supervisor(compose(method), judge, seed=0, **settings)
-    return supervisor.supervise(groups)
+    return supervisor.supervise(Step.of(groups)).groups()
 
 
 @pytest.mark.parametrize("method", [SmallLossSelectionMethod(), RandomSelectionMethod()])

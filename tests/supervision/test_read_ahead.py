@@ -13,7 +13,7 @@ from olr_cli.answers import Judge
 from olr_cli.answers.pool import WorkerPool
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
-from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 LIMIT = 1.0
 SLOW = r"\binom{10^9}{5\cdot 10^8}"
@@ -52,7 +52,7 @@ def decided(pool, visits, ahead=lambda supervisor, groups: None):
     for visit, answers_PG in enumerate(visits, 1):
         step = groups(visit, answers_PG)
         ahead(supervisor, step)
-        found.append(supervisor.supervise(step))
+        found.append(supervisor.supervise(Step.of(step)).groups())
     return found, judge.timeouts
 
 
@@ -69,7 +69,7 @@ def test_decisions_are_the_same_whether_or_not_some_groups_were_read_ahead_in_an
     def arrive(supervisor, step):
         early = random.sample(step, random.randint(0, len(step)))
         with ThreadPoolExecutor(1) as beside:
-            beside.submit(supervisor.read_ahead, early).result()
+            beside.submit(supervisor.read_ahead, Step.of(early)).result()
 
     assert decided(pool, visits, arrive) == decided(pool, visits)
 
@@ -78,14 +78,14 @@ def test_what_was_read_ahead_is_not_verified_again(pool, monkeypatch):
     asked = []
     run = WorkerPool.run
     monkeypatch.setattr(WorkerPool, "run", lambda self, tasks: asked.extend(tasks) or run(self, tasks))
-    decided(pool, [[[r"\sqrt{8}", "x+1"]] * 3], lambda supervisor, step: supervisor.read_ahead(step))
+    decided(pool, [[[r"\sqrt{8}", "x+1"]] * 3], lambda supervisor, step: supervisor.read_ahead(Step.of(step)))
     assert len(asked) == len(set(asked)) > 0
 
 
 def test_answers_given_up_ahead_count_once(pool):
     answers = [[[SLOW, "12"], [SLOW, "x+1"], ["12"]]]
     plain, timeouts = decided(pool, answers)
-    ahead = decided(pool, answers, lambda supervisor, step: supervisor.read_ahead(step))
+    ahead = decided(pool, answers, lambda supervisor, step: supervisor.read_ahead(Step.of(step)))
     assert timeouts == 1 and ahead == (plain, 1)
 
 
@@ -95,7 +95,7 @@ def test_a_worker_that_dies_while_it_reads_ahead_changes_nothing(pool):
 
     def dying(supervisor, step):
         os.kill(pool.process_ids[0], signal.SIGKILL)
-        supervisor.read_ahead(step)
+        supervisor.read_ahead(Step.of(step))
 
     assert decided(pool, answers, dying) == decided(pool, answers)
 
@@ -108,7 +108,7 @@ def test_workers_that_cant_start_are_reported_to_who_waits_for_the_reading(pool,
     supervisor = Supervisor(compose(OlrMethod()), judge_that_has_seen_nothing(pool), seed=0)
     threads = threading.active_count()
     with ThreadPoolExecutor(1) as beside:
-        reading = beside.submit(supervisor.read_ahead, groups(1, [["x+1"]] * 3))
+        reading = beside.submit(supervisor.read_ahead, Step.of(groups(1, [["x+1"]] * 3)))
         with pytest.raises(RuntimeError, match="no worker"):
             reading.result()
     assert threading.active_count() == threads

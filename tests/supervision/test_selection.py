@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import GrpoMethod, RandomSelectionMethod, SmallLossSelectionMethod
-from olr_cli.supervision import Rollout, RolloutGroup
+from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step
 from olr_cli.supervision.rewards import group_advantages
 from olr_cli.supervision.selection import (
-    Candidate,
     any_prompt,
     keep_fraction,
     prompts_that_train,
@@ -33,8 +32,18 @@ def candidate(name, rewards, mean_logprobs=None, tokens=None, visit=1):
         Rollout("", tokens=length, mean_logprob=mean)
         for length, mean in zip(tokens, mean_logprobs, strict=True)
     )
-    prompt = Prompt(name, (), "1", "1", "clean")
-    return Candidate(RolloutGroup(prompt, visit, visit, rollouts), group_advantages(rewards))
+    return RolloutGroup(Prompt(name, (), "1", "1", "clean"), visit, visit, rollouts), rewards
+
+
+def decided_on(candidates):
+    """A step of these candidates, with their rewards."""
+    groups, rewards_PG = zip(*candidates, strict=True)
+    rewards = [reward for rewards in rewards_PG for reward in rewards]
+    return Decided(Step.of(groups), {}, [], [], [], rewards)
+
+
+def losses(*candidates):
+    return small_loss(decided_on(candidates))
 
 
 @given(
@@ -52,7 +61,7 @@ def test_small_loss_is_the_absolute_token_mean_of_advantage_times_log_likelihood
         for advantage, (_, logprobs) in zip(advantages, rollouts, strict=True)
         for logprob in logprobs
     ]
-    found = small_loss(
+    (found,) = losses(
         candidate("p", rewards, [np.mean(own) for _, own in rollouts], [len(own) for _, own in rollouts])
     )
     assert found == pytest.approx(abs(np.mean(of_tokens)), abs=1e-9)
@@ -61,13 +70,13 @@ def test_small_loss_is_the_absolute_token_mean_of_advantage_times_log_likelihood
 def test_groups_of_equal_rewards_have_no_loss_and_are_the_first_to_train():
     step = [candidate("solved", [1, 1, 1, 1]), candidate("hopeless", [0, 0, 0, 0])]
     step += [candidate(name, [1, 1, 0, 0], [-0.1, -0.2, -2.0, -3.0]) for name in ("a", "b")]
-    assert small_loss(step[0]) == small_loss(step[1]) == 0
-    assert prompts_that_train(step, small_loss, HALF, seed=0) == [True, True, False, False]
+    assert losses(*step[:2]) == [0, 0]
+    assert prompts_that_train(decided_on(step), small_loss, HALF, seed=0) == [True, True, False, False]
 
 
 def test_the_prompts_with_the_smallest_loss_train():
     step = [candidate(str(gap), [1, 0], [-1.0, -1.0 - gap]) for gap in (3, 1, 2, 4)]
-    assert prompts_that_train(step, small_loss, HALF, seed=0) == [False, True, True, False]
+    assert prompts_that_train(decided_on(step), small_loss, HALF, seed=0) == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +85,7 @@ def test_the_prompts_with_the_smallest_loss_train():
 )
 def test_so_many_prompts_train_as_the_fraction_says_halves_up_and_at_least_one(prompts, fraction, kept):
     step = [candidate(str(number), [1, 0]) for number in range(prompts)]
-    assert sum(prompts_that_train(step, any_prompt, Fraction(fraction), seed=0)) == kept
+    assert sum(prompts_that_train(decided_on(step), any_prompt, Fraction(fraction), seed=0)) == kept
 
 
 def test_a_random_choice_is_that_of_its_seed_whatever_the_order_and_another_at_every_visit():
@@ -84,7 +93,7 @@ def test_a_random_choice_is_that_of_its_seed_whatever_the_order_and_another_at_e
 
     def chosen(order, seed=0, visit=1):
         step = [candidate(name, [1, 0], visit=visit) for name in order]
-        trains = prompts_that_train(step, any_prompt, HALF, seed)
+        trains = prompts_that_train(decided_on(step), any_prompt, HALF, seed)
         return {name for name, does in zip(order, trains, strict=True) if does}
 
     first = chosen(names)
@@ -97,7 +106,7 @@ def test_every_prompt_is_chosen_about_equally_often():
     step = [candidate(str(number), [1, 0]) for number in range(8)]
     times = Counter()
     for seed in range(400):
-        trains = prompts_that_train(step, any_prompt, HALF, seed)
+        trains = prompts_that_train(decided_on(step), any_prompt, HALF, seed)
         times.update(number for number, does in enumerate(trains) if does)
     assert all(150 < times[number] < 250 for number in range(8))  # 200 expected, standard deviation 10
 

@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.schema import OlrMethod, SelfTrainingMethod
-from olr_cli.supervision import History, Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import History, Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
-from olr_cli.supervision.self_training import LABEL, MAJORITY, NEITHER, Counts, Outcome, calibrate
+from olr_cli.supervision.self_training import LABEL, MAJORITY, NEITHER, Counts, VerifiedVisit, calibrate
 
 K = 8
 
@@ -45,7 +45,7 @@ def history_of(labels):
 
 outcomes = st.lists(
     st.builds(
-        Outcome,
+        VerifiedVisit,
         st.builds(counts, st.integers(0, K), st.integers(0, K), is_consistent=st.booleans()),
         st.integers(0, K),
         st.just(NEITHER),
@@ -59,7 +59,12 @@ outcomes = st.lists(
 @given(outcomes, st.randoms(use_true_random=False))
 def test_the_weights_are_those_that_a_general_optimiser_finds(known, draw):
     known = [
-        Outcome(one.counts, one.true, draw.choice([k for k in range(3) if one.counts.is_candidate[k]]), True)
+        VerifiedVisit(
+            one.counts,
+            one.right_rollouts,
+            draw.choice([k for k in range(3) if one.counts.is_candidate[k]]),
+            True,
+        )
         for one in known
     ]
     mean, sd = np.array([1.5, 0.5, 0.5, -2.0]), np.array([0.7, 1.0, 0.7, 1.0])
@@ -69,7 +74,7 @@ def test_the_weights_are_those_that_a_general_optimiser_finds(known, draw):
         for one in known:
             scores = np.array(one.counts.features) @ weights
             scores = scores[np.array(one.counts.is_candidate)]
-            right = sum(one.counts.is_candidate[: one.right])
+            right = sum(one.counts.is_candidate[: one.right_candidate])
             total -= scores[right] - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
         return total
 
@@ -81,7 +86,7 @@ def test_chances_are_those_of_the_outcomes():
     """Votes that are right half of the time, whatever their share, are worth no more than that."""
     draw = random.Random(1)
     known = [
-        Outcome(counts(draw.randint(4, 8), 0), 4, MAJORITY if draw.random() < 0.5 else NEITHER, False)
+        VerifiedVisit(counts(draw.randint(4, 8), 0), 4, MAJORITY if draw.random() < 0.5 else NEITHER, False)
         for _ in range(2000)
     ]
     chances = calibrate(known).chances(counts(6, 0))
@@ -89,7 +94,7 @@ def test_chances_are_those_of_the_outcomes():
 
 
 def test_a_label_that_is_right_wherever_it_is_known_beats_the_majority():
-    known = [Outcome(counts(5, 2), 2, LABEL, True) for _ in range(50)]
+    known = [VerifiedVisit(counts(5, 2), 2, LABEL, True) for _ in range(50)]
     chances = calibrate(known).chances(counts(5, 2))
     assert chances[LABEL] > 0.9 > chances[MAJORITY]
 
@@ -104,7 +109,7 @@ def test_the_gain_of_a_label_is_the_mean_advantage_of_right_rollouts(label, true
     is_true = is_labelled if is_right else [n >= K - true for n in range(K)]
     advantages = group_advantages([float(hit) for hit in is_labelled])
     gain = sum(a for a, hit in zip(advantages, is_true, strict=True) if hit) / K
-    outcome = Outcome(counts(max(label, true), label), true, NEITHER, is_right)
+    outcome = VerifiedVisit(counts(max(label, true), label), true, NEITHER, is_right)
     assert outcome.gain_of_label == pytest.approx(gain, abs=1e-5)
 
 
@@ -112,7 +117,9 @@ def test_the_gain_of_a_label_is_the_mean_advantage_of_right_rollouts(label, true
 def test_labels_help_up_to_about_the_critical_noise(right, helps):
     """Of 50 labels, wrong ones being an answer that a quarter of the rollouts give and right ones half of them."""
     known = [
-        Outcome(counts(4, 4), 4, MAJORITY, True) if n < right else Outcome(counts(4, 2), 4, MAJORITY, False)
+        VerifiedVisit(counts(4, 4), 4, MAJORITY, True)
+        if n < right
+        else VerifiedVisit(counts(4, 2), 4, MAJORITY, False)
         for n in range(50)
     ]
     assert calibrate(known).labels_help is helps
@@ -128,7 +135,7 @@ def verified_step(visit, *, rights=6):
 
 def test_verified_prompts_train_alone_until_their_votes_are_right(judge):
     supervisor = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
-    first, second = (supervisor.supervise(verified_step(visit)) for visit in (1, 2))
+    first, second = (supervisor.supervise(Step.of(verified_step(visit))).groups() for visit in (1, 2))
     assert [one.trains for one in first] == [True] * 20 + [False]
     assert first[-1].label.effective_label == "7"
     assert all(one.trains for one in second)
@@ -137,8 +144,10 @@ def test_verified_prompts_train_alone_until_their_votes_are_right(judge):
 
 def test_labels_that_are_right_train_at_once(judge):
     step = [group(f"v{n}", 1, votes(1, 6), "12", is_trusted=True) for n in range(20)]
-    *_, other = Supervisor(compose(SelfTrainingMethod()), judge, seed=0).supervise(
-        [*step, group("o", 1, votes(1, 6))]
+    *_, other = (
+        Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
+        .supervise(Step.of([*step, group("o", 1, votes(1, 6))]))
+        .groups()
     )
     assert other.trains
     assert (other.label.effective_label, other.label.label_source) == ("7", "given")
@@ -147,7 +156,7 @@ def test_labels_that_are_right_train_at_once(judge):
 def test_majorities_that_are_wrong_on_verified_prompts_do_not_train_the_others(judge):
     supervisor = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
     for visit in (1, 2, 3):
-        *_, other = supervisor.supervise(verified_step(visit, rights=1))
+        *_, other = supervisor.supervise(Step.of(verified_step(visit, rights=1))).groups()
         assert not other.trains
 
 
@@ -159,7 +168,10 @@ def test_without_a_verified_label_it_is_the_consistent_majority(judge):
     ]
     for visit in range(1, 9):
         groups = [group(f"p{n}", visit, votes(draw.randint(0, 5), 3)) for n in range(10)]
-        ours, theirs = ([one.label for one in supervisor.supervise(groups)] for supervisor in supervisors)
+        ours, theirs = (
+            [one.label for one in supervisor.supervise(Step.of(groups)).groups()]
+            for supervisor in supervisors
+        )
         assert ours == theirs
     assert any(label.is_selected for label in ours)
 
@@ -179,12 +191,12 @@ def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge):
         return groups
 
     whole = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
-    labels = [one.label for visit in (1, 2) for one in whole.supervise(step(visit))]
+    labels = [one.label for visit in (1, 2) for one in whole.supervise(Step.of(step(visit))).groups()]
     state = json.loads(json.dumps(whole.history.state()))
     answers = {answer for sums in state.values() for answer in sums["majorities"]}
     histories = [history_of(labels), History.from_state(state, judge.keys(answers))]
     third = step(3)
-    decided = whole.supervise(third)
+    decided = whole.supervise(Step.of(third)).groups()
     for history in histories:
         resumed = Supervisor(compose(SelfTrainingMethod()), judge, seed=0, history=history)
-        assert resumed.supervise(third) == decided
+        assert resumed.supervise(Step.of(third)).groups() == decided

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.schema import METHODS, GrpoMethod, OlrMethod
-from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.recipe.schema import METHODS, GrpoMethod, OlrMethod, SmallLossSelectionMethod, TokenEntropyMethod
+from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 
 def prompt(noise_type="clean", given="12", true="12", prompt_id="p", **fields):
@@ -22,7 +22,10 @@ def group(prompt, visit, answers, step=None):
 
 def supervise(judge, method, prompt, visits, **kwargs):
     supervisor = Supervisor(compose(method), judge, seed=0, **kwargs)
-    return [supervisor.supervise([group(prompt, t, answers)])[0] for t, answers in enumerate(visits, 1)]
+    return [
+        supervisor.supervise(Step.of([group(prompt, t, answers)])).groups()[0]
+        for t, answers in enumerate(visits, 1)
+    ]
 
 
 def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
@@ -35,7 +38,7 @@ def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
 
 def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
     known = RolloutGroup(prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL))
-    (decided,) = Supervisor(compose(GrpoMethod()), judge, seed=0).supervise([known])
+    (decided,) = Supervisor(compose(GrpoMethod()), judge, seed=0).supervise(Step.of([known])).groups()
     assert [rollout.answer for rollout in decided.rollouts] == ["12", None, None]
     assert decided.rewards == (1.0, 0.0, 0.0)
 
@@ -122,7 +125,7 @@ def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_
 
     def share_of_7(draw):
         supervisor = Supervisor(compose(GrpoMethod()), judge, seed=3, draw=draw)
-        decided = supervisor.supervise([group(p, 1, answers) for p in prompts])
+        decided = supervisor.supervise(Step.of([group(p, 1, answers) for p in prompts])).groups()
         return sum(d.label.noisy_label == "7" for d in decided) / len(decided)
 
     assert share_of_7("uniform") == pytest.approx(1 / 2, abs=0.08)
@@ -187,7 +190,7 @@ def test_decisions_depend_neither_on_group_order_nor_on_rollout_order(judge):
                 if shuffled:
                     rng.shuffle(own)
                 groups.append(group(p, t, own))
-            found |= {(d.label.prompt_id, t): d.label for d in supervisor.supervise(groups)}
+            found |= {(d.label.prompt_id, t): d.label for d in supervisor.supervise(Step.of(groups)).groups()}
         return found
 
     assert labels(shuffled=True) == labels(shuffled=False)
@@ -197,9 +200,9 @@ def test_a_group_out_of_turn_is_refused_and_nothing_is_recorded(judge):
     supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
     p, q = prompt(prompt_id="p"), prompt(prompt_id="q")
     with pytest.raises(ValueError, match="visit 2 where visit 1 is due"):
-        supervisor.supervise([group(p, 1, ["1"]), group(q, 2, ["1"])])
+        supervisor.supervise(Step.of([group(p, 1, ["1"]), group(q, 2, ["1"], step=1)]))
     with pytest.raises(ValueError, match="twice"):
-        supervisor.supervise([group(p, 1, ["1"]), group(p, 1, ["1"])])
+        supervisor.supervise(Step.of([group(p, 1, ["1"]), group(p, 1, ["1"])]))
     assert supervisor.history.of("p").visits == 0
 
 
@@ -230,7 +233,7 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
     answers = ["12", "12.0", "7", None]
     (plain,) = supervise(judge, GrpoMethod(), prompt(), [answers])
     supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
-    assert supervisor.supervise([group(prompt(), 1, answers)], measure) == [plain]
+    assert supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure).groups() == [plain]
     assert measured == ["verification", "labels"] * 2
 
 
@@ -297,7 +300,7 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, method)
     )
     supervisor = Supervisor(compose(section), judge, seed=0)
     for visit in range(1, 7):
-        (decided,) = supervisor.supervise([RolloutGroup(trusted, visit, visit, rollouts)])
+        (decided,) = supervisor.supervise(Step.of([RolloutGroup(trusted, visit, visit, rollouts)])).groups()
         label = decided.label
         assert (label.effective_label, label.label_source, label.is_selected) == ("12", "trusted", False)
         assert label.effective_label_is_correct
@@ -308,6 +311,28 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, method)
 def test_verified_prompts_alone_train_if_the_method_says_so(judge):
     method = compose(GrpoMethod(prompts="trusted"))
     prompts = [prompt(prompt_id=name, is_trusted=name == "b") for name in "abc"]
-    decided = Supervisor(method, judge, seed=0).supervise([group(p, 1, ["12", "7"]) for p in prompts])
+    decided = (
+        Supervisor(method, judge, seed=0)
+        .supervise(Step.of([group(p, 1, ["12", "7"]) for p in prompts]))
+        .groups()
+    )
     assert [one.trains for one in decided] == [False, True, False]
     assert method.name == "trusted_only"
+
+
+def test_a_step_that_fails_leaves_no_group_of_it_in_the_history(judge):
+    """Whichever group lacks a statistic: the same step, complete, is then the first visit of every prompt."""
+    prompts = [prompt(prompt_id=name, is_trusted=name == "b") for name in "abc"]
+
+    def step(entropies):
+        rollouts = [tuple(Rollout("\\boxed{12}", entropy=e) for e in (0.5, e)) for e in entropies]
+        return Step.of([RolloutGroup(p, 1, 1, r) for p, r in zip(prompts, rollouts, strict=True)])
+
+    for section in (TokenEntropyMethod(), SmallLossSelectionMethod(keep_fraction="0.5")):
+        supervisor = Supervisor(compose(section), judge, seed=0)
+        with pytest.raises(ValueError, match="which the method needs"):
+            supervisor.supervise(step([0.5, 0.5, None]))
+        assert supervisor.history.state() == {}
+    supervisor = Supervisor(compose(TokenEntropyMethod()), judge, seed=0)
+    supervisor.supervise(step([0.5, 0.5, 0.25]))
+    assert supervisor.history.visits == 3

@@ -17,6 +17,7 @@ from olr_cli.api import (
     Prompt,
     Rollout,
     RolloutGroup,
+    Step,
     Supervisor,
     UserError,
     compose,
@@ -389,7 +390,7 @@ def test_supervisor_alone_takes_ten_lines():
         responses = [r"\boxed{7}"] * right + [r"\boxed{8}"] + [r"\boxed{9}"] * (4 - right)
         rollouts = tuple(map(Rollout, responses))
         group = RolloutGroup(prompt, visit=visit, step=visit, rollouts=rollouts)
-        (decided,) = supervisor.supervise([group])
+        (decided,) = supervisor.supervise(Step.of([group])).groups()
     supervisor.judge.close()
     assert (decided.label.effective_label, decided.rewards) == ("7", (1.0, 1.0, 1.0, 1.0, 0.0))
 

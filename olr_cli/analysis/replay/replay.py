@@ -1,8 +1,7 @@
 """Decisions from stored rollouts under other criteria, without a model.
 
-A replay under a run's own recipe gives the run's own decisions. Where labels and rewards depend on the answers alone,
-all visits are decided at once, in columns (`columns`); else the stored rollouts go through the same `Supervisor` as
-during training, visit by visit. A table of another trainer's rollouts can be replayed too.
+A replay under a run's own recipe gives the run's own decisions: the stored rollouts go through the same `Supervisor` as
+during training, step by step. A table of another trainer's rollouts can be replayed too.
 """
 
 from __future__ import annotations
@@ -10,23 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import polars as pl
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
-from olr_cli.analysis.replay.columns import decide, is_columnar
 from olr_cli.answers import EXTRACTORS, Judge
-from olr_cli.data.logs import STATISTICS
-from olr_cli.data.prompts import Prompt
-from olr_cli.data.sets import noise_draw
 from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
-from olr_cli.runs.store import arrow_table, scan_labels
-from olr_cli.supervision import Method, Rollout, RolloutGroup, Supervisor, compose
-from olr_cli.supervision.selection import keep_fraction
+from olr_cli.runs.store import arrow_columns, arrow_table, scan_labels
+from olr_cli.supervision import Method, Step, compose, make_supervisor
 from olr_cli.tables import Answer, File
 
 
@@ -42,19 +36,10 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
     recipe = history.recipe
     method = compose(recipe.method)
     steps = (_rollouts_of(rows, method, history.source) for rows in history.steps)
-    if is_columnar(method):
-        yield from decide(steps, history.prompts, recipe, noise_draw(recipe), judge)
-        return
-    supervisor = Supervisor(
-        method,
-        judge,
-        seed=recipe.seed,
-        draw=noise_draw(recipe),
-        keep_fraction=keep_fraction(recipe.method, list(history.prompts.values())),
-    )
+    supervisor = make_supervisor(recipe, list(history.prompts.values()), judge, None)
     for rows in steps:
-        labels = [decided.label for decided in supervisor.supervise(_groups(history.prompts, rows))]
-        yield pl.DataFrame(arrow_table("labels", labels))
+        decided = supervisor.supervise(Step.read(rows, history.prompts, method.statistics))
+        yield pl.DataFrame(arrow_columns("labels", decided.labels))
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
@@ -76,28 +61,6 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
                 " with --set method.name=…"
             )
     return taken
-
-
-def _groups(prompts: Mapping[str, Prompt], rows: pl.DataFrame) -> list[RolloutGroup]:
-    """The rollout groups of a step, in the order in which their prompts first come."""
-    visits = rows.select("prompt_id", "visit", "step").unique("prompt_id", keep="first", maintain_order=True)
-    # One sort and one pass: a table a prompt would cost more than its decision.
-    by_prompt = rows.sort("view", "sample", maintain_order=True).rows_by_key("prompt_id", named=True)
-    return [
-        RolloutGroup(
-            prompts[prompt_id],
-            visit,
-            step,
-            tuple(map(_rollout, by_prompt[prompt_id])),
-            tuple(row["answer"] for row in by_prompt[prompt_id]),
-        )
-        for prompt_id, visit, step in visits.iter_rows()
-    ]
-
-
-def _rollout(row: Mapping[str, Any]) -> Rollout:
-    statistics = {name: row[name] for name in STATISTICS}
-    return Rollout(row.get("response") or "", view=row["view"], **statistics)
 
 
 def write_json_lines(tables: Iterable[pl.DataFrame], stream: TextIO) -> None:

@@ -45,7 +45,7 @@ from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, known, sync_metrics
 from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
-from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup, compose
+from olr_cli.supervision import Rollout, RolloutGroup, Step, SupervisedGroup, compose
 
 
 class LocalEngine:
@@ -169,7 +169,7 @@ class LocalEngine:
             )
         with clock.measure("verification"):
             groups = rollout_groups(batch, sampled, epoch, step, self.views)
-        return sampled, run.supervisor.supervise(groups, clock.measure)
+        return sampled, run.supervisor.supervise(Step.of(groups), clock.measure).groups()
 
     def measure_held_out(self, run: Run) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""

@@ -55,7 +55,7 @@ from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
 from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics, store_step
 from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.runs.throughput import Hardware, throughput
-from olr_cli.supervision import RolloutGroup, SupervisedGroup, compose, make_supervisor
+from olr_cli.supervision import RolloutGroup, Step, SupervisedGroup, compose, make_supervisor
 
 _METRICS = {
     "policy/kl": "kl",
@@ -262,7 +262,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             step=self._step,
             stop=self.recipe.train.stop,
         )
-        self.supervisor.read_ahead(groups)
+        self.supervisor.read_ahead(Step.of(groups))
         return ReadRollouts(members, groups, timeouts_before)
 
     def supervise(
@@ -287,7 +287,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 "self_certainty": token_means(self_certainties, batches, samples),
             }
             groups = with_statistics(groups, members, means)
-        self._decided = self.supervisor.supervise(groups, self._clock.measure)
+        self._decided = self.supervisor.supervise(Step.of(groups), self._clock.measure).groups()
         self._timeouts = self.judge.timeouts - timeouts_before
         self._work = step_work(batches, self._decided, members)
         self._sampler_gap = sampler_gap(batches, log_probs)

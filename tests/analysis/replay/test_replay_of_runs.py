@@ -18,7 +18,7 @@ from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import METHODS
 from olr_cli.runs.directory import create_run
 from olr_cli.runs.store import RunStore, arrow_table, scan_labels
-from olr_cli.supervision import Rollout, RolloutGroup, Supervisor, compose
+from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 
 NAMES = [section.model_fields["name"].default for section in METHODS]
@@ -58,7 +58,9 @@ def write_run(path, judge, method=OLR, *, without=(), **sections):
     supervisor = Supervisor(composed, judge, seed=5, draw=draw, extractor="boxed", keep_fraction=share)
     for step in range(1, 7):
         visit, half = (step + 1) // 2, PROMPTS[step % 2 :: 2]
-        decided = supervisor.supervise([group(p, visit, step, composed.views, without) for p in half])
+        decided = supervisor.supervise(
+            Step.of([group(p, visit, step, composed.views, without) for p in half])
+        ).groups()
         rollouts = [record for supervised in decided for record in supervised.rollouts]
         RunStore(path).append(step, [supervised.label for supervised in decided], rollouts)
     return path

@@ -31,7 +31,7 @@ from olr_cli.recipe.schema import (
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.supervision import Supervisor, compose
+from olr_cli.supervision import Step, Supervisor, compose
 
 TEMPERATURE = 0.7
 
@@ -69,7 +69,9 @@ def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_a
     prompts = [Prompt(str(p), (), None, None, None) for p in range(4)]
     with Judge() as judge, torch.no_grad():
         supervisor = Supervisor(compose(method), judge, seed=0)
-        decided = supervisor.supervise(rollout_groups(prompts, sampled, 1, 1, ("original",)))
+        decided = supervisor.supervise(
+            Step.of(rollout_groups(prompts, sampled, 1, 1, ("original",)))
+        ).groups()
         for p, group in enumerate(decided):
             for g, reward in enumerate(group.rewards):
                 response = sampled.tokens_PGT[p, g, : sampled.lengths_PG[p, g]].tolist()
@@ -92,7 +94,7 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     texts = [[rollout.response for rollout in group.rollouts] for group in groups]
     assert texts == [sampled.texts_PG[2 * p] + sampled.texts_PG[2 * p + 1] for p in range(3)]
     with Judge() as judge:
-        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(groups)
+        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(Step.of(groups)).groups()
     advantages, trains = advantages_and_trains(decided, views)
     assert (advantages.shape, trains) == (both.shape, [True] * 6)
     assert advantages.flatten().tolist() == [value for group in decided for value in group.advantages]
