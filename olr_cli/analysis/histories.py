@@ -29,6 +29,9 @@ from olr_cli.supervision import compose
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
 
+_CHUNK = 200_000
+"""Rollouts that are in memory at a time."""
+
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
@@ -180,6 +183,18 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
         yield rows
         rollouts += len(rows)
         report(f"Counted {rollouts:,} rollouts")
+
+
+def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """Some columns of a history's steps, so many of them at a time that few rollouts are in memory."""
+    waiting: list[pl.DataFrame] = []
+    for rows in steps:
+        waiting.append(rows.select(columns))
+        if sum(map(len, waiting)) >= _CHUNK:
+            yield pl.concat(waiting)
+            waiting = []
+    if waiting:
+        yield pl.concat(waiting)
 
 
 def _with_trusted(

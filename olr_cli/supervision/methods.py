@@ -168,7 +168,7 @@ def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
         if calibration is None:
             return without(evidence)
         are_selected, teach = [], []
-        for visit, *counts in zip(
+        for visit, majorities, labels, rollouts, is_consistent in zip(
             evidence.visits,
             evidence.majority_counts,
             evidence.label_counts,
@@ -176,10 +176,11 @@ def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
             evidence.are_consistent,
             strict=True,
         ):
+            counts = Counts(majorities, labels, rollouts, is_consistent)
             is_selected = is_sure = False
             if visit > warmup:
-                majority, label, _ = calibration.chances(Counts(*counts)).tolist()
-                is_selected = counts[0] > 0 and majority >= max(label, section.confidence)
+                majority, label, _ = calibration.chances(counts).tolist()
+                is_selected = counts.majority > 0 and majority >= max(label, section.confidence)
                 is_sure = is_selected or label >= section.confidence
             are_selected.append(is_selected)
             teach.append(is_sure or calibration.labels_help)

@@ -218,8 +218,8 @@ class Step:
         """
         import polars as pl
 
-        first = pl.int_range(pl.len()).first().over("prompt_id")
-        rows = rollouts.with_columns(first=first).sort("first", "view", "sample", maintain_order=True)
+        rows = rollouts.with_row_index("first").with_columns(pl.col("first").min().over("prompt_id"))
+        rows = rows.sort("first", "view", "sample", maintain_order=True)
         groups = rows.with_row_index("start").unique("prompt_id", keep="first", maintain_order=True)
         return cls(
             int(rows["step"][0]) if len(rows) else 0,
