@@ -31,7 +31,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.few_shot import few_shot_prompts
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local.grpo import Grpo
-from olr_cli.engines.local.loop import LocalEngine, set_up_torch
+from olr_cli.engines.local.loop import LocalRunner, set_up_torch
 from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import policy_path
@@ -239,7 +239,7 @@ def print_run(epochs: int | None) -> None:
     settings = [] if epochs is None else [f"train.epochs={epochs}"]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        launch(load_recipe(RECIPE, settings), run, LocalEngine, Progress())
+        launch(load_recipe(RECIPE, settings), run, LocalRunner, Progress())
         lines = [line for line in read_metrics(run) if line["step"]]
     plain = [line for line in lines if "time/evaluation" not in line]
     whole = statistics.median(line["time/step"] for line in plain)

@@ -59,9 +59,9 @@ def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Rec
         from olr_cli.engines.openrlhf import engine
 
         return partial(engine.OpenRlhfRunner, lacking=lacking)
-    from olr_cli.engines.local.loop import LocalEngine
+    from olr_cli.engines.local.loop import LocalRunner
 
-    return LocalEngine
+    return LocalRunner
 
 
 def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:

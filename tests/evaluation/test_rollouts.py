@@ -14,7 +14,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.launch import launch, unfinished_run
-from olr_cli.engines.local.loop import LocalEngine
+from olr_cli.engines.local.loop import LocalRunner
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation import rollouts
@@ -100,7 +100,7 @@ def test_up_to_its_first_update_a_training_run_samples_the_same(whole, tmp_path)
     train = {"epochs": 1, "prompts_per_step": 8, "rollouts_per_prompt": 4, "max_new_tokens": 5}
     tree = {"seed": 3, "data": {"limit": 20}, "train": train, "method": {"name": "grpo"}}
     trained = validate(tree | {"engine": {"device": "cpu", "threads": 1}}, "test")
-    launch(trained, tmp_path / "trained", LocalEngine, LineProgress(io.StringIO()))
+    launch(trained, tmp_path / "trained", LocalRunner, LineProgress(io.StringIO()))
     for ours, theirs in zip(tables(whole), tables(tmp_path / "trained"), strict=True):
         ours, theirs = (table.filter(pl.col("step") == 1) for table in (ours, theirs))
         assert ours.height > 0
@@ -201,7 +201,7 @@ def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, 
 
 def test_rollouts_and_training_do_not_continue_each_other(whole, tmp_path):
     with pytest.raises(UserError, match="holds rollouts without training; `olr rollouts` with --resume"):
-        launch(recipe(), whole, LocalEngine, LineProgress(io.StringIO()), resume=True)
+        launch(recipe(), whole, LocalRunner, LineProgress(io.StringIO()), resume=True)
     trained = tmp_path / "runs" / "trained"
     shutil.copytree(whole, trained)
     manifest = read_manifest(trained) | {"status": "interrupted"}

@@ -38,8 +38,7 @@ from olr_cli.engines.reporting import MetricLog, reports, require_log_packages, 
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.schedule import Schedule, rollout_keys
 from olr_cli.packages import untested_versions
-from olr_cli.recipe import schema as sections
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, is_best, write_checkpoint
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, append_metrics, known, sync_metrics
@@ -48,7 +47,7 @@ from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.supervision import Rollout, RolloutGroup, Step, SupervisedGroup, compose
 
 
-class LocalEngine:
+class LocalRunner:
     """The engine for one machine: loads the policy, then trains it (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
@@ -211,9 +210,9 @@ def stopping_if_diverged(run: Run, step: int, epoch: int, *, failed: int) -> Ite
         raise diverged(run.path, run.recipe, error, step=step, epoch=epoch, failed=failed) from error
 
 
-def section(recipe: Recipe) -> sections.LocalEngine:
+def section(recipe: Recipe) -> LocalEngine:
     """The recipe's engine section, which is of this engine."""
-    if not isinstance(recipe.engine, sections.LocalEngine):
+    if not isinstance(recipe.engine, LocalEngine):
         raise ValueError(f"the recipe asks for the engine {recipe.engine.name}")
     return recipe.engine
 

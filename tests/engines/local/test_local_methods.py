@@ -15,7 +15,7 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local import loop
 from olr_cli.engines.local.loop import (
-    LocalEngine,
+    LocalRunner,
     advantages_and_trains,
     rollout_groups,
     training_keys,
@@ -103,7 +103,7 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
 def run(path, *, resume=False, **method):
     verified = {"train": "arithmetic", "limit": 20, "trusted": 8}
     data = {"data": verified} if method["name"] == "self_training" else {}
-    launch(recipe(method=method, **data), path, LocalEngine, JsonProgress(), resume=resume)
+    launch(recipe(method=method, **data), path, LocalRunner, JsonProgress(), resume=resume)
     return path
 
 
@@ -167,7 +167,7 @@ def test_co_reward_on_data_without_rephrased_prompts_is_refused_in_a_sentence(tm
         launch(
             recipe(method={"name": "co_reward"}, data={"train": str(data)}, noise=None),
             tmp_path / "run",
-            LocalEngine,
+            LocalRunner,
             JsonProgress(),
         )
     assert not (tmp_path / "run").exists()

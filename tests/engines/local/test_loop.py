@@ -27,7 +27,7 @@ KEYS = ("prompt_id", "visit")
 
 
 def go(path, a_recipe):
-    launch(a_recipe, path, loop.LocalEngine, LineProgress(io.StringIO()))
+    launch(a_recipe, path, loop.LocalRunner, LineProgress(io.StringIO()))
 
 
 class LateSignal(StopRequest):
@@ -124,12 +124,12 @@ def test_prompts_and_responses_beyond_the_models_context_are_refused():
     room = 64 - len("123+456=")
     settings = {"data": {"limit": 2}, "engine": {"name": "local", "device": "cpu"}}
     fits = validate({**settings, "train": {"max_new_tokens": room}}, "test")
-    loop.LocalEngine(fits, load_data(fits))
+    loop.LocalRunner(fits, load_data(fits))
     too_long = validate({**settings, "train": {"max_new_tokens": room + 1}}, "test")
     with pytest.raises(
         UserError, match=r"has 8 tokens, and with train\.max_new_tokens 57 that is more than the 64"
     ):
-        loop.LocalEngine(too_long, load_data(too_long))
+        loop.LocalRunner(too_long, load_data(too_long))
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(None, 4), (3, 3)])

@@ -151,7 +151,7 @@ def gradient(policy, reference, rollouts):
 
 
 def go(path, *, resume=False, a_recipe=None):
-    launch(a_recipe or recipe(), path, loop.LocalEngine, LineProgress(io.StringIO()), resume=resume)
+    launch(a_recipe or recipe(), path, loop.LocalRunner, LineProgress(io.StringIO()), resume=resume)
 
 
 @pytest.fixture(scope="module")

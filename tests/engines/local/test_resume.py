@@ -71,7 +71,7 @@ SET_BY_TRL_USERS = {
 def go(path, *, resume=False, a_recipe=None):
     a_recipe = a_recipe or recipe()
     quiet = LineProgress(io.StringIO())
-    launch(a_recipe, path, loop.LocalEngine, quiet, resume=resume)
+    launch(a_recipe, path, loop.LocalRunner, quiet, resume=resume)
 
 
 def tables(path):
