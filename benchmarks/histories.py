@@ -28,11 +28,8 @@ from olr_cli.data.sets import training_prompts
 from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
-from olr_cli.runs.locks import held
-from olr_cli.runs.metrics import append_metrics
-from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
-from olr_cli.runs.store import RunStore
+from olr_cli.runs.steps import Stopwatch, step_metrics
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Rollout, RolloutGroup, Step, SupervisedGroup, compose, make_supervisor
 
 ANSWERS = 5
@@ -101,20 +98,20 @@ def write_run(
         },
         str(run),
     )
-    with held(run, make=True), Judge() as judge:
-        create_run(run, recipe, arm=arm)
-        _fill(run, recipe, judge, response_characters, steps)
+    with RunWriter.create(run, recipe, arm=arm) as writer, Judge() as judge:
+        _fill(writer, judge, response_characters, steps)
     return run
 
 
-def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int | None) -> None:
+def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -> None:
+    recipe = writer.recipe
     data = training_prompts(recipe)
     facts = {"source": str(data.source), "digest": data.digest, "prompts": len(data.prompts)}
-    begin_attempt(run, from_step=0, data={"train": facts}, facts={"engine": "synthetic"})
+    writer.begin(after=0, data={"train": facts}, facts={"engine": "synthetic"})
     policy = _Policy(recipe, data.prompts, characters)
     supervisor = make_supervisor(recipe, data.prompts, judge, history=None)
-    store, watch = RunStore(run), Stopwatch()
-    append_metrics(run, 0, 0, policy.held_out())
+    watch = Stopwatch()
+    writer.log(0, 0, policy.held_out())
     schedule = Schedule.of(recipe, len(data.prompts))
     for step in islice(schedule.after(0), steps):
         visit, rows = schedule.epoch(step), schedule.rows(step)
@@ -124,13 +121,13 @@ def _fill(run: Path, recipe: Recipe, judge: Judge, characters: int, steps: int |
         with watch.measure("update"):
             policy.learn(rows, decided)
         with watch.measure("store"):
-            tables = store_step(store, step, decided)
+            tables = writer.store(step, decided)
         metrics = step_metrics(tables, 0) | (policy.held_out() if step % schedule.per_epoch == 0 else {})
-        append_metrics(run, step, visit, metrics | watch.metrics())
+        writer.log(step, visit, metrics | watch.metrics())
         watch = Stopwatch()
-    store.sync()
+    writer.sync()
     done = schedule.last if steps is None else min(steps, schedule.last)
-    end_attempt(run, "finished" if done == schedule.last else "interrupted", steps=done)
+    writer.close("finished" if done == schedule.last else "interrupted", steps=done)
 
 
 class _Policy:

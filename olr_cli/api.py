@@ -31,10 +31,11 @@ from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.schema import OlrMethod, flatten
-from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_recipe, require_run
-from olr_cli.runs.external import ExternalRun
-from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
+from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_manifest, read_recipe, require_run
+from olr_cli.runs.external import create_external, resume_external
+from olr_cli.runs.steps import Stopwatch, step_metrics
 from olr_cli.runs.store import arrow_table, stored_history
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import (
     History,
     LabelRecord,
@@ -157,7 +158,7 @@ class OnlineLabelRefinement:
         self._reset()
 
     def _reset(self) -> None:
-        self._run: ExternalRun | None = None
+        self._run: RunWriter | None = None
         self._run_id: str | None = None
         self._step = self._epoch = 0
         self._decided: list[SupervisedGroup] = []
@@ -282,7 +283,7 @@ class OnlineLabelRefinement:
         self.flush()
         self._prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         if self._run is not None:
-            self._run.add_prompts(prompts)
+            self._run.add_prompts(prompts, self._trusted.mark)
         judge, history = self._supervisor.judge, self._supervisor.history
         if not self._decided:
             self._clock, self._timeouts = Stopwatch(), judge.timeouts
@@ -316,7 +317,7 @@ class OnlineLabelRefinement:
                     arrow_table("rollouts", records),
                 )
             else:
-                tables = store_step(self._run.store, number, decided)
+                tables = self._run.store(number, decided)
         metrics = step_metrics(tables, self._supervisor.judge.timeouts - self._timeouts)
         times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
         self._step = number
@@ -431,7 +432,8 @@ class OnlineLabelRefinement:
             if status == "finished" and self._epoch and not self._knows_epochs:
                 self._tree = overlay(self._tree, {"train": {"epochs": self._epoch}})
                 self.recipe = validate(self._tree, "recipe")
-            self._run.close(status, steps=self._step, recipe=self.recipe)
+            self._run.sync()
+            self._run.close(status, recipe=self.recipe, steps=self._step)
             self._run = None
         self._supervisor.judge.close()
 
@@ -447,7 +449,7 @@ class OnlineLabelRefinement:
         sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
         self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
         self.recipe = validate(self._tree, "recipe")
-        self._write_to(ExternalRun.create(path, self.recipe, self._trainer, self._trusted.mark))
+        self._write_to(create_external(path, self.recipe, self._trainer))
 
     def _resume(self, path: Path, run_id: str) -> None:
         require_run(path)
@@ -455,13 +457,13 @@ class OnlineLabelRefinement:
         self.recipe = validate(self._tree, "recipe")
         self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
         mark, step = self._trusted.mark, self._step
-        run = ExternalRun.resume(path, self.recipe, self._trainer, mark, run_id=run_id, step=step)
+        run = resume_external(path, self.recipe, self._trainer, mark, run_id=run_id, step=step)
         self._prompts = dict(run.prompts)
         self._ids = {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
         self._write_to(run)
 
-    def _write_to(self, run: ExternalRun) -> None:
-        self._run, self._run_id = run, run.id
+    def _write_to(self, run: RunWriter) -> None:
+        self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP)
         history = stored_history(run.path, judge) if self._step else None
         self._supervisor = self._make_supervisor(judge, history)
@@ -469,7 +471,7 @@ class OnlineLabelRefinement:
     def flush(self) -> None:
         """Write the metrics of the latest step, to which nothing can be added then."""
         if self._pending is not None and self._run is not None:
-            self._run.add_metrics(*self._pending)
+            self._run.log(*self._pending)
         self._pending = None
 
     # Prompts ------------------------------------------------------------------------------------------------------

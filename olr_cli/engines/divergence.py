@@ -6,13 +6,12 @@ finite gradient is, so what is checked before a step keeps all weights finite, a
 
 from __future__ import annotations
 
-from pathlib import Path
 from shlex import quote
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
-from olr_cli.runs.metrics import append_metrics
+from olr_cli.runs.directory import Status
+from olr_cli.runs.writer import RunWriter
 
 NONFINITE = "policy/nonfinite"
 """The metric: optimiser steps left out because of a loss, gradient or logit that is not finite."""
@@ -33,13 +32,14 @@ class NonFinite(UserError):
 class Diverged(UserError):
     """A run ended because the policy diverged; everything up to the last complete step is kept."""
 
+    run_status: Status = "diverged"
 
-def diverged(run: Path, recipe: Recipe, error: NonFinite, *, step: int, epoch: int, failed: int) -> Diverged:
+
+def diverged(writer: RunWriter, error: NonFinite, *, step: int, epoch: int, failed: int) -> Diverged:
     """Record that a step could not be taken, as the run's last line of metrics, and say what to do.
 
     Args:
-        run: the run directory.
-        recipe: of the run.
+        writer: of the run.
         error: what is not finite.
         step: the step that was not completed; 0 before training.
         epoch: its epoch.
@@ -48,7 +48,8 @@ def diverged(run: Path, recipe: Recipe, error: NonFinite, *, step: int, epoch: i
     Returns:
         The error to raise. It proposes the newest checkpoint from which a whole step was made.
     """
-    append_metrics(run, step, epoch, {NONFINITE: 1})
+    writer.log(step, epoch, {NONFINITE: 1})
+    run, recipe = writer.path, writer.recipe
     if failed == 0:
         return Diverged(
             f"{recipe.model.path} cannot answer: {error.quantity} not finite, before anything is trained; use another"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.prompts import Prompt, PromptSet, repeat_notes
-from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -25,21 +23,16 @@ from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
 from olr_cli.runs.directory import (
     GIVEN_UP,
     Kind,
-    Status,
-    begin_attempt,
-    create_run,
-    end_attempt,
     kind_of,
     read_manifest,
     read_recipe,
     require_free,
     rules_note,
-    write_recipe,
 )
-from olr_cli.runs.interrupts import Interrupted
-from olr_cli.runs.locks import held, is_held
+from olr_cli.runs.locks import is_held
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import RunStore, stored_history, stored_steps
+from olr_cli.runs.store import stored_history, stored_steps
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import make_supervisor
 from olr_cli.supervision.selection import keep_fraction
 
@@ -192,7 +185,8 @@ def launch(
         progress.say(f"Note: {note}.")
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
-    with held(path, make=not resume), Judge(ledger=path / GIVEN_UP) as judge:
+    writer = RunWriter.resume(path, recipe) if resume else RunWriter.create(path, recipe, kind=kind, arm=arm)
+    with writer, Judge(ledger=path / GIVEN_UP) as judge:
         done = 0
         if resume:
             check_same_start(path, recipe, data, engine)
@@ -201,27 +195,14 @@ def launch(
                 *(f"Note: {note}" for note in rules_note(path)),
             ):
                 progress.say(sentence)
-            done = roll_back(path, kind, progress)
-        else:
-            create_run(path, recipe, kind=kind, arm=arm)
+            done = roll_back(writer, kind, progress)
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.train.prompts, judge, history)
         working_with = {**engine.facts, "recipe_digest": recipe.digest()}
-        begin_attempt(path, from_step=done, data=data.facts, facts=working_with)
-        if resume:  # a finished run of more epochs is a run that goes on, wherever this ends
-            write_recipe(path, recipe)
+        writer.begin(after=done, data=data.facts, facts=working_with)
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
         if all(prompt.true_answer is None for prompt in data.train.prompts):
             progress.leave_out_truth()
-        run = Run(recipe, path, data, supervisor, RunStore(path), done, progress)
-        try:
-            facts = engine.complete(run)
-        except BaseException as error:
-            stopped = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
-            # On a full disk even this note may fail; the reason to report is the first error.
-            with suppress(UserError, OSError):
-                ending: Status = "diverged" if isinstance(error, Diverged) else "failed"
-                end_attempt(path, "interrupted" if stopped else ending)
-            raise
-        end_attempt(path, "finished", **facts)
+        facts = engine.complete(Run(recipe, path, data, supervisor, writer, done, progress))
+        writer.close("finished", **facts)

@@ -12,22 +12,19 @@ from olr_cli.runs.checkpoints import (
     checkpoint_path,
     checkpoint_steps,
     damage_of,
-    drop_unfinished,
-    keep_newest,
-    set_aside,
 )
 from olr_cli.runs.directory import (
     Kind,
     data_digests,
-    drop_leftovers,
     read_manifest,
     read_recipe,
     require_kind,
     versions,
 )
-from olr_cli.runs.metrics import drop_metrics_after, read_metrics
+from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import RunStore, newest_shard, stored_steps
+from olr_cli.runs.store import newest_shard, stored_steps
+from olr_cli.runs.writer import RunWriter
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:
@@ -105,7 +102,7 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
     ]
 
 
-def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
+def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
     """Bring a run back to the step from which it can go on; returns that step, 0 if it starts anew.
 
     Training goes on from its last checkpoint that is whole. Rollouts need none: each is a function of what it is for.
@@ -113,6 +110,7 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
     Raises:
         UserError: shards, checkpoints or metrics have gone since, or no checkpoint is whole; nothing was removed.
     """
+    path = writer.path
     damaged = _damaged_checkpoints(path) if kind == "training" else {}
     checkpoints = set(checkpoint_steps(path)) - damaged.keys()
     done = max(checkpoints, default=0) if kind == "training" else _recorded(path)
@@ -122,16 +120,7 @@ def roll_back(path: Path, kind: Kind, progress: Progress) -> int:
         progress.say(f"Warning: {checkpoint_path(path, step)} is damaged ({reason}) and is set aside.")
     steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
     progress.say(f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}.")
-    drop_leftovers(path)
-    drop_unfinished(path)
-    RunStore(path).drop_after(done)
-    # A run that starts anew does so with the line of step 0 too.
-    drop_metrics_after(path, done if done else -1)
-    # Last, after the steps that they were of: those without a checkpoint look as if checkpoints had gone.
-    for step in damaged:
-        set_aside(checkpoint_path(path, step))
-    if kind == "training":
-        keep_newest(path, read_recipe(path).train.keep_checkpoints)
+    writer.roll_back(done, damaged)
     return done
 
 

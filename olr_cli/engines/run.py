@@ -15,7 +15,7 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import Kind
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import RunStore
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 
@@ -68,7 +68,7 @@ class Run:
     path: Path
     data: DataSets
     supervisor: Supervisor
-    store: RunStore
+    writer: RunWriter
     done: int
     progress: Progress
 

@@ -37,8 +37,8 @@ from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
-from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
+from olr_cli.runs.metrics import Metrics
+from olr_cli.runs.steps import Stopwatch, step_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import RolloutGroup, Step
 from olr_cli.supervision.metrics import LABEL_METRICS
@@ -225,12 +225,12 @@ class RolloutSampler:
             for group in run.supervisor.supervise(Step.of(groups), clock.measure).groups()
         ]
         with clock.measure("store"):
-            tables = store_step(run.store, step, decided)
-            run.store.sync()
+            tables = run.writer.store(step, decided)
+            run.writer.sync()
         metrics = step_metrics(tables, judge.timeouts - timeouts_before)
         metrics |= clock.metrics()
-        append_metrics(run.path, step, visit, metrics)
-        sync_metrics(run.path)
+        run.writer.log(step, visit, metrics)
+        run.writer.sync()
         return metrics
 
 

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import polars as pl
 import pyarrow as pa
 
 from olr_cli.runs.metrics import Metrics
-from olr_cli.runs.store import RunStore
-from olr_cli.supervision import SupervisedGroup
 from olr_cli.supervision.metrics import label_metrics, rollout_metrics
 
 StepTables = tuple[pa.Table, pa.Table]
 """Labels and rollouts of one step, as they are stored."""
-
-
-def store_step(store: RunStore, step: int, decided: Sequence[SupervisedGroup]) -> StepTables:
-    """Store the records of a complete step.
-
-    Raises:
-        UserError: the disk is full or not writable; the step is then not in the store.
-    """
-    rollouts = [record for group in decided for record in group.rollouts]
-    return store.append(step, [group.label for group in decided], rollouts)
 
 
 def step_metrics(tables: StepTables, timeouts: int) -> Metrics:

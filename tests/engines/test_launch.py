@@ -6,13 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from olr_cli.engines import resume as resuming
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
+from olr_cli.runs import writer
 from olr_cli.runs.checkpoints import write_checkpoint
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
-from olr_cli.runs.metrics import append_metrics
 from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import Rollout, RolloutGroup, Step
 
@@ -45,10 +44,8 @@ class Engine:
         for step in range(run.done + 1, run.recipe.train.epochs + 1):
             groups = [RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts]
             decided = run.supervisor.supervise(Step.of(groups)).groups()
-            run.store.append(
-                step, [group.label for group in decided], [r for group in decided for r in group.rollouts]
-            )
-            append_metrics(run.path, step, step, {})
+            run.writer.store(step, decided)
+            run.writer.log(step, step, {})
             if step == self.stop:
                 raise MemoryError
             if step % run.recipe.train.checkpoint_every == 0:
@@ -120,7 +117,7 @@ def test_a_resume_killed_before_the_damaged_checkpoint_went_goes_on_too(stopped,
 
     (stopped / "checkpoints" / "step-000006" / "w").write_text("")
     with monkeypatch.context() as patch:
-        patch.setattr(resuming, "set_aside", dies)
+        patch.setattr(writer, "set_aside", dies)
         go(stopped, resume=True)
     assert stored_steps(stopped) == [1, 2, 3, 4]
     go(stopped, resume=True)

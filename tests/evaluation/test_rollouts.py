@@ -17,9 +17,9 @@ from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.loop import LocalRunner
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation import rollouts
 from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
 from olr_cli.recipe.layers import validate
+from olr_cli.runs import writer
 from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.metrics import read_metrics, without_the_machine
 from olr_cli.runs.progress import ROLLOUTS, LineProgress
@@ -132,8 +132,8 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("owner", "name", "call", "done"),
     [
-        (rollouts, "append_metrics", 4, 3),  # stored, but without its line of metrics
-        (rollouts, "sync_metrics", 4, 4),
+        (writer, "append_metrics", 4, 3),  # stored, but without its line of metrics
+        (writer, "sync_metrics", 7, 4),
         (RunStore, "_write", 8, 3),  # rollouts without labels
         (RunStore, "_write", 1, 0),
     ],

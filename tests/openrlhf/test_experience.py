@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import random
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,6 +47,7 @@ from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.steps import Stopwatch
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Step, compose, make_supervisor
 from olr_cli.supervision.rewards import STD_EPSILON
 
@@ -386,7 +388,7 @@ class Controller(SupervisedTrainer):
         self.prompts = {prompt.prompt_id: prompt for prompt in recorded.prompts}
         self.schedule = Schedule.of(recorded.recipe, PROMPTS)
         self.supervisor = make_supervisor(recorded.recipe, recorded.prompts, judge, None)
-        self.store = RunStore(run)
+        self.writer = RunWriter(run, recorded.recipe, ExitStack())
         self._clock = Stopwatch()
         kl, strategy = FixedKLController(args.algo.kl.init_coef), SimpleNamespace(args=args)
         models = RecordedPolicy(), None, None, RecordedReference()

@@ -39,10 +39,10 @@ from olr_cli.engines.run import DataSets, Run, loss_average_departure
 from olr_cli.engines.schedule import Schedule, rollout_keys
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
-from olr_cli.runs.checkpoints import checkpoint_path, is_best, write_checkpoint
+from olr_cli.runs.checkpoints import checkpoint_path, is_best
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, append_metrics, known, sync_metrics
-from olr_cli.runs.steps import Stopwatch, step_metrics, store_step
+from olr_cli.runs.metrics import Metrics, known
+from olr_cli.runs.steps import Stopwatch, step_metrics
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.supervision import Rollout, RolloutGroup, Step, SupervisedGroup, compose
 
@@ -137,7 +137,7 @@ class LocalRunner:
                 with clock.measure("update"), stopping_if_diverged(run, step, epoch, failed=step - 1):
                     metrics = grpo.update(sampled, advantages, trains, schedule.learning_rates(step))
                 with clock.measure("store"):
-                    tables = store_step(run.store, step, decided)
+                    tables = run.writer.store(step, decided)
                 metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
                 if schedule.is_due(step, settings.evaluate_every):
                     with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
@@ -206,8 +206,8 @@ def stopping_if_diverged(run: Run, step: int, epoch: int, *, failed: int) -> Ite
     try:
         yield
     except NonFinite as error:
-        run.store.drop_after(max(step - 1, 0))  # held-out accuracy is measured when the step is stored
-        raise diverged(run.path, run.recipe, error, step=step, epoch=epoch, failed=failed) from error
+        run.writer.drop_after(max(step - 1, 0))  # held-out accuracy is measured when the step is stored
+        raise diverged(run.writer, error, step=step, epoch=epoch, failed=failed) from error
 
 
 def section(recipe: Recipe) -> LocalEngine:
@@ -345,9 +345,7 @@ def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
         state = {"step": step, "recipe_digest": run.recipe.digest(), "rng": torch.get_rng_state().tolist()}
         (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
 
-    sync_metrics(run.path)
-    run.store.sync()
-    write_checkpoint(run.path, step, fill, keep=run.recipe.train.keep_checkpoints)
+    run.writer.checkpoint(step, fill)
 
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
@@ -359,5 +357,5 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
 
 
 def _record(run: Run, report: MetricLog, step: int, epoch: int, measured: Mapping[str, float | None]) -> None:
-    append_metrics(run.path, step, epoch, measured)
+    run.writer.log(step, epoch, measured)
     report(step, known(measured))

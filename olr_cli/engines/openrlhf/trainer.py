@@ -49,12 +49,13 @@ from olr_cli.engines.run import load_data
 from olr_cli.engines.schedule import Schedule
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.checkpoints import checkpoint_steps, is_best, write_checkpoint
-from olr_cli.runs.directory import GIVEN_UP, read_manifest, read_recipe
-from olr_cli.runs.metrics import Metrics, append_metrics, sync_metrics
-from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics, store_step
-from olr_cli.runs.store import RunStore, stored_history
+from olr_cli.runs.checkpoints import checkpoint_steps, is_best
+from olr_cli.runs.directory import GIVEN_UP, read_recipe
+from olr_cli.runs.metrics import Metrics
+from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics
+from olr_cli.runs.store import stored_history
 from olr_cli.runs.throughput import Hardware, throughput
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import RolloutGroup, Step, SupervisedGroup, compose, make_supervisor
 
 _METRICS = {
@@ -165,7 +166,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         with _datasets_cache(self.files.scratch / "datasets"):
             super().__init__(*args, **kwargs)
         self.recipe = read_recipe(self.run_path)
-        self._attempt = len(read_manifest(self.run_path)["attempts"])
+        self.writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe)
         require_same_data(self.run_path, self.data)
         self.prompts = {prompt.prompt_id: prompt for prompt in self.data.train.prompts}
@@ -175,7 +176,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         history = stored_history(self.run_path, self.judge) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.train.prompts, self.judge, history)
         self.supervisor.expect(self.data.train.prompts)
-        self.store = RunStore(self.run_path)
         self._decided: list[SupervisedGroup] = []
         self._hardware: Hardware | None = None
         rows = self.samples_generator.prompts_dataloader.dataset
@@ -214,7 +214,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
         if self._done == 0:
-            append_metrics(self.run_path, 0, 0, self.measure_held_out())
+            self.writer.log(0, 0, self.measure_held_out())
         super().fit(global_step)
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
@@ -229,8 +229,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         except NonFinite as error:  # from a rank too: Ray's error is also of the kind of its cause
             quantity = LOGITS if not self._decided else LOSS_OR_GRADIENT
             raise diverged(
-                self.run_path,
-                self.recipe,
+                self.writer,
                 NonFinite(quantity),
                 step=self._step,
                 epoch=self._epoch,
@@ -306,7 +305,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             UserError: nothing can be written, or another process has taken over the run.
             JobStopped: somebody asked for it.
         """
-        self._require_sole_writer()
         with self._clock.measure("store"):
             tables = self._store()
         metrics = step_metrics(tables, self._timeouts) | self._openrlhf_metrics(logs_dict)
@@ -314,7 +312,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
         metrics |= self._times(logs_dict)
-        append_metrics(self.run_path, global_step, self._epoch, {**metrics, **self._throughput(metrics)})
+        self.writer.log(global_step, self._epoch, {**metrics, **self._throughput(metrics)})
         stop = self.files.stop.exists()  # read once: no stop without its checkpoint
         is_due = self.schedule.is_due(global_step, self.recipe.train.checkpoint_every)
         if stop or is_due or is_best(self.run_path, global_step, metrics):
@@ -352,7 +350,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         prompts, rows = self.data.train.prompts, self.schedule.rows(self._step)
         place = {prompts[row].prompt_id: number for number, row in enumerate(rows)}
         decided = sorted(self._decided, key=lambda group: place[group.label.prompt_id])
-        return store_step(self.store, self._step, decided)
+        return self.writer.store(self._step, decided)
 
     def _openrlhf_metrics(self, status: dict[str, Any]) -> Metrics:
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
@@ -388,15 +386,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             )
             state = {"step": step, "recipe_digest": self.recipe.digest()}
             (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
-            self._require_sole_writer()
 
-        sync_metrics(self.run_path)
-        self.store.sync()
-        write_checkpoint(self.run_path, step, fill, keep=self.recipe.train.keep_checkpoints)
-
-    def _require_sole_writer(self) -> None:
-        if len(read_manifest(self.run_path)["attempts"]) != self._attempt:
-            raise UserError(f"{self.run_path} was resumed by another process; this one has stopped")
+        self.writer.checkpoint(step, fill)
 
 
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:

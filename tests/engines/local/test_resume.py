@@ -21,13 +21,14 @@ from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
 from olr_cli.engines.local import loop
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.runs import checkpoints, store
+from olr_cli.runs import checkpoints, store, writer
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.runs.writer import RunWriter
 
 STEPS = 9  # 20 prompts in steps of 8, 8 and 4; three epochs
 
@@ -145,7 +146,7 @@ def kill_inside_a_metrics_line(monkeypatch):
             lines.write('{"step": 4, "epo')
         kill_self()
 
-    monkeypatch.setattr(loop, "append_metrics", at_call(5, loop.append_metrics, half_a_line))
+    monkeypatch.setattr(writer, "append_metrics", at_call(5, writer.append_metrics, half_a_line))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +374,7 @@ def test_a_resume_goes_on_in_the_same_schedule(step, scheduled, tmp_path, monkey
         raise RuntimeError
 
     path, a_recipe = tmp_path / "run", recipe(**SET_BY_TRL_USERS)
-    monkeypatch.setattr(loop, "store_step", at_call(step + 1, loop.store_step, fail))
+    monkeypatch.setattr(RunWriter, "store", at_call(step + 1, RunWriter.store, fail))
     with pytest.raises(RuntimeError):
         go(path, a_recipe=a_recipe)
     monkeypatch.undo()

@@ -1,0 +1,245 @@
+"""The one writer of a run directory, whoever trains: its steps, metrics and checkpoints, and how an attempt ended.
+
+    with RunWriter.create(path, recipe) as writer:        # or `resume`, then `roll_back`
+        writer.begin(after=0, data=…, facts=…)
+        tables = writer.store(step, decided)
+        writer.log(step, epoch, metrics)
+        writer.checkpoint(step, fill)
+        writer.close("finished")
+
+It holds the run's lock until it is closed, and shows nothing. Where a controller in another process writes while the
+command holds the lock, that one joins the attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from olr_cli.data.prompt_files import prompt_set, read_prompts
+from olr_cli.data.prompts import Prompt, digested
+from olr_cli.data.writers import encode
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.checkpoints import (
+    checkpoint_path,
+    drop_unfinished,
+    keep_newest,
+    set_aside,
+    write_checkpoint,
+)
+from olr_cli.runs.directory import (
+    PROMPTS,
+    Kind,
+    Status,
+    begin_attempt,
+    create_run,
+    drop_leftovers,
+    end_attempt,
+    read_manifest,
+    read_recipe,
+    write_manifest,
+    write_recipe,
+)
+from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.locks import held
+from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
+from olr_cli.runs.steps import StepTables
+from olr_cli.runs.store import RunStore
+from olr_cli.supervision import SupervisedGroup
+
+Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
+"""Puts verified labels on prompts."""
+
+
+class RunWriter:
+    """Writes one attempt of a run.
+
+    Attributes:
+        path: the run directory.
+        recipe: of this attempt.
+        prompts: by id, those that `add_prompts` got: of a run whose prompts are known only as they come.
+    """
+
+    def __init__(self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None) -> None:
+        self.path, self.recipe = path, recipe
+        self.prompts: dict[str, Prompt] = {}
+        self._digest = hashlib.sha256()
+        self._store = RunStore(path)
+        self._lock = lock
+        self._joined = joined
+        self._is_open = False
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        recipe: Recipe,
+        *,
+        kind: Kind = "training",
+        arm: str = "",
+        option: str = "--run-dir",
+    ) -> RunWriter:
+        """Make a run directory and hold it; see `create_run`. `option` is what names the folder.
+
+        Raises:
+            UserError: the folder holds something already, another process holds it, or it can't be written.
+        """
+        with ExitStack() as lock:
+            lock.enter_context(held(path, make=True, option=option))
+            create_run(path, recipe, kind=kind, arm=arm)
+            return cls(path, recipe, lock.pop_all())
+
+    @classmethod
+    def resume(cls, path: Path, recipe: Recipe, *, option: str = "--run-dir") -> RunWriter:
+        """Hold a run that is there; nothing is changed before `roll_back`.
+
+        Raises:
+            UserError: another process holds it.
+        """
+        with ExitStack() as lock:
+            lock.enter_context(held(path, option=option))
+            return cls(path, recipe, lock.pop_all())
+
+    @classmethod
+    def join(cls, path: Path, recipe: Recipe) -> RunWriter:
+        """Write in the attempt of another process, which holds the lock; every write checks that no other has begun."""
+        return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Let the run go; an attempt that an error ends is noted with the status that the error names."""
+        if error is not None and self._is_open:
+            # On a full disk even this note may fail; the reason to report is the first error.
+            with suppress(UserError, OSError):
+                self._end(_status_of(error))
+        return self._lock.__exit__(kind, error, trace)
+
+    def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
+        """Remove what is stored after a step, and what interrupted writes left; set damaged checkpoints aside."""
+        drop_leftovers(self.path)
+        drop_unfinished(self.path)
+        self.drop_after(step)
+        # A run that starts anew does so with the line of step 0 too.
+        drop_metrics_after(self.path, step if step else -1)
+        # Last, after the steps that they were of: those without a checkpoint look as if checkpoints had gone.
+        for number in damaged:
+            set_aside(checkpoint_path(self.path, number))
+        keep_newest(self.path, read_recipe(self.path).train.keep_checkpoints)
+
+    def begin(self, *, after: int, facts: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> None:
+        """Note an attempt, which goes on after a step; without `data`, the data are the prompts that came so far."""
+        facts_of_data = self._prompt_facts if data is None else data
+        begin_attempt(self.path, from_step=after, data=facts_of_data, facts=facts)
+        # A finished run of more epochs is a run that goes on, wherever this attempt ends.
+        if read_recipe(self.path) != self.recipe:
+            write_recipe(self.path, self.recipe)
+        self._is_open = True
+
+    def store(self, step: int, decided: Sequence[SupervisedGroup]) -> StepTables:
+        """Store the records of a complete step, the labels last.
+
+        Raises:
+            UserError: the disk is full or not writable, and the step is then not in the store; or another process has
+                taken over the run.
+        """
+        self._require_attempt()
+        rollouts = [record for group in decided for record in group.rollouts]
+        return self._store.append(step, [group.label for group in decided], rollouts)
+
+    def log(self, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
+        """Write a step's line of metrics; apart from `store`, as held-out evaluation lies between."""
+        self._require_attempt()
+        append_metrics(self.path, step, epoch, metrics)
+
+    def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
+        """Write the prompts that have come for the first time, as they came; the data's digest is of marked ones."""
+        new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
+        if not new:
+            return
+        self._note(new, mark)
+        with (self.path / PROMPTS).open("ab") as file:
+            file.write(encode(prompt_set(new, PROMPTS), self.path / PROMPTS))
+        write_manifest(self.path, {**read_manifest(self.path), "data": self._prompt_facts})
+
+    def read_prompts(self, mark: Mark) -> None:
+        """Read the prompts that came in earlier attempts; a last line that a kill has cut off is removed."""
+        file = self.path / PROMPTS
+        if not file.exists():
+            return
+        content = file.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            file.write_bytes(whole)
+        if whole:
+            self._note(read_prompts(file).prompts, mark)
+
+    def sync(self) -> None:
+        """Make sure that all steps are on the disk.
+
+        Raises:
+            UserError: the disk is full, which some file systems say only now.
+        """
+        self._store.sync()
+        if (self.path / "metrics.jsonl").exists():
+            sync_metrics(self.path)
+
+    def checkpoint(self, step: int, fill: Callable[[Path], None]) -> None:
+        """Write the checkpoint after a step, with the files that `fill` puts into a folder.
+
+        Raises:
+            UserError: no space or no permission, and the earlier checkpoints stand; or another process has taken over
+                the run.
+        """
+
+        def fill_alone(folder: Path) -> None:
+            fill(folder)
+            self._require_attempt()  # filling takes long
+
+        self._require_attempt()
+        self.sync()
+        write_checkpoint(self.path, step, fill_alone, keep=self.recipe.train.keep_checkpoints)
+
+    def drop_after(self, step: int) -> None:
+        """Remove the records of later steps."""
+        self._store.drop_after(step)
+
+    def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
+        """Note how the attempt ended, facts about the run, and the recipe if more of it is known; let the run go."""
+        if recipe is not None and recipe != self.recipe:
+            write_recipe(self.path, recipe)
+        self._end(status, **facts)
+        self._lock.close()
+
+    def _end(self, status: Status, **facts: Any) -> None:
+        self._is_open = False
+        end_attempt(self.path, status, **facts)
+
+    def _require_attempt(self) -> None:
+        if self._joined not in (None, len(read_manifest(self.path)["attempts"])):
+            raise UserError(f"{self.path} was resumed by another process; this one has stopped")
+
+    def _note(self, prompts: Sequence[Prompt], mark: Mark) -> None:
+        self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
+        for marked in mark(prompts):
+            self._digest.update(digested(marked))
+
+    @property
+    def _prompt_facts(self) -> dict[str, Any]:
+        size = len(self.prompts)
+        return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
+
+
+def _status_of(error: BaseException) -> Status:
+    if isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError):
+        return "interrupted"
+    status: Status = getattr(error, "run_status", "failed")
+    return status

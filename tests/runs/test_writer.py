@@ -1,0 +1,84 @@
+"""One object writes a run directory: it holds the lock, and notes how an attempt ended."""
+
+import pytest
+
+from olr_cli.engines.divergence import Diverged
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.checkpoints import checkpoint_steps
+from olr_cli.runs.directory import read_manifest, write_manifest
+from olr_cli.runs.interrupts import Interrupted
+from olr_cli.runs.locks import is_held
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.writer import RunWriter
+
+
+def begun(path):
+    writer = RunWriter.create(path, Recipe())
+    writer.begin(after=0, data={}, facts={})
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Interrupted(2), "interrupted"),
+        (KeyboardInterrupt(), "interrupted"),
+        (BrokenPipeError(), "interrupted"),
+        (Diverged("so"), "diverged"),
+        (UserError("so"), "failed"),
+        (MemoryError(), "failed"),
+    ],
+)
+def test_an_error_names_the_status_of_the_run_that_it_ends(tmp_path, error, status):
+    with pytest.raises(type(error)), begun(tmp_path / "run"):
+        raise error
+    assert read_manifest(tmp_path / "run")["status"] == status
+    assert not is_held(tmp_path / "run")
+
+
+def test_a_run_is_held_until_it_is_closed(tmp_path):
+    with begun(tmp_path / "run") as writer:
+        assert is_held(tmp_path / "run")
+        with pytest.raises(UserError, match="is in use by process"):
+            RunWriter.resume(tmp_path / "run", Recipe())
+        writer.close("finished", steps=3)
+        assert not is_held(tmp_path / "run")
+    assert read_manifest(tmp_path / "run") | {"status": "finished", "steps": 3} == read_manifest(
+        tmp_path / "run"
+    )
+
+
+def test_an_error_before_the_attempt_began_leaves_the_manifest_as_it_was(tmp_path):
+    with begun(tmp_path) as writer:
+        writer.close("finished")
+    before = read_manifest(tmp_path)
+    with pytest.raises(UserError, match="other data"), RunWriter.resume(tmp_path, Recipe()):
+        raise UserError("other data")
+    assert read_manifest(tmp_path) == before
+
+
+def test_a_folder_that_could_not_become_a_run_is_not_held(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="is not an empty folder"):
+        RunWriter.create(tmp_path, Recipe())
+    assert not is_held(tmp_path)
+
+
+def test_whoever_joined_an_attempt_writes_nothing_into_the_next_one(tmp_path):
+    with begun(tmp_path):
+        joined = RunWriter.join(tmp_path, Recipe())
+        joined.log(1, 1, {})
+
+        def fill(_folder):  # meanwhile the run is resumed
+            manifest = read_manifest(tmp_path)
+            write_manifest(tmp_path, {**manifest, "attempts": [*manifest["attempts"], {}]})
+
+        with pytest.raises(UserError, match="was resumed by another process"):
+            joined.checkpoint(1, fill)
+        for write in (lambda: joined.store(2, []), lambda: joined.log(2, 1, {})):
+            with pytest.raises(UserError, match="was resumed by another process"):
+                write()
+    assert checkpoint_steps(tmp_path) == []
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1]
+    assert not (tmp_path / "labels").exists()
