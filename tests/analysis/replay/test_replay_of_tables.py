@@ -130,8 +130,8 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
         ([ROW | {"visit": True}], "'visit' of row 0 (the first is 0) is a bool"),
         ([ROW | {"visit": [1, 2]}], "'visit' of row 0 (the first is 0) is a list of 2 values,"),
         (
-            [ROW | {"prompt_id": ["a"]}],
-            "'prompt_id' of row 0 (the first is 0) is a list of 1 value, and it should be text",
+            [ROW | {"prompt_id": ["a", "b"]}],
+            "'prompt_id' of row 0 (the first is 0) is a list of 2 values, and it should be text",
         ),
         ([ROW | {"response": {"text": "1"}}], "'response' of row 0 (the first is 0) is a dict"),
         (
@@ -141,7 +141,10 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
         ([ROW | {"true_answer": "1"}, ROW | {"visit": 2}], "prompt a has several values of true_answer"),
         ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
         ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
-        ([ROW | {"entropy": "low"}], "'entropy' of row 0 (the first is 0) is 'low', and it should be a finite number"),
+        (
+            [ROW | {"entropy": "low"}],
+            "'entropy' of row 0 (the first is 0) is 'low', and it should be a finite number",
+        ),
         ([ROW | {"response": "\ud800"}], "half of a surrogate pair"),
         ([[ROW]], "a row must be a JSON object"),
     ],
