@@ -32,10 +32,9 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.schema import OlrMethod, flatten
 from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_manifest, read_recipe, require_run
-from olr_cli.runs.external import create_external, resume_external
 from olr_cli.runs.steps import Stopwatch, step_metrics
 from olr_cli.runs.store import arrow_table, stored_history
-from olr_cli.runs.writer import RunWriter
+from olr_cli.runs.writer import RunWriter, create_external, resume_external
 from olr_cli.supervision import (
     History,
     LabelRecord,

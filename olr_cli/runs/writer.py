@@ -24,7 +24,7 @@ from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import Recipe, changed_keys
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
     drop_unfinished,
@@ -42,6 +42,7 @@ from olr_cli.runs.directory import (
     end_attempt,
     read_manifest,
     read_recipe,
+    require_run,
     write_manifest,
     write_recipe,
 )
@@ -236,6 +237,57 @@ class RunWriter:
     def _prompt_facts(self) -> dict[str, Any]:
         size = len(self.prompts)
         return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
+
+
+def create_external(path: Path, recipe: Recipe, trainer: str) -> RunWriter:
+    """Begin a run of another trainer (`olr_cli.api`), whose name and version `trainer` is.
+
+    Prompts are known only as they come, so the directory has them in a file of its own, which its recipe names as
+    `data.train`.
+
+    Raises:
+        UserError: the folder holds a run already, is held by another process, or cannot be written.
+    """
+    if (path / "manifest.json").exists():
+        raise UserError(
+            f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
+            " checkpoint to continue it, or choose another run_dir"
+        )
+    with ExitStack() as lock:
+        writer = lock.enter_context(RunWriter.create(path, recipe, option="run_dir"))
+        writer.begin(after=0, facts={"engine": trainer})
+        lock.pop_all()  # the trainer closes it
+    return writer
+
+
+def resume_external(
+    path: Path, recipe: Recipe, trainer: str, mark: Mark, *, run_id: str, step: int
+) -> RunWriter:
+    """Continue the run `run_id` of another trainer after a step; what is stored of later steps is removed.
+
+    Raises:
+        UserError: the folder holds no run, another one, or one that was begun with another recipe.
+    """
+    require_run(path)
+    if read_manifest(path)["id"] != run_id:
+        raise UserError(
+            f"the state was saved by another run than the one in {path}; name the run_dir that it belongs to"
+        )
+    changed = [
+        key for key in changed_keys(read_recipe(path), recipe) if not key.startswith(("train.", "model."))
+    ]
+    if changed:
+        raise UserError(
+            f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
+            " run in another run_dir"
+        )
+    with ExitStack() as lock:
+        writer = lock.enter_context(RunWriter.resume(path, recipe, option="run_dir"))
+        writer.roll_back(step)
+        writer.read_prompts(mark)
+        writer.begin(after=step, facts={"engine": trainer})
+        lock.pop_all()
+    return writer
 
 
 def _status_of(error: BaseException) -> Status:
