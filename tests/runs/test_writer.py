@@ -92,17 +92,17 @@ def test_a_trainers_run_that_could_not_begin_is_not_held(tmp_path, monkeypatch):
 
     with monkeypatch.context() as disk:
         disk.setattr("olr_cli.runs.writer.begin_attempt", fails)
-        with pytest.raises(UserError, match="disk is full"):
+        with pytest.raises(UserError, match="disk is full") as _while_its_traceback_lives:
             create_external(path, Recipe(), "a trainer")
-    assert not is_held(path)
+        assert not is_held(path)
     with begun(tmp_path / "other") as writer:
         writer.close("interrupted")
         facts = {"run_id": read_manifest(writer.path)["id"], "step": 0}
     for failing in ("drop_leftovers", "begin_attempt"):
         with monkeypatch.context() as disk:
             disk.setattr(f"olr_cli.runs.writer.{failing}", fails)
-            with pytest.raises(UserError, match="disk is full"):
+            with pytest.raises(UserError, match="disk is full") as _while_its_traceback_lives:
                 resume_external(writer.path, Recipe(), "a trainer", list, **facts)
-        assert not is_held(writer.path)
+            assert not is_held(writer.path)
     with resume_external(writer.path, Recipe(), "a trainer", list, **facts):
         assert is_held(writer.path)
