@@ -188,11 +188,13 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
 def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
     """Some columns of a history's steps, so many of them at a time that few rollouts are in memory."""
     waiting: list[pl.DataFrame] = []
+    count = 0
     for rows in steps:
         waiting.append(rows.select(columns))
-        if sum(map(len, waiting)) >= _CHUNK:
+        count += len(rows)
+        if count >= _CHUNK:
             yield pl.concat(waiting)
-            waiting = []
+            waiting, count = [], 0
     if waiting:
         yield pl.concat(waiting)
 

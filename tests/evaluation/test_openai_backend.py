@@ -26,7 +26,7 @@ class Server:
 
     def __init__(self):
         self.asked, self.keys, self.troubles, self.most_at_once = [], [], [], 0
-        self.pause = 0.0
+        self.pause, self.pauses = 0.0, []
         outer, running, lock = self, Counter(), threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,7 +56,8 @@ class Server:
                     outer.asked.append(body)
                     outer.keys.append(self.headers.get("Authorization"))
                     trouble = outer.troubles.pop(0) if outer.troubles else None
-                time.sleep(outer.pause)
+                    pause = outer.pauses.pop(0) if outer.pauses else outer.pause
+                time.sleep(pause)
                 with lock:
                     running["now"] -= 1
                 if trouble == "hang up":
@@ -195,6 +196,16 @@ def test_a_limit_by_its_newer_name(server):
         ["max_completion_tokens"],
         ["max_completion_tokens"],
     ]
+
+
+def test_requests_that_run_when_the_newer_name_is_found_out_are_asked_again_too(server):
+    server.pauses = [
+        0.1,
+        0.6,
+    ]  # both are sent before the first reply; the second one's comes after the switch
+    server.troubles = [(400, {"error": {"message": "use 'max_completion_tokens' instead"}})] * 2
+    ask(server, requests([1, 2]), concurrency=2)
+    assert len(server.asked) == 4
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,9 @@ class OpenAIBackend(Backend):
         if self.chat.variables:
             body["chat_template_kwargs"] = dict(self.chat.variables)
         reply = await self._post(client, body)
-        if reply.status_code == 400 and "max_completion_tokens" in reply.text and self._limit_name in body:
-            # Newer models of OpenAI's know the limit by this name alone.
-            body["max_completion_tokens"] = body.pop(self._limit_name)
+        if reply.status_code == 400 and "max_completion_tokens" in reply.text and "max_tokens" in body:
+            # Newer models of OpenAI's know the limit by this name alone; another request may have found it out already.
+            body["max_completion_tokens"] = body.pop("max_tokens")
             reply = await self._post(client, body)
             self._limit_name = "max_completion_tokens"
         if reply.status_code != 200:
