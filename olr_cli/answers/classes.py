@@ -13,7 +13,7 @@ from typing import Literal, NewType
 Key = NewType("Key", str)
 """Names a class: answers are in one class if they have one key, and for no other reason."""
 
-Kind = Literal[
+FormKind = Literal[
     "number", "percent", "quantity", "based", "value", "word", "choice", "time",
     "tuple", "set", "interval", "union", "matrix", "assignment", "system", "equation", "other", "text",
 ]  # fmt: skip
@@ -53,7 +53,7 @@ class Form:
     | text       | normalised text                       | (can't be read, R8)                               |
     """
 
-    kind: Kind
+    kind: FormKind
     label: str = ""
     parts: tuple[Form, ...] = ()
 

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from olr_cli.cli.options import (
     DEVICES,
     ChatTemplate,
-    Device,
+    DeviceName,
     Extractor,
     Format,
     JsonFormat,
@@ -184,7 +184,7 @@ class Place(NamedTuple):
         int | None,
         Option(metavar="N", min=1, help="Largest number of requests to the server at a time; by default 64."),
     ] = None
-    device: Device = "auto"
+    device: DeviceName = "auto"
     trust_remote_code: TrustRemoteCode = False
 
 

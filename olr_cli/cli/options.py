@@ -108,7 +108,7 @@ Stop = Annotated[
 ]
 MaxNewTokens = Annotated[int, Option(metavar="N", min=1, help="Maximum length of a response, in tokens.")]
 Seed = Annotated[int, Option(metavar="N", help="Random seed of the samples.")]
-Device = Annotated[str, Option(metavar="NAME", help="Device of the model: auto, cpu or cuda.")]
+DeviceName = Annotated[str, Option(metavar="NAME", help="Device of the model: auto, cpu or cuda.")]
 TrustRemoteCode = Annotated[bool, Option("--trust-remote-code", help="Run code that comes with the model.")]
 
 

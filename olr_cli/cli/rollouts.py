@@ -14,7 +14,7 @@ from olr_cli.cli.options import (
     DEVICES,
     ChatTemplate,
     Columns,
-    Device,
+    DeviceName,
     DryRun,
     Extractor,
     JsonLines,
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     backend: Annotated[
         str | None, Option(metavar="NAME", help="vllm or transformers; by default vLLM if it can run here.")
     ] = None
-    device: Device = "auto"
+    device: DeviceName = "auto"
     trust_remote_code: TrustRemoteCode = False
     prompts_per_step: Annotated[
         int, Option(metavar="N", min=1, help="Prompts to sample and store at a time.")

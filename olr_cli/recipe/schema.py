@@ -106,6 +106,7 @@ Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random", "trusted"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
+Device = Literal["auto", "cpu", "cuda"]
 LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
 ScoreReduction = Annotated[
     Literal["mean", "sum"],
@@ -491,7 +492,7 @@ class LocalEngine(Section):
     """One process, torch and transformers."""
 
     name: Literal["local"] = "local"
-    device: Literal["auto", "cpu", "cuda"] = _key("auto", "`auto` takes a GPU if there is one.")
+    device: Device = _key("auto", "`auto` takes a GPU if there is one.")
     threads: Annotated[Whole, Field(gt=0, le=1024)] | None = _key(
         None, "CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice."
     )
@@ -596,8 +597,8 @@ class SweepSection(Section):
 
 # A run ------------------------------------------------------------------------------------------------------------
 
-Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")]
-Method = Annotated[
+_Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")]
+_Method = Annotated[
     GrpoMethod
     | OlrMethod
     | SelfTrainingMethod
@@ -612,7 +613,7 @@ Method = Annotated[
     | RandomSelectionMethod,
     Field(discriminator="name"),
 ]
-Engine = Annotated[LocalEngine | OpenRlhfEngine | ExternalEngine, Field(discriminator="name")]
+_Engine = Annotated[LocalEngine | OpenRlhfEngine | ExternalEngine, Field(discriminator="name")]
 
 
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
@@ -621,9 +622,9 @@ def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
     return tag, {section.model_fields[tag].default: section for section in get_args(sections)}
 
 
-KINDS = {"noise": _kinds(Noise), "method": _kinds(Method), "engine": _kinds(Engine)}
+KINDS = {"noise": _kinds(_Noise), "method": _kinds(_Method), "engine": _kinds(_Engine)}
 """Sections of several kinds: the key that names the kind, and kind -> its class."""
-METHODS: tuple[type[MethodSection], ...] = get_args(get_args(Method)[0])
+METHODS: tuple[type[MethodSection], ...] = get_args(get_args(_Method)[0])
 """The section of every method."""
 
 
@@ -638,11 +639,11 @@ class Recipe(Section):
     )
     seed: Whole = _key(0, "Seed of every draw that has no seed of its own.")
     data: DataSection = DataSection()
-    noise: Noise | None = _key(None, "Noise put on the training labels when the run starts; null: none.")
+    noise: _Noise | None = _key(None, "Noise put on the training labels when the run starts; null: none.")
     model: ModelSection = ModelSection()
-    method: Method = _key(GrpoMethod(), "Which label counts, what is rewarded and which prompts train.")
+    method: _Method = _key(GrpoMethod(), "Which label counts, what is rewarded and which prompts train.")
     train: TrainSection = TrainSection()
-    engine: Engine = _key(LocalEngine(), "The software that generates and optimises.")
+    engine: _Engine = _key(LocalEngine(), "The software that generates and optimises.")
     logging: LoggingSection = LoggingSection()
     sweep: SweepSection | None = None
 

@@ -106,7 +106,7 @@ class LocalRunner:
         reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)
-        engine = section(recipe)
+        engine = local_section(recipe)
         grpo = Grpo(
             self.policy,
             reference,
@@ -196,7 +196,7 @@ class LocalRunner:
             stop=recipe.train.stop,
             top_k=recipe.train.top_k,
             min_p=recipe.train.min_p,
-            batch_tokens=section(recipe).max_batch_tokens,
+            batch_tokens=local_section(recipe).max_batch_tokens,
         )
 
 
@@ -210,7 +210,7 @@ def stopping_if_diverged(run: Run, step: int, epoch: int, *, failed: int) -> Ite
         raise diverged(run.writer, error, step=step, epoch=epoch, failed=failed) from error
 
 
-def section(recipe: Recipe) -> LocalEngine:
+def local_section(recipe: Recipe) -> LocalEngine:
     """The recipe's engine section, which is of this engine."""
     if not isinstance(recipe.engine, LocalEngine):
         raise ValueError(f"the recipe asks for the engine {recipe.engine.name}")
@@ -236,7 +236,7 @@ def keep_freed_memory() -> None:
 
 def set_up_torch(recipe: Recipe) -> None:
     """Set torch up as the recipe says, so that results repeat, and so that memory costs little time."""
-    threads = section(recipe).threads
+    threads = local_section(recipe).threads
     if threads is not None:
         torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -251,7 +251,7 @@ def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
     model = checkpoint or model_location(recipe.model.path)
     policy = Policy.load(
-        model, device=section(recipe).device, trust_remote_code=recipe.model.trust_remote_code
+        model, device=local_section(recipe).device, trust_remote_code=recipe.model.trust_remote_code
     )
     ChatFormat.of(recipe).put_into(policy.tokenizer)
     return policy

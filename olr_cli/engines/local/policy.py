@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,8 +38,7 @@ from olr_cli.engines.models import (
     require_finite,
 )
 from olr_cli.errors import UserError
-
-Device = Literal["auto", "cpu", "cuda"]
+from olr_cli.recipe.schema import Device
 
 # The library's bars for reading and writing weights would tear a run's own display.
 disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -33,13 +33,12 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.packages import install_command
-from olr_cli.recipe.schema import LEAST_TEMPERATURE
+from olr_cli.recipe.schema import LEAST_TEMPERATURE, Device
 from olr_cli.supervision import Rollout
 
 BackendName = Literal["vllm", "transformers", "openai"]
 BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
 """In this order in messages."""
-Device = Literal["auto", "cpu", "cuda"]
 
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 """Weights, configurations, tokenizer and chat template: what a response depends on."""

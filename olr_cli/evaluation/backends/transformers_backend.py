@@ -9,9 +9,10 @@ import numpy as np
 import torch
 import transformers
 
-from olr_cli.engines.local.policy import Device, Policy
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
+from olr_cli.recipe.schema import Device
 from olr_cli.supervision import Rollout
 
 CPU_MEMORY = 2 * 1024**3
