@@ -57,7 +57,7 @@ class _EpochProgress(Progress):
         self._layout = layout or TRAINING
 
     def leave_out_truth(self) -> None:
-        self._layout = self._layout.without_truth or self._layout
+        self._layout = replace(self._layout, knows_truth=False)
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
@@ -138,13 +138,15 @@ class LiveProgress(_EpochProgress):
 @dataclass(frozen=True, slots=True)
 class _Column:
     above: str
-    """The first line of its heading; may reach over columns to the left that have none."""
+    """The first line of its heading; may reach over, and replace, those of columns to the left."""
     heading: str
     width: int
     """Includes the space before it."""
     metric: str
     decimals: int | None = None
     """The most decimals of a number, fewer if it has more than four digits; None: a share, in percent."""
+    needs_truth: bool | None = None
+    """Shown where true answers are known; False: where none is; None: always."""
 
     def cell(self, value: float) -> str:
         if self.decimals is None:
@@ -159,11 +161,15 @@ class Layout:
     """The rows that are shown, one for each epoch (or visit)."""
 
     row: str
-    columns: tuple[_Column, ...]
+    all_columns: tuple[_Column, ...]
     latest: tuple[tuple[_Column, ...], ...]
     """Metrics shown beside the progress bar, line by line."""
-    without_truth: Layout | None = None
-    """The rows where no true answer is known; None: the same."""
+    knows_truth: bool = True
+
+    @property
+    def columns(self) -> tuple[_Column, ...]:
+        """Those that are shown, from left to right."""
+        return tuple(it for it in self.all_columns if it.needs_truth in (None, self.knows_truth))
 
     @property
     def header(self) -> tuple[str, str]:
@@ -177,61 +183,43 @@ class Layout:
 
 _ENTROPY = _Column("", "entropy", 8, "policy/entropy", decimals=2)
 _EQUAL = _Column("groups", "equal", 6, "rollout/zero_variance_groups")
-_LATEST = (
-    (_ENTROPY, _EQUAL),
-    (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
-)
-_WITHOUT_TRUTH = Layout(
-    "epoch",
-    (
-        _Column("", "reward", 7, "rollout/reward", decimals=2),
-        _Column("majority", "differs", 9, "majority/differs_from_label"),
-        _Column("labels", "replaced", 9, "label/selection_ratio"),
-        _Column("held-out", "accuracy", 9, "eval/avg"),
-        _ENTROPY,
-        _Column("", "length", 7, "rollout/length", decimals=1),
-        _Column("", "cut", 5, "rollout/truncated"),
-        _Column("no", "answer", 7, "rollout/missing_answers"),
-        replace(_EQUAL, width=7),
-    ),
-    _LATEST,
-)
 TRAINING = Layout(
     "epoch",
     (
         _Column("", "reward", 7, "rollout/reward", decimals=2),
-        _Column("", "clean", 6, "majority/accuracy_clean"),
-        _Column("majority right", "noisy", 6, "majority/accuracy_noisy"),
-        _Column("", "replaced", 9, "label/selection_ratio"),
-        _Column("", "right", 6, "label/selected_accuracy"),
-        _Column("----- labels -----", "wrong", 6, "label/effective_noise"),
+        _Column("", "clean", 6, "majority/accuracy_clean", needs_truth=True),
+        _Column("majority right", "noisy", 6, "majority/accuracy_noisy", needs_truth=True),
+        _Column("majority", "differs", 9, "majority/differs_from_label", needs_truth=False),
+        _Column("labels", "replaced", 9, "label/selection_ratio"),
+        _Column("", "right", 6, "label/selected_accuracy", needs_truth=True),
+        _Column("----- labels -----", "wrong", 6, "label/effective_noise", needs_truth=True),
         _Column("held-out", "accuracy", 9, "eval/avg"),
         _ENTROPY,
         _Column("", "length", 7, "rollout/length", decimals=1),
-        _EQUAL,
+        _Column("", "cut", 5, "rollout/truncated", needs_truth=False),
+        _Column("no", "answer", 7, "rollout/missing_answers", needs_truth=False),
+        replace(_EQUAL, needs_truth=True),
+        replace(_EQUAL, needs_truth=False, width=7),
     ),
-    _LATEST,
-    _WITHOUT_TRUTH,
+    (
+        (_ENTROPY, _EQUAL),
+        (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
+    ),
 )
-_DIFFERS = _Column("", "differs", 9, "majority/differs_from_label")
-_AS_LABEL = _Column("", "as label", 10, "rollout/reward")
-_RESPONSES = (
-    _Column("", "no answer", 11, "rollout/missing_answers"),
-    _Column("", "cut", 6, "rollout/truncated"),
-    _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
-)
+_DIFFERS = _Column("majority", "differs", 9, "majority/differs_from_label")
 ROLLOUTS = Layout(
     "visit",
     (
         _DIFFERS,
-        _Column("", "right", 7, "majority/accuracy"),
-        _Column("", "clean", 7, "majority/accuracy_clean"),
-        _Column("------ majority answer ------", "noisy", 7, "majority/accuracy_noisy"),
-        _AS_LABEL,
-        *_RESPONSES,
+        _Column("", "right", 7, "majority/accuracy", needs_truth=True),
+        _Column("", "clean", 7, "majority/accuracy_clean", needs_truth=True),
+        _Column("------ majority answer ------", "noisy", 7, "majority/accuracy_noisy", needs_truth=True),
+        _Column("", "as label", 10, "rollout/reward"),
+        _Column("", "no answer", 11, "rollout/missing_answers"),
+        _Column("", "cut", 6, "rollout/truncated"),
+        _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
     ),
     ((_DIFFERS,),),
-    Layout("visit", (replace(_DIFFERS, above="majority"), _AS_LABEL, *_RESPONSES), ((_DIFFERS,),)),
 )
 
 
