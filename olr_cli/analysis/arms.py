@@ -65,6 +65,11 @@ class Run:
         return self.recipe.seed
 
     @cached_property
+    def method(self) -> str:
+        """The method's name, with what is added to it."""
+        return compose(self.recipe.method).name
+
+    @cached_property
     def labels(self) -> pl.LazyFrame:
         """The labels table (`LabelRecord`)."""
         return scan_labels(self.path)
@@ -157,7 +162,7 @@ class Arm:
     @property
     def method(self) -> str:
         """The method's name, with what is added to it."""
-        return compose(self.recipe.method).name
+        return self.runs[0].method
 
     def settings(self, *without: str) -> dict[str, Any]:
         """What makes the arm (`Run.settings`), but for keys or, as ``method.``, sections."""
@@ -360,7 +365,7 @@ def arm_name(run: Run) -> str:
     """The arm as the sweep calls it, else noise and method; two arms may have one name (`tell_apart`)."""
     if run.arm:
         return run.arm
-    method = "rollouts" if run.kind == "rollouts" else compose(run.recipe.method).name
+    method = "rollouts" if run.kind == "rollouts" else run.method
     return f"{run.noise} {method}" if run.noise else method
 
 

@@ -64,24 +64,28 @@ class Rehearsal:
     missing: Sequence[str]
 
     @property
+    def _views(self) -> tuple[View, ...]:
+        return compose(self.recipe.method).views
+
+    @property
     def amount(self) -> Mapping[str, int | None]:
         """How many prompts, marked and verified ones, steps and rollouts; None where the data are missing."""
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "trusted", "steps", "rollouts"))
-        prompts, views = len(train.prompts), len(compose(recipe.method).views)
+        prompts = len(train.prompts)
         return {
             "prompts": prompts,
             "marked": None if self.is_example else sum(prompt.is_marked for prompt in train.prompts),
             "trusted": None if self.is_example else sum(prompt.is_trusted for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
-            "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
+            "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * len(self._views),
         }
 
     def answer(self) -> Answer:
         """A dry run: what a run would do, and one prompt exactly as the policy sees it."""
         prompt, engine = self.data.train.prompts[0], self.engine
-        views = {view: engine.render(prompt.turns(view)) for view in compose(self.recipe.method).views}
+        views = {view: engine.render(prompt.turns(view)) for view in self._views}
         sentences = [f"Note: {note}." for note in self.data.train.notes]
         sentences += [f"Warning: {sentence}" for sentence in self.warnings]
         lines = [recipe_yaml(self.recipe), *sentences, *self.amount_lines(), *engine.plan]

@@ -33,12 +33,11 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
         UserError: the rollouts lack what the method needs: a statistic, or a rephrased prompt's responses; or it is not
             known which share of the prompts trains.
     """
-    recipe = history.recipe
-    method = compose(recipe.method)
-    steps = (_rollouts_of(rows, method, history.source) for rows in history.steps)
-    supervisor = make_supervisor(recipe, list(history.prompts.values()), judge, None)
-    for rows in steps:
-        decided = supervisor.supervise(Step.read(rows, history.prompts, method.statistics))
+    supervisor = make_supervisor(history.recipe, list(history.prompts.values()), judge, None)
+    method = supervisor.method
+    for rows in history.steps:
+        taken = _rollouts_of(rows, method, history.source)
+        decided = supervisor.supervise(Step.read(taken, history.prompts, method.statistics))
         yield pl.DataFrame(arrow_columns("labels", decided.labels))
 
 
