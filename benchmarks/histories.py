@@ -30,7 +30,7 @@ from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.steps import Stopwatch, step_metrics
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import Rollout, RolloutGroup, Step, SupervisedGroup, compose, make_supervisor
+from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose, make_supervisor
 
 ANSWERS = 5
 """Different answers of a prompt, the true one first; one more choice is no answer."""
@@ -117,11 +117,11 @@ def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -
         visit, rows = schedule.epoch(step), schedule.rows(step)
         with watch.measure("rollouts"):
             groups = policy.groups(rows, visit, step)
-        decided = supervisor.supervise(Step.of(groups), watch.measure).groups()
+        decided = supervisor.supervise(Step.of(groups), watch.measure)
         with watch.measure("update"):
             policy.learn(rows, decided)
         with watch.measure("store"):
-            tables = writer.store(step, decided)
+            tables = writer.store(step, decided.labels, decided.rollouts)
         metrics = step_metrics(tables, 0) | (policy.held_out() if step % schedule.per_epoch == 0 else {})
         writer.log(step, visit, metrics | watch.metrics())
         watch = Stopwatch()
@@ -211,14 +211,16 @@ class _Policy:
             self_certainty=10 + certainty,
         )
 
-    def learn(self, rows: Sequence[int], decided: Sequence[SupervisedGroup]) -> None:
+    def learn(self, rows: Sequence[int], decided: Decided) -> None:
         """What is rewarded becomes likelier, and the truth everywhere as far as labels are right."""
         right = 0
-        for row, group in zip(rows, decided, strict=True):
-            label, answers = group.label, self._answers[row]
-            right += bool(label.effective_label_is_correct)
-            if group.trains and not label.has_zero_variance and label.effective_label in answers:
-                self._logits[row, answers.index(label.effective_label)] += self._pull
+        labels = decided.labels
+        names = "effective_label", "effective_label_is_correct", "has_zero_variance", "trains"
+        for row, label, is_correct, is_uniform, trains in zip(rows, *map(labels.get, names), strict=True):
+            answers = self._answers[row]
+            right += bool(is_correct)
+            if trains and not is_uniform and label in answers:
+                self._logits[row, answers.index(label)] += self._pull
         self._logits[rows, 0] += _COUPLING * self._pull * right / len(rows)
 
     def held_out(self) -> dict[str, float]:

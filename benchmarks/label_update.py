@@ -130,7 +130,7 @@ def measure(answers: Answers, repetitions: int) -> dict[str, float]:
             with watched() as asked:
                 for visit in visits:
                     began = time.perf_counter()
-                    supervisor.supervise(Step.of(visit)).groups()
+                    supervisor.supervise(Step.of(visit))
                     seconds.append(time.perf_counter() - began)
                     if len(seconds) == 1:
                         waited.append(asked.seconds)

@@ -33,16 +33,16 @@ from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.schema import OlrMethod, flatten
 from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_manifest, read_recipe, require_run
 from olr_cli.runs.steps import Stopwatch, step_metrics
-from olr_cli.runs.store import arrow_table, stored_history
+from olr_cli.runs.store import Columns, arrow_table, stored_history
 from olr_cli.runs.writer import RunWriter, create_external, resume_external
 from olr_cli.supervision import (
+    Decided,
     History,
     LabelRecord,
     Rollout,
     RolloutGroup,
     RolloutRecord,
     Step,
-    SupervisedGroup,
     Supervisor,
     compose,
     make_supervisor,
@@ -59,7 +59,6 @@ __all__ = [
     "Rollout",
     "RolloutGroup",
     "RolloutRecord",
-    "SupervisedGroup",
     "SupervisedStep",
     "Supervisor",
     "UserError",
@@ -93,25 +92,25 @@ class SupervisedStep:
         step: its number, from 1.
         rewards: a reward a completion, in the order in which they were given.
         trains: whether each completion takes part in the update; False only under methods that choose prompts.
-        groups: a decision a prompt, with the records that are stored.
         metrics: of the step, by the names of metrics.jsonl.
+        decided: the same and more in columns, as they are stored.
     """
 
     step: int
     rewards: tuple[float, ...]
     trains: tuple[bool, ...]
-    groups: tuple[SupervisedGroup, ...]
     metrics: Mapping[str, float]
+    decided: Decided
 
     @property
     def labels(self) -> tuple[LabelRecord, ...]:
         """A record a prompt."""
-        return tuple(group.label for group in self.groups)
+        return tuple(LabelRecord(*row) for row in zip(*self.decided.labels.values(), strict=True))
 
     @property
     def rollouts(self) -> tuple[RolloutRecord, ...]:
         """A record a completion, prompt by prompt."""
-        return tuple(record for group in self.groups for record in group.rollouts)
+        return tuple(RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True))
 
 
 class OnlineLabelRefinement:
@@ -160,7 +159,7 @@ class OnlineLabelRefinement:
         self._run: RunWriter | None = None
         self._run_id: str | None = None
         self._step = self._epoch = 0
-        self._decided: list[SupervisedGroup] = []
+        self._decided: list[Decided] = []
         self._clock, self._timeouts = Stopwatch(), 0
         self._prompts: dict[str, Prompt] = {}
         self._ids: dict[str, str] = {}  # by the digest of a prompt's text
@@ -189,7 +188,7 @@ class OnlineLabelRefinement:
     @property
     def groups_in_step(self) -> int:
         """Groups that have come of a step that is not complete."""
-        return len(self._decided)
+        return sum(len(part.trains) for part in self._decided)
 
     # Rewards ------------------------------------------------------------------------------------------------------
 
@@ -292,11 +291,13 @@ class OnlineLabelRefinement:
             )
             for prompt, (_, completions) in zip(marked, groups, strict=True)
         ]
-        decided = self._supervisor.supervise(Step.of(rollout_groups), self._clock.measure).groups()
-        self._decided += decided
-        trains = tuple(group.trains for group in decided for _ in group.rollouts)
-        rewards = tuple(reward for group in decided for reward in group.rewards)
-        return SupervisedStep(number, rewards, trains, tuple(decided), self.finish_step() if complete else {})
+        decided = self._supervisor.supervise(Step.of(rollout_groups), self._clock.measure)
+        self._decided.append(decided)
+        trains = tuple(
+            does for does, (_, completions) in zip(decided.trains, groups, strict=True) for _ in completions
+        )
+        metrics = self.finish_step() if complete else {}
+        return SupervisedStep(number, tuple(decided.rewards), trains, metrics, decided)
 
     def finish_step(self) -> Mapping[str, float]:
         """Store the groups that came since the last step as one step; its metrics, none if there were no groups.
@@ -304,23 +305,21 @@ class OnlineLabelRefinement:
         Raises:
             UserError: the disk is full or not writable.
         """
-        decided, self._decided = self._decided, []
-        if not decided:
+        groups, parts, self._decided = self.groups_in_step, self._decided, []
+        if not groups:
             return {}
+        labels = _joined([part.labels for part in parts])
+        rollouts = _joined([part.rollouts for part in parts])
         number = self._step + 1
         with self._clock.measure("store"):
             if self._run is None:
-                records = [record for group in decided for record in group.rollouts]
-                tables = (
-                    arrow_table("labels", [group.label for group in decided]),
-                    arrow_table("rollouts", records),
-                )
+                tables = arrow_table("labels", labels), arrow_table("rollouts", rollouts)
             else:
-                tables = self._run.store(number, decided)
+                tables = self._run.store(number, labels, rollouts)
         metrics = step_metrics(tables, self._supervisor.judge.timeouts - self._timeouts)
         times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
         self._step = number
-        epoch = max(group.label.visit for group in decided)
+        epoch = max(labels["visit"])
         self._epoch = max(self._epoch, epoch)
         self._pending = (number, epoch, {**metrics, **times})
         return metrics
@@ -507,7 +506,7 @@ class OnlineLabelRefinement:
     def _require_groups(
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
     ) -> None:
-        names = {group.label.prompt_id for group in self._decided}
+        names = {name for part in self._decided for name in part.labels["prompt_id"]}
         for (prompt, completions), verified in zip(groups, marked, strict=True):
             if prompt.prompt_id in names:
                 raise UserError(
@@ -602,6 +601,11 @@ def _messages(prompt: str | Chat) -> tuple[Message, ...]:
 def completion_text(completion: str | Chat) -> str:
     """What the model said: a text as it is, of a chat the assistant's messages, a line each."""
     return response_text(completion if isinstance(completion, str) else list(completion)) or ""
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    """The columns of a step that came in parts."""
+    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
 def _rollout(completion: str | Chat | Rollout) -> Rollout:

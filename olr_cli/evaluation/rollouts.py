@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -220,12 +219,10 @@ class RolloutSampler:
             RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(rollouts))
             for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
         ]
-        decided = [
-            replace(group, label=replace(group.label, trains=False))
-            for group in run.supervisor.supervise(Step.of(groups), clock.measure).groups()
-        ]
+        decided = run.supervisor.supervise(Step.of(groups), clock.measure)
+        labels = {**decided.labels, "trains": [False] * len(groups)}
         with clock.measure("store"):
-            tables = run.writer.store(step, decided)
+            tables = run.writer.store(step, labels, decided.rollouts)
             run.writer.sync()
         metrics = step_metrics(tables, judge.timeouts - timeouts_before)
         metrics |= clock.metrics()

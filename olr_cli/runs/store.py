@@ -13,8 +13,7 @@ import itertools
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import lru_cache
-from operator import attrgetter
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
 from olr_cli.supervision.history import History
-from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, Record, RolloutRecord, arrow_schema
+from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,6 +46,9 @@ _OF_A_VISIT = (
 )
 """Columns of the labels table that a history is made of."""
 
+Columns = Mapping[str, Sequence[Any]]
+"""The columns of one of the tables, by name."""
+
 
 class RunStore:
     """Writes and prunes the tables of one run, whose folders are made when they are needed."""
@@ -55,10 +57,8 @@ class RunStore:
         self._run = run
         self._unsynced: list[Path] = []
 
-    def append(
-        self, step: int, labels: Sequence[LabelRecord], rollouts: Sequence[RolloutRecord]
-    ) -> tuple[Any, Any]:
-        """Store a complete step.
+    def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
+        """Store a complete step, of the columns of both tables.
 
         Returns:
             The labels and the rollouts as they are stored, each a `pyarrow.Table`.
@@ -69,13 +69,13 @@ class RunStore:
         stored_rollouts = self._write("rollouts", step, rollouts)
         return self._write("labels", step, labels), stored_rollouts
 
-    def _write(self, table: str, step: int, records: Sequence[Record]) -> Any:
+    def _write(self, table: str, step: int, columns: Columns) -> Any:
         import pyarrow.parquet as pq
 
         shard = shard_path(self._run / table, step)
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
-        arrow = arrow_table(table, records)
+        arrow = arrow_table(table, columns)
         # A shard is small and of one step: dictionaries and statistics would cost more than they save. lz4 would save a
         # fifth of the time, but a reader may take one wrong byte of the footer for another compression, unnoticed.
         options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
@@ -128,21 +128,18 @@ def complete_steps(tables: Iterable[Path]) -> list[int]:
     return sorted(set.intersection(*(set(table_shards(folder)) for folder in tables)))
 
 
-def arrow_table(table: str, records: Iterable[Record]) -> Any:
-    """Records as a `pyarrow.Table`; see `arrow_columns`."""
-    names = [field.name for field in fields(_RECORDS[table])]
-    rows = list(map(attrgetter(*names), records))
-    return arrow_columns(
-        table, dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
-    )
+@cache
+def table_schema(table: str) -> Any:
+    """The `pyarrow.Schema` of `table`, with its version in the metadata."""
+    schema = arrow_schema(_RECORDS[table])  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
+    return schema.with_metadata({"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)})
 
 
-def arrow_columns(table: str, columns: Mapping[str, Sequence[Any]]) -> Any:
-    """Columns as a `pyarrow.Table` with the schema of `table` and its version in the metadata."""
+def arrow_table(table: str, columns: Columns) -> Any:
+    """Columns as a `pyarrow.Table` with the schema of `table`."""
     import pyarrow as pa
 
-    schema = arrow_schema(_RECORDS[table])  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
-    schema = schema.with_metadata({"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)})
+    schema = table_schema(table)
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 

@@ -2,7 +2,7 @@
 
     with RunWriter.create(path, recipe) as writer:        # or `resume`, then `roll_back`
         writer.begin(after=0, data=…, facts=…)
-        tables = writer.store(step, decided)
+        tables = writer.store(step, decided.labels, decided.rollouts)
         writer.log(step, epoch, metrics)
         writer.checkpoint(step, fill)
         writer.close("finished")
@@ -50,8 +50,7 @@ from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
 from olr_cli.runs.steps import StepTables
-from olr_cli.runs.store import RunStore
-from olr_cli.supervision import SupervisedGroup
+from olr_cli.runs.store import Columns, RunStore
 
 Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 """Puts verified labels on prompts."""
@@ -145,16 +144,15 @@ class RunWriter:
             write_recipe(self.path, self.recipe)
         self._is_open = True
 
-    def store(self, step: int, decided: Sequence[SupervisedGroup]) -> StepTables:
-        """Store the records of a complete step, the labels last.
+    def store(self, step: int, labels: Columns, rollouts: Columns) -> StepTables:
+        """Store what was decided about a complete step, the labels last.
 
         Raises:
             UserError: the disk is full or not writable, and the step is then not in the store; or another process has
                 taken over the run.
         """
         self._require_attempt()
-        rollouts = [record for group in decided for record in group.rollouts]
-        return self._store.append(step, [group.label for group in decided], rollouts)
+        return self._store.append(step, labels, rollouts)
 
     def log(self, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
         """Write a step's line of metrics; apart from `store`, as held-out evaluation lies between."""
@@ -225,7 +223,7 @@ class RunWriter:
         end_attempt(self.path, status, **facts)
 
     def _require_attempt(self) -> None:
-        if self._joined not in (None, len(read_manifest(self.path)["attempts"])):
+        if self._joined is not None and self._joined != len(read_manifest(self.path)["attempts"]):
             raise UserError(f"{self.path} was resumed by another process; this one has stopped")
 
     def _note(self, prompts: Sequence[Prompt], mark: Mark) -> None:

@@ -11,7 +11,6 @@ from olr_cli.supervision.types import (
     RolloutGroup,
     RolloutRecord,
     Step,
-    SupervisedGroup,
     arrow_schema,
 )
 
@@ -26,7 +25,6 @@ __all__ = [
     "RolloutGroup",
     "RolloutRecord",
     "Step",
-    "SupervisedGroup",
     "Supervisor",
     "Visit",
     "arrow_schema",

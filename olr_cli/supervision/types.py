@@ -309,41 +309,10 @@ class Decided:
             **{name: step.statistics.get(name, unknown) for name in MEASURED},
         }
 
-    def groups(self) -> list[SupervisedGroup]:
-        """The same, a group at a time."""
-        labels = [LabelRecord(*row) for row in zip(*self.labels.values(), strict=True)]
-        rollouts = [RolloutRecord(*row) for row in zip(*self.rollouts.values(), strict=True)]
-        return [
-            SupervisedGroup(label, tuple(rollouts[start:end]), tuple(self.advantages[start:end]))
-            for label, (start, end) in zip(labels, pairwise(self.step.starts), strict=True)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisedGroup:
-    """What was decided for a group: its records, and the advantage of each rollout within its view (Eq. 1)."""
-
-    label: LabelRecord
-    rollouts: tuple[RolloutRecord, ...]
-    advantages: tuple[float, ...]
-
-    @property
-    def rewards(self) -> tuple[float, ...]:
-        """A reward a rollout."""
-        return tuple(rollout.reward for rollout in self.rollouts)
-
-    @property
-    def trains(self) -> bool:
-        """Whether the prompt takes part in the update."""
-        return self.label.trains
-
 
 def _storable(text: str) -> str:
     """`text` as UTF-8 can hold it: what is decided and what is stored must be the same text."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-Record = LabelRecord | RolloutRecord
 
 
 @cache

@@ -4,11 +4,12 @@ import filecmp
 
 import polars as pl
 import pytest
+from decisions import table_of
 from histories import replayed, write_history
 
 from olr_cli.analysis.histories import read_history
 from olr_cli.answers import Judge
-from olr_cli.runs.store import arrow_table, scan_labels, scan_rollouts
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 
 def test_the_same_seeds_give_the_same_bytes(tmp_path):
@@ -26,7 +27,7 @@ def test_the_project_decides_a_synthetic_history_as_it_was_written(tmp_path, cri
     run = write_history(tmp_path / "run", noise="inactive", method=method)
     with Judge(workers=1) as judge:
         decided = replayed(read_history(run), judge)
-    again = pl.from_arrow(arrow_table("labels", decided)).sort("visit", "prompt_id")
+    again = pl.from_arrow(table_of("labels", decided)).sort("visit", "prompt_id")
     assert again.equals(scan_labels(run).collect().sort("visit", "prompt_id"))
     assert again["is_selected"].sum() > 20
 

@@ -43,8 +43,8 @@ class Engine:
         rollouts = tuple(Rollout(text) for text in "12")
         for step in range(run.done + 1, run.recipe.train.epochs + 1):
             groups = [RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts]
-            decided = run.supervisor.supervise(Step.of(groups)).groups()
-            run.writer.store(step, decided)
+            decided = run.supervisor.supervise(Step.of(groups))
+            run.writer.store(step, decided.labels, decided.rollouts)
             run.writer.log(step, step, {})
             if step == self.stop:
                 raise MemoryError

@@ -266,14 +266,11 @@ def on_local_engine(recorded, judge, policy, run):
         sampled = as_sampled(
             [token_ids[view][row] for row, view in asked], [recorded.said[place] for place in places], policy
         )
-        decided = supervisor.supervise(
-            Step.of(loop.rollout_groups(prompts, sampled, epoch, step, views))
-        ).groups()
-        store.append(step, [g.label for g in decided], [record for g in decided for record in g.rollouts])
+        decided = supervisor.supervise(Step.of(loop.rollout_groups(prompts, sampled, epoch, step, views)))
+        store.append(step, decided.labels, decided.rollouts)
         advantages, trains = loop.advantages_and_trains(decided, views)
-        rewards = [reward for group in decided for reward in group.rewards]
         for number, (place, own, does) in enumerate(zip(places, advantages.tolist(), trains, strict=True)):
-            out.rewards[place] = rewards[number * K : (number + 1) * K]
+            out.rewards[place] = decided.rewards[number * K : (number + 1) * K]
             out.advantages[place] = [[advantage] if does else [] for advantage in own]
     return out
 

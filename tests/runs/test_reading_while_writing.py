@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from decisions import columns
 from histories import write_history
 from test_store import LABEL, ROLLOUT
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from olr_cli.analysis import arms
 from olr_cli.cli import app
 from olr_cli.runs import store
 from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, table_shards
+from olr_cli.supervision import LabelRecord, RolloutRecord
 
 APPENDS_FOREVER = """
 import itertools, sys
@@ -33,7 +35,7 @@ def append(run, step):
     labels = [replace(LABEL, step=step, visit=step, prompt_id=f"p{i}") for i in range(step)]
     rollout = replace(ROLLOUT, step=step, visit=step)
     rollouts = [replace(rollout, prompt_id=f"p{i}", sample=k) for i in range(step) for k in (0, 1)]
-    RunStore(run).append(step, labels, rollouts)
+    RunStore(run).append(step, columns(LabelRecord, labels), columns(RolloutRecord, rollouts))
 
 
 def rows_by_step(table):

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from decisions import columns
 
 from olr_cli import files
 from olr_cli.errors import UserError
@@ -51,7 +52,8 @@ ROLLOUT = RolloutRecord(
 def fill(run, steps):
     store = RunStore(run)
     for step in steps:
-        store.append(step, [replace(LABEL, step=step, visit=step)], [replace(ROLLOUT, step=step, visit=step)])
+        label, rollout = (replace(one, step=step, visit=step) for one in (LABEL, ROLLOUT))
+        store.append(step, columns(LabelRecord, [label]), columns(RolloutRecord, [rollout]))
     return store
 
 
@@ -138,7 +140,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(UserError, match="the disk is full"):
-        store.append(2, [LABEL], [ROLLOUT])
+        store.append(2, columns(LabelRecord, [LABEL]), columns(RolloutRecord, [ROLLOUT]))
     monkeypatch.undo()
     assert stored_steps(tmp_path) == [1]
     assert not list(tmp_path.rglob("*.tmp"))
@@ -156,15 +158,14 @@ def test_a_full_disk_is_said_wherever_it_shows(call, tmp_path, monkeypatch):
     else:
         monkeypatch.setattr("olr_cli.runs.store.sync", full)
     with pytest.raises(UserError, match="the disk is full"):
-        store.append(1, [LABEL], [ROLLOUT])
+        store.append(1, columns(LabelRecord, [LABEL]), columns(RolloutRecord, [ROLLOUT]))
         store.sync()
 
 
 def test_unknown_values_are_null_not_zero(tmp_path):
     store = RunStore(tmp_path)
-    store.append(
-        1, [replace(LABEL, true_answer=None, majority_is_correct=None, noisy_label_count=None)], [ROLLOUT]
-    )
+    label = replace(LABEL, true_answer=None, majority_is_correct=None, noisy_label_count=None)
+    store.append(1, columns(LabelRecord, [label]), columns(RolloutRecord, [ROLLOUT]))
     row = scan_labels(tmp_path).select("majority_is_correct", "noisy_label_count").collect().row(0)
     assert row == (None, None)
     assert scan_labels(tmp_path).select(pl.col("majority_is_correct").mean()).collect().item() is None

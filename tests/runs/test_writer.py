@@ -76,7 +76,7 @@ def test_whoever_joined_an_attempt_writes_nothing_into_the_next_one(tmp_path):
 
         with pytest.raises(UserError, match="was resumed by another process"):
             joined.checkpoint(1, fill)
-        for write in (lambda: joined.store(2, []), lambda: joined.log(2, 1, {})):
+        for write in (lambda: joined.store(2, {}, {}), lambda: joined.log(2, 1, {})):
             with pytest.raises(UserError, match="was resumed by another process"):
                 write()
     assert checkpoint_steps(tmp_path) == []

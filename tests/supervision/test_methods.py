@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from decisions import by_group
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +35,7 @@ def answering(answers, view="original"):
 
 def supervise(judge, method, rollouts, prompt=WRONG, **settings):
     supervisor = Supervisor(compose(method), judge, seed=0, **settings)
-    (decided,) = supervisor.supervise(Step.of([RolloutGroup(prompt, 1, 1, tuple(rollouts))])).groups()
+    (decided,) = by_group(supervisor.supervise(Step.of([RolloutGroup(prompt, 1, 1, tuple(rollouts))])))
     return decided
 
 
@@ -177,7 +178,7 @@ def test_a_reward_without_its_statistic_is_an_error_not_a_zero(judge):
 
 def step(judge, method, groups, **settings):
     supervisor = Supervisor(compose(method), judge, seed=0, **settings)
-    return supervisor.supervise(Step.of(groups)).groups()
+    return by_group(supervisor.supervise(Step.of(groups)))
 
 
 @pytest.mark.parametrize("method", [SmallLossSelectionMethod(), RandomSelectionMethod()])

@@ -6,11 +6,12 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
+from decisions import table_of
 from histories import write_history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.runs.store import arrow_table, scan_labels
+from olr_cli.runs.store import scan_labels
 from olr_cli.supervision import LabelRecord, Past, RolloutRecord, Visit
 from olr_cli.supervision.metrics import (
     COMPOSITION,
@@ -82,11 +83,11 @@ ROLLOUT = RolloutRecord(
 
 
 def labels(*records):
-    return pl.from_arrow(arrow_table("labels", records))
+    return pl.from_arrow(table_of("labels", records))
 
 
 def rollouts(*records):
-    return pl.from_arrow(arrow_table("rollouts", records))
+    return pl.from_arrow(table_of("rollouts", records))
 
 
 def selected(record):

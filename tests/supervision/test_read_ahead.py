@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from decisions import by_group
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ def decided(pool, visits, ahead=lambda supervisor, groups: None):
     for visit, answers_PG in enumerate(visits, 1):
         step = groups(visit, answers_PG)
         ahead(supervisor, step)
-        found.append(supervisor.supervise(Step.of(step)).groups())
+        found.append(by_group(supervisor.supervise(Step.of(step))))
     return found, judge.timeouts
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from decisions import by_group
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -135,7 +136,7 @@ def verified_step(visit, *, rights=6):
 
 def test_verified_prompts_train_alone_until_their_votes_are_right(judge):
     supervisor = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
-    first, second = (supervisor.supervise(Step.of(verified_step(visit))).groups() for visit in (1, 2))
+    first, second = (by_group(supervisor.supervise(Step.of(verified_step(visit)))) for visit in (1, 2))
     assert [one.trains for one in first] == [True] * 20 + [False]
     assert first[-1].label.effective_label == "7"
     assert all(one.trains for one in second)
@@ -144,11 +145,8 @@ def test_verified_prompts_train_alone_until_their_votes_are_right(judge):
 
 def test_labels_that_are_right_train_at_once(judge):
     step = [group(f"v{n}", 1, votes(1, 6), "12", is_trusted=True) for n in range(20)]
-    *_, other = (
-        Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
-        .supervise(Step.of([*step, group("o", 1, votes(1, 6))]))
-        .groups()
-    )
+    supervisor = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
+    *_, other = by_group(supervisor.supervise(Step.of([*step, group("o", 1, votes(1, 6))])))
     assert other.trains
     assert (other.label.effective_label, other.label.label_source) == ("7", "given")
 
@@ -156,7 +154,7 @@ def test_labels_that_are_right_train_at_once(judge):
 def test_majorities_that_are_wrong_on_verified_prompts_do_not_train_the_others(judge):
     supervisor = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
     for visit in (1, 2, 3):
-        *_, other = supervisor.supervise(Step.of(verified_step(visit, rights=1))).groups()
+        *_, other = by_group(supervisor.supervise(Step.of(verified_step(visit, rights=1))))
         assert not other.trains
 
 
@@ -169,7 +167,7 @@ def test_without_a_verified_label_it_is_the_consistent_majority(judge):
     for visit in range(1, 9):
         groups = [group(f"p{n}", visit, votes(draw.randint(0, 5), 3)) for n in range(10)]
         ours, theirs = (
-            [one.label for one in supervisor.supervise(Step.of(groups)).groups()]
+            [one.label for one in by_group(supervisor.supervise(Step.of(groups)))]
             for supervisor in supervisors
         )
         assert ours == theirs
@@ -191,12 +189,12 @@ def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge):
         return groups
 
     whole = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
-    labels = [one.label for visit in (1, 2) for one in whole.supervise(Step.of(step(visit))).groups()]
+    labels = [one.label for visit in (1, 2) for one in by_group(whole.supervise(Step.of(step(visit))))]
     state = json.loads(json.dumps(whole.history.state()))
     answers = {answer for sums in state.values() for answer in sums["majorities"]}
     histories = [history_of(labels), History.from_state(state, judge.keys(answers))]
     third = step(3)
-    decided = whole.supervise(Step.of(third)).groups()
+    decided = by_group(whole.supervise(Step.of(third)))
     for history in histories:
         resumed = Supervisor(compose(SelfTrainingMethod()), judge, seed=0, history=history)
-        assert resumed.supervise(Step.of(third)).groups() == decided
+        assert by_group(resumed.supervise(Step.of(third))) == decided

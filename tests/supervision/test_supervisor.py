@@ -5,6 +5,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from decisions import by_group
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import METHODS, GrpoMethod, OlrMethod, SmallLossSelectionMethod, TokenEntropyMethod
@@ -23,7 +24,7 @@ def group(prompt, visit, answers, step=None):
 def supervise(judge, method, prompt, visits, **kwargs):
     supervisor = Supervisor(compose(method), judge, seed=0, **kwargs)
     return [
-        supervisor.supervise(Step.of([group(prompt, t, answers)])).groups()[0]
+        by_group(supervisor.supervise(Step.of([group(prompt, t, answers)])))[0]
         for t, answers in enumerate(visits, 1)
     ]
 
@@ -38,7 +39,7 @@ def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
 
 def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
     known = RolloutGroup(prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL))
-    (decided,) = Supervisor(compose(GrpoMethod()), judge, seed=0).supervise(Step.of([known])).groups()
+    (decided,) = by_group(Supervisor(compose(GrpoMethod()), judge, seed=0).supervise(Step.of([known])))
     assert [rollout.answer for rollout in decided.rollouts] == ["12", None, None]
     assert decided.rewards == (1.0, 0.0, 0.0)
 
@@ -125,7 +126,7 @@ def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_
 
     def share_of_7(draw):
         supervisor = Supervisor(compose(GrpoMethod()), judge, seed=3, draw=draw)
-        decided = supervisor.supervise(Step.of([group(p, 1, answers) for p in prompts])).groups()
+        decided = by_group(supervisor.supervise(Step.of([group(p, 1, answers) for p in prompts])))
         return sum(d.label.noisy_label == "7" for d in decided) / len(decided)
 
     assert share_of_7("uniform") == pytest.approx(1 / 2, abs=0.08)
@@ -190,7 +191,8 @@ def test_decisions_depend_neither_on_group_order_nor_on_rollout_order(judge):
                 if shuffled:
                     rng.shuffle(own)
                 groups.append(group(p, t, own))
-            found |= {(d.label.prompt_id, t): d.label for d in supervisor.supervise(Step.of(groups)).groups()}
+            decided = by_group(supervisor.supervise(Step.of(groups)))
+            found |= {(d.label.prompt_id, t): d.label for d in decided}
         return found
 
     assert labels(shuffled=True) == labels(shuffled=False)
@@ -233,7 +235,7 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
     answers = ["12", "12.0", "7", None]
     (plain,) = supervise(judge, GrpoMethod(), prompt(), [answers])
     supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
-    assert supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure).groups() == [plain]
+    assert by_group(supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure)) == [plain]
     assert measured == ["verification", "labels"] * 2
 
 
@@ -300,7 +302,7 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, method)
     )
     supervisor = Supervisor(compose(section), judge, seed=0)
     for visit in range(1, 7):
-        (decided,) = supervisor.supervise(Step.of([RolloutGroup(trusted, visit, visit, rollouts)])).groups()
+        (decided,) = by_group(supervisor.supervise(Step.of([RolloutGroup(trusted, visit, visit, rollouts)])))
         label = decided.label
         assert (label.effective_label, label.label_source, label.is_selected) == ("12", "trusted", False)
         assert label.effective_label_is_correct
@@ -311,12 +313,8 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, method)
 def test_verified_prompts_alone_train_if_the_method_says_so(judge):
     method = compose(GrpoMethod(prompts="trusted"))
     prompts = [prompt(prompt_id=name, is_trusted=name == "b") for name in "abc"]
-    decided = (
-        Supervisor(method, judge, seed=0)
-        .supervise(Step.of([group(p, 1, ["12", "7"]) for p in prompts]))
-        .groups()
-    )
-    assert [one.trains for one in decided] == [False, True, False]
+    step = Step.of([group(p, 1, ["12", "7"]) for p in prompts])
+    assert Supervisor(method, judge, seed=0).supervise(step).trains == [False, True, False]
     assert method.name == "trusted_only"
 
 

@@ -6,6 +6,7 @@ from math import exp, log
 
 import polars as pl
 import pytest
+from decisions import columns
 from histories import write_history
 
 from benchmarks.theory.measure import (
@@ -89,7 +90,8 @@ def run(tmp_path_factory):
         shard.unlink()
     for number in (1, 2, 3):
         labels, rollouts = zip(*(pair for pair in visits if pair[0].visit == number), strict=True)
-        RunStore(place).append(number, list(labels), list(chain(*rollouts)))
+        of_rollouts = columns(RolloutRecord, list(chain(*rollouts)))
+        RunStore(place).append(number, columns(LabelRecord, labels), of_rollouts)
     return find_runs([place])[0]
 
 

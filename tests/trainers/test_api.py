@@ -140,7 +140,8 @@ def test_a_loaded_state_goes_on_as_if_nothing_had_happened(recorded, tmp_path, s
     if stores:
         olr.close("interrupted")
     again.load_state_dict(state)
-    assert feed(again, recorded, after=5, until=7).groups == lost.groups
+    found = feed(again, recorded, after=5, until=7)
+    assert (found.labels, found.rollouts) == (lost.labels, lost.rollouts)
     feed(again, recorded, after=7)
     again.close()
     if stores:
@@ -390,9 +391,10 @@ def test_supervisor_alone_takes_ten_lines():
         responses = [r"\boxed{7}"] * right + [r"\boxed{8}"] + [r"\boxed{9}"] * (4 - right)
         rollouts = tuple(map(Rollout, responses))
         group = RolloutGroup(prompt, visit=visit, step=visit, rollouts=rollouts)
-        (decided,) = supervisor.supervise(Step.of([group])).groups()
+        decided = supervisor.supervise(Step.of([group]))
     supervisor.judge.close()
-    assert (decided.label.effective_label, decided.rewards) == ("7", (1.0, 1.0, 1.0, 1.0, 0.0))
+    assert decided.labels["effective_label"] == ["7"]
+    assert decided.rewards == [1.0, 1.0, 1.0, 1.0, 0.0]
 
 
 def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tmp_path):

@@ -19,7 +19,7 @@ from olr_cli.errors import UserError
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
-from olr_cli.runs.store import arrow_columns, arrow_table, scan_labels
+from olr_cli.runs.store import arrow_table, scan_labels, table_schema
 from olr_cli.supervision import Method, Step, compose, make_supervisor
 from olr_cli.tables import Answer, File
 
@@ -38,7 +38,7 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
     for rows in history.steps:
         taken = _rollouts_of(rows, method, history.source)
         decided = supervisor.supervise(Step.read(taken, history.prompts, method.statistics))
-        yield pl.DataFrame(arrow_columns("labels", decided.labels))
+        yield pl.DataFrame(arrow_table("labels", decided.labels))
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
@@ -85,7 +85,7 @@ def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
 
     def write(path: Path) -> None:
-        schema = arrow_table("labels", []).schema
+        schema = table_schema("labels")
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             for labels in tables:
                 writer.write_table(labels.to_arrow().cast(schema))
@@ -98,7 +98,7 @@ def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
 def _scan(file: Path) -> pl.LazyFrame:
     if file.suffix != ".csv":
         return pl.scan_parquet(file, glob=False)
-    schema = pl.DataFrame(arrow_table("labels", [])).schema
+    schema = pl.DataFrame(table_schema("labels").empty_table()).schema
     return pl.scan_csv(file, schema=schema, glob=False)
 
 

@@ -44,7 +44,7 @@ from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, known
 from olr_cli.runs.steps import Stopwatch, step_metrics
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
-from olr_cli.supervision import Rollout, RolloutGroup, Step, SupervisedGroup, compose
+from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose
 
 
 class LocalRunner:
@@ -137,7 +137,7 @@ class LocalRunner:
                 with clock.measure("update"), stopping_if_diverged(run, step, epoch, failed=step - 1):
                     metrics = grpo.update(sampled, advantages, trains, schedule.learning_rates(step))
                 with clock.measure("store"):
-                    tables = run.writer.store(step, decided)
+                    tables = run.writer.store(step, decided.labels, decided.rollouts)
                 metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
                 if schedule.is_due(step, settings.evaluate_every):
                     with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
@@ -156,7 +156,7 @@ class LocalRunner:
 
     def _roll_out(
         self, run: Run, clock: Stopwatch, step: int, epoch: int, rows: Sequence[int]
-    ) -> tuple[SampledRollouts, list[SupervisedGroup]]:
+    ) -> tuple[SampledRollouts, Decided]:
         """Rollouts of the prompts in `rows`, and what the supervisor decided about them."""
         batch = [run.data.train.prompts[row] for row in rows]
         with clock.measure("rollouts"):
@@ -168,7 +168,7 @@ class LocalRunner:
             )
         with clock.measure("verification"):
             groups = rollout_groups(batch, sampled, epoch, step, self.views)
-        return sampled, run.supervisor.supervise(Step.of(groups), clock.measure).groups()
+        return sampled, run.supervisor.supervise(Step.of(groups), clock.measure)
 
     def measure_held_out(self, run: Run) -> Metrics:
         """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
@@ -304,12 +304,10 @@ def rollout_groups(
     ]
 
 
-def advantages_and_trains(
-    decided: Sequence[SupervisedGroup], views: Sequence[View]
-) -> tuple[torch.Tensor, list[bool]]:
+def advantages_and_trains(decided: Decided, views: Sequence[View]) -> tuple[torch.Tensor, list[bool]]:
     """Advantages (P * views, K), and whether each row trains."""
-    advantages = torch.tensor([group.advantages for group in decided], dtype=torch.float64)
-    trains = [group.trains for group in decided for _ in views]
+    advantages = torch.tensor(decided.advantages, dtype=torch.float64)
+    trains = [trains for trains in decided.trains for _ in views]
     return advantages.view(len(trains), -1), trains
 
 

@@ -19,7 +19,7 @@ from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.throughput import Hardware, StepWork
-from olr_cli.supervision import Rollout, RolloutGroup, SupervisedGroup
+from olr_cli.supervision import Decided, Rollout, RolloutGroup
 
 Members = dict[str, list[int]]
 """Numbers of a group's samples, in the order of the group's rollouts, by the prompt's id."""
@@ -157,14 +157,14 @@ def with_statistics(
     ]
 
 
-def step_work(experiences: Sequence[Any], decided: Sequence[SupervisedGroup], members: Members) -> StepWork:
+def step_work(experiences: Sequence[Any], decided: Decided, members: Members) -> StepWork:
     """The work of a step, read before `give_rewards` takes the actions of prompts that do not train away.
 
     `decided` is in the order of `members`; micro-batches have `index`, `attention_mask` (B, T), `action_mask` (B, A).
     """
     trains = {
-        sample: group.trains
-        for group, samples in zip(decided, members.values(), strict=True)
+        sample: does
+        for does, samples in zip(decided.trains, members.values(), strict=True)
         for sample in samples
     }
     prompts, responses = [], []
@@ -190,7 +190,7 @@ def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
 
 def give_rewards(
     experiences: Sequence[Any],
-    decided: Sequence[SupervisedGroup],
+    decided: Decided,
     members: Members,
     *,
     normalised: bool,
@@ -211,10 +211,11 @@ def give_rewards(
     count = sum(map(len, members.values()))
     rewards, given = torch.zeros(count), torch.zeros(count)
     trains = torch.zeros(count, dtype=torch.bool)
-    for group, samples in zip(decided, members.values(), strict=True):
-        rewards[samples] = torch.tensor(group.rewards)
-        given[samples] = torch.tensor(group.advantages if normalised else group.rewards)
-        trains[samples] = group.trains
+    order = [sample for samples in members.values() for sample in samples]
+    rewards[order] = torch.tensor(decided.rewards)
+    given[order] = torch.tensor(decided.advantages if normalised else decided.rewards)
+    for does, samples in zip(decided.trains, members.values(), strict=True):
+        trains[samples] = does
     for batch in experiences:
         batch.rewards = given[batch.index]
         batch.info["reward"] = rewards[batch.index]

@@ -56,7 +56,7 @@ from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics
 from olr_cli.runs.store import stored_history
 from olr_cli.runs.throughput import Hardware, throughput
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import RolloutGroup, Step, SupervisedGroup, compose, make_supervisor
+from olr_cli.supervision import Decided, RolloutGroup, Step, compose, make_supervisor
 
 _METRICS = {
     "policy/kl": "kl",
@@ -176,7 +176,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         history = stored_history(self.run_path, self.judge) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.train.prompts, self.judge, history)
         self.supervisor.expect(self.data.train.prompts)
-        self._decided: list[SupervisedGroup] = []
+        self._decided: Decided  # of the step in progress, where it is supervised already
+        self._is_supervised = False
         self._hardware: Hardware | None = None
         rows = self.samples_generator.prompts_dataloader.dataset
         self.prompts_dataloader = PromptOrder(self.recipe, rows, self._done)
@@ -223,11 +224,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         Raises:
             Diverged: logits, a loss or the gradient are not finite, and the step is not taken.
         """
-        self._step, self._clock, self._decided = global_step + 1, Stopwatch(), []
+        self._step, self._clock, self._is_supervised = global_step + 1, Stopwatch(), False
         try:
             result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
         except NonFinite as error:  # from a rank too: Ray's error is also of the kind of its cause
-            quantity = LOGITS if not self._decided else LOSS_OR_GRADIENT
+            quantity = LOSS_OR_GRADIENT if self._is_supervised else LOGITS
             raise diverged(
                 self.writer,
                 NonFinite(quantity),
@@ -251,7 +252,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def read(self, samples: list[Any]) -> ReadRollouts:
         """Read a step's samples, of single rollouts, and verify their answers; can run beside the forward passes."""
         timeouts_before = self.judge.timeouts
-        members = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
+        came = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
+        # Stored, supervised and counted in the order in which the step's prompts were due.
+        prompts, rows = self.data.train.prompts, self.schedule.rows(self._step)
+        place = {prompts[row].prompt_id: number for number, row in enumerate(rows)}
+        members = {prompt_id: came[prompt_id] for prompt_id in sorted(came, key=place.__getitem__)}
         groups = rollout_groups(
             samples,
             members,
@@ -286,11 +291,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 "self_certainty": token_means(self_certainties, batches, samples),
             }
             groups = with_statistics(groups, members, means)
-        self._decided = self.supervisor.supervise(Step.of(groups), self._clock.measure).groups()
+        decided = self.supervisor.supervise(Step.of(groups), self._clock.measure)
+        self._decided, self._is_supervised = decided, True
         self._timeouts = self.judge.timeouts - timeouts_before
-        self._work = step_work(batches, self._decided, members)
+        self._work = step_work(batches, decided, members)
         self._sampler_gap = sampler_gap(batches, log_probs)
-        give_rewards(batches, self._decided, members, normalised=divides_by_std(self.recipe))
+        give_rewards(batches, decided, members, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
             for batch, forward in zip(batches, forwards, strict=True):
@@ -346,11 +352,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return self.schedule.epoch(self._step)
 
     def _store(self) -> StepTables:
-        """Write the step's records, in the order in which its prompts were due."""
-        prompts, rows = self.data.train.prompts, self.schedule.rows(self._step)
-        place = {prompts[row].prompt_id: number for number, row in enumerate(rows)}
-        decided = sorted(self._decided, key=lambda group: place[group.label.prompt_id])
-        return self.writer.store(self._step, decided)
+        return self.writer.store(self._step, self._decided.labels, self._decided.rollouts)
 
     def _openrlhf_metrics(self, status: dict[str, Any]) -> Metrics:
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
@@ -405,10 +407,11 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
     return samples
 
 
-def policy_entropy(decided: Sequence[SupervisedGroup]) -> Metrics:
+def policy_entropy(decided: Decided) -> Metrics:
     """Mean entropy over all response tokens of a step, of the policy that sampled them."""
-    rollouts = [rollout for group in decided for rollout in group.rollouts]
-    means = [(r.entropy, r.tokens) for r in rollouts if r.entropy is not None and r.tokens is not None]
+    columns = decided.step.statistics
+    pairs = zip(columns["entropy"], columns["tokens"], strict=True)
+    means = [(mean, count) for mean, count in pairs if mean is not None and count is not None]
     tokens = sum(count for _, count in means)
     return {"policy/entropy": sum(mean * count for mean, count in means) / tokens} if tokens else {}
 

@@ -6,6 +6,7 @@ from io import StringIO
 
 import polars as pl
 import pytest
+from decisions import table_of
 from histories import replayed, write_history
 
 from olr_cli import seeding
@@ -17,7 +18,7 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import METHODS
 from olr_cli.runs.directory import create_run
-from olr_cli.runs.store import RunStore, arrow_table, scan_labels
+from olr_cli.runs.store import RunStore, scan_labels
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 
@@ -60,9 +61,8 @@ def write_run(path, judge, method=OLR, *, without=(), **sections):
         visit, half = (step + 1) // 2, PROMPTS[step % 2 :: 2]
         decided = supervisor.supervise(
             Step.of([group(p, visit, step, composed.views, without) for p in half])
-        ).groups()
-        rollouts = [record for supervised in decided for record in supervised.rollouts]
-        RunStore(path).append(step, [supervised.label for supervised in decided], rollouts)
+        )
+        RunStore(path).append(step, decided.labels, decided.rollouts)
     return path
 
 
@@ -105,7 +105,7 @@ def stored(run):
 @pytest.mark.parametrize("method", [*({"name": name} for name in NAMES), *MIXES], ids=str)
 def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(tmp_path, judge, method):
     run = write_run(tmp_path / "run", judge, method)
-    again = pl.from_arrow(arrow_table("labels", decide(judge, run, f"method.name={method['name']}")))
+    again = pl.from_arrow(table_of("labels", decide(judge, run, f"method.name={method['name']}")))
     assert again.equals(stored(run))
     assert again["has_zero_variance"].n_unique() == 2
     assert set(again["rollouts"]) == {5, 6, 7}
@@ -116,7 +116,7 @@ def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(tmp_path, ju
 
 def test_a_synthetic_run_is_replayed_as_written(tmp_path, judge):
     run = write_history(tmp_path / "run", noise="inactive", rollouts=5, prompts=10, prompts_per_step=10)
-    again = pl.from_arrow(arrow_table("labels", decide(judge, run)))
+    again = pl.from_arrow(table_of("labels", decide(judge, run)))
     assert again.sort("visit", "prompt_id").equals(stored(run).sort("visit", "prompt_id"))
 
 

@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from decisions import columns
 
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import draw
@@ -114,7 +115,7 @@ def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
         digest = training_prompts(recipe).digest
     store = RunStore(run)
     for number, (labels, rollouts) in enumerate(steps, start=1):
-        store.append(number, labels, rollouts)
+        store.append(number, columns(LabelRecord, labels), columns(RolloutRecord, rollouts))
     lines = [{"step": step, "epoch": step, "rollout/reward": 1.0} for step in range(1, len(steps) + 1)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     prompts = len({each.prompt_id for labels, _ in steps for each in labels})

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from decisions import by_group
 from polars.testing import assert_frame_equal
 from test_resume import recipe
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
@@ -69,10 +70,8 @@ def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_a
     prompts = [Prompt(str(p), (), None, None, None) for p in range(4)]
     with Judge() as judge, torch.no_grad():
         supervisor = Supervisor(compose(method), judge, seed=0)
-        decided = supervisor.supervise(
-            Step.of(rollout_groups(prompts, sampled, 1, 1, ("original",)))
-        ).groups()
-        for p, group in enumerate(decided):
+        step = Step.of(rollout_groups(prompts, sampled, 1, 1, ("original",)))
+        for p, group in enumerate(by_group(supervisor.supervise(step))):
             for g, reward in enumerate(group.rewards):
                 response = sampled.tokens_PGT[p, g, : sampled.lengths_PG[p, g]].tolist()
                 expected = brute_force(policy, PROMPTS[p], response)[name]
@@ -94,10 +93,10 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     texts = [[rollout.response for rollout in group.rollouts] for group in groups]
     assert texts == [sampled.texts_PG[2 * p] + sampled.texts_PG[2 * p + 1] for p in range(3)]
     with Judge() as judge:
-        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(Step.of(groups)).groups()
+        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(Step.of(groups))
     advantages, trains = advantages_and_trains(decided, views)
     assert (advantages.shape, trains) == (both.shape, [True] * 6)
-    assert advantages.flatten().tolist() == [value for group in decided for value in group.advantages]
+    assert advantages.flatten().tolist() == decided.advantages
 
 
 def run(path, *, resume=False, **method):
