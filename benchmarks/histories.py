@@ -28,9 +28,10 @@ from olr_cli.data.sets import training_prompts
 from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.steps import Stopwatch, step_metrics
+from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose, make_supervisor
+from olr_cli.supervision.metrics import step_metrics
 
 ANSWERS = 5
 """Different answers of a prompt, the true one first; one more choice is no answer."""
@@ -122,7 +123,7 @@ def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -
             policy.learn(rows, decided)
         with watch.measure("store"):
             tables = writer.store(step, decided.labels, decided.rollouts)
-        metrics = step_metrics(tables, 0) | (policy.held_out() if step % schedule.per_epoch == 0 else {})
+        metrics = step_metrics(*tables, 0) | (policy.held_out() if step % schedule.per_epoch == 0 else {})
         writer.log(step, visit, metrics | watch.metrics())
         watch = Stopwatch()
     writer.sync()

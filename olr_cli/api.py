@@ -32,7 +32,7 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.schema import OlrMethod, flatten
 from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_manifest, read_recipe, require_run
-from olr_cli.runs.steps import Stopwatch, step_metrics
+from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.store import Columns, arrow_table, stored_history
 from olr_cli.runs.writer import RunWriter, create_external, resume_external
 from olr_cli.supervision import (
@@ -47,6 +47,7 @@ from olr_cli.supervision import (
     compose,
     make_supervisor,
 )
+from olr_cli.supervision.metrics import step_metrics
 
 __all__ = [
     "SENTINEL",
@@ -316,7 +317,7 @@ class OnlineLabelRefinement:
                 tables = arrow_table("labels", labels), arrow_table("rollouts", rollouts)
             else:
                 tables = self._run.store(number, labels, rollouts)
-        metrics = step_metrics(tables, self._supervisor.judge.timeouts - self._timeouts)
+        metrics = step_metrics(*tables, self._supervisor.judge.timeouts - self._timeouts)
         times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
         self._step = number
         epoch = max(labels["visit"])

@@ -36,11 +36,10 @@ from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics
-from olr_cli.runs.steps import Stopwatch, step_metrics
+from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import RolloutGroup, Step
-from olr_cli.supervision.metrics import LABEL_METRICS
+from olr_cli.supervision.metrics import LABEL_METRICS, step_metrics
 from olr_cli.tables import Answer, percent
 
 MANY = 0.9
@@ -224,7 +223,7 @@ class RolloutSampler:
         with clock.measure("store"):
             tables = run.writer.store(step, labels, decided.rollouts)
             run.writer.sync()
-        metrics = step_metrics(tables, judge.timeouts - timeouts_before)
+        metrics = step_metrics(*tables, judge.timeouts - timeouts_before)
         metrics |= clock.metrics()
         run.writer.log(step, visit, metrics)
         run.writer.sync()

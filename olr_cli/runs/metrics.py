@@ -7,8 +7,9 @@ machine is null in the file, and left out wherever the file is read.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -118,3 +119,24 @@ class MetricsTail:
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         return [known(json.loads(line)) for line in whole.splitlines()]
+
+
+class Stopwatch:
+    """Seconds spent in each part of a step, in one or several goes."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._parts: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, part: str) -> Iterator[None]:
+        """Count the block's time as `part`; blocks do not nest."""
+        began = time.perf_counter()
+        yield
+        self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - began
+
+    def metrics(self) -> Metrics:
+        """`time/<part>` for every part, and the whole step as `time/step`."""
+        return {f"time/{part}": seconds for part, seconds in self._parts.items()} | {
+            "time/step": time.perf_counter() - self._began
+        }

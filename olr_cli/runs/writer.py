@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow as pa
+
 from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
@@ -49,8 +51,10 @@ from olr_cli.runs.directory import (
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
-from olr_cli.runs.steps import StepTables
 from olr_cli.runs.store import Columns, RunStore
+
+StepTables = tuple[pa.Table, pa.Table]
+"""Labels and rollouts of one step, as they are stored."""
 
 Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 """Puts verified labels on prompts."""

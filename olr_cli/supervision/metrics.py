@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 
 import polars as pl
+import pyarrow as pa
 
 from olr_cli.recipe.schema import Criterion
 
@@ -118,6 +119,17 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
     """
     groups = _known(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _known(rollouts, _ROLLOUT_METRICS) | groups
+
+
+def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int) -> dict[str, float]:
+    """Metrics of one step, of its rows; `timeouts`: answers and pairs that verification gave up on."""
+    label_rows, rollout_rows = (pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts))
+    return {
+        **label_metrics(label_rows),
+        **rollout_metrics(label_rows, rollout_rows),
+        "rollout/groups": labels.num_rows,
+        "rollout/verification_timeouts": timeouts,
+    }
 
 
 def by_visit(labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:

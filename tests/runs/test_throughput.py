@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from olr_cli.runs import steps
-from olr_cli.runs.metrics import MetricsTail, append_metrics, drop_metrics_after, read_metrics
-from olr_cli.runs.steps import Stopwatch
+from olr_cli.runs import metrics
+from olr_cli.runs.metrics import MetricsTail, Stopwatch, append_metrics, drop_metrics_after, read_metrics
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, medians, peak_flops, throughput
 
 QWEN3_4B = ModelShape(parameters=4_022_468_096, layers=36, attention_width=32 * 128)
@@ -112,7 +111,7 @@ def test_medians_are_over_the_steps_that_have_the_metric():
 
 def test_a_stopwatch_adds_up_what_is_measured_in_several_goes(monkeypatch):
     monkeypatch.setattr(
-        steps.time, "perf_counter", itertools.count().__next__
+        metrics.time, "perf_counter", itertools.count().__next__
     )  # a second a look at the clock
     clock = Stopwatch()
     for part in ("verification", "labels", "verification"):

@@ -41,10 +41,10 @@ from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, is_best
 from olr_cli.runs.interrupts import Interrupted, stop_requests
-from olr_cli.runs.metrics import Metrics, known
-from olr_cli.runs.steps import Stopwatch, step_metrics
+from olr_cli.runs.metrics import Metrics, Stopwatch, known
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose
+from olr_cli.supervision.metrics import step_metrics
 
 
 class LocalRunner:
@@ -138,7 +138,7 @@ class LocalRunner:
                     metrics = grpo.update(sampled, advantages, trains, schedule.learning_rates(step))
                 with clock.measure("store"):
                     tables = run.writer.store(step, decided.labels, decided.rollouts)
-                metrics |= step_metrics(tables, judge.timeouts - timeouts_before)
+                metrics |= step_metrics(*tables, judge.timeouts - timeouts_before)
                 if schedule.is_due(step, settings.evaluate_every):
                     with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
                         metrics |= self.measure_held_out(run)

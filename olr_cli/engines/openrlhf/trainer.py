@@ -51,12 +51,12 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps, is_best
 from olr_cli.runs.directory import GIVEN_UP, read_recipe
-from olr_cli.runs.metrics import Metrics
-from olr_cli.runs.steps import StepTables, Stopwatch, step_metrics
+from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.store import stored_history
 from olr_cli.runs.throughput import Hardware, throughput
-from olr_cli.runs.writer import RunWriter
+from olr_cli.runs.writer import RunWriter, StepTables
 from olr_cli.supervision import Decided, RolloutGroup, Step, compose, make_supervisor
+from olr_cli.supervision.metrics import step_metrics
 
 _METRICS = {
     "policy/kl": "kl",
@@ -313,7 +313,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """
         with self._clock.measure("store"):
             tables = self._store()
-        metrics = step_metrics(tables, self._timeouts) | self._openrlhf_metrics(logs_dict)
+        metrics = step_metrics(*tables, self._timeouts) | self._openrlhf_metrics(logs_dict)
         if self.schedule.is_due(global_step, self.recipe.train.evaluate_every):
             with self._clock.measure("evaluation"):
                 metrics |= self.measure_held_out()
