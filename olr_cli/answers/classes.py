@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 Key = NewType("Key", str)
 """Names a class: answers are in one class if they have one key, and for no other reason."""
@@ -130,8 +130,7 @@ def unordered(parts: Iterable[Form]) -> Form:
 # Votes
 
 
-@dataclass(frozen=True)
-class Vote:
+class Vote(NamedTuple):
     """How the K rollouts of a group voted.
 
     Attributes:

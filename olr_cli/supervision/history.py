@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from olr_cli.answers import Key, Vote
 from olr_cli.supervision.self_training import VerifiedVisit
@@ -22,8 +23,7 @@ class Visit:
     rollouts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(NamedTuple):
     """A prompt's visits 1..t as sums: as small after 10,000 visits as after ten.
 
     Attributes:
@@ -35,7 +35,7 @@ class Past:
     """
 
     visits: int = 0
-    majorities: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+    majorities: Mapping[Key, Mapping[str, int]] = MappingProxyType({})
     scale: int = 1
     total: int = 0
     moment: int = 0
@@ -72,6 +72,8 @@ class Past:
     @property
     def historical_majority(self) -> Key | None:
         """The one class that was the majority most often (Eq. hist_consistency, R13); None on a tie or without one."""
+        if len(self.majorities) == 1:
+            return next(iter(self.majorities))
         times = {key: sum(spellings.values()) for key, spellings in self.majorities.items()}
         most = max(times.values(), default=0)
         leaders = [key for key, count in times.items() if count == most]
