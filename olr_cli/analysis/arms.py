@@ -114,11 +114,12 @@ class Run:
 
     @cached_property
     def noise(self) -> str:
-        """Kind and ratio of the noise: the recipe's, else what the marks of the training file come to."""
+        """Kind and ratio of the noise: the recipe's, else what the training file marks among labels not verified."""
         noise = self.recipe.noise
         if noise is not None and noise.ratio is not None:
             return f"{noise.type} {noise.ratio}"
-        kinds = self.labels.filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"]
+        first = self.labels.filter(pl.col("visit") == 1, pl.col("label_source") != "trusted")
+        kinds = first.select("noise_type").collect()["noise_type"]
         marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
         if marks.is_empty():
             return ""

@@ -3,8 +3,10 @@
 import json
 import re
 import statistics
+from dataclasses import replace
 from decimal import Decimal
 
+import polars as pl
 import pytest
 from histories import write_history
 
@@ -215,3 +217,13 @@ def test_grpo_beside_an_arm_is_trained_on_the_same_data_without_additions(tmp_pa
     assert grpo_beside(olr, arms) is None
     write(tmp_path / "grpo", method={"name": "grpo"})
     assert grpo_beside(olr, arms_of(tmp_path)).name == "active 0.5 grpo"
+
+
+def test_a_verified_label_is_no_noise_in_the_noise_of_marked_data(tmp_path):
+    (run,) = find_runs([write_history(tmp_path / "run", noise="inactive")])
+    marked = replace(run, recipe=run.recipe.model_copy(update={"noise": None}))
+    assert marked.noise == "inactive 0.5"
+    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("trusted")).otherwise("label_source")
+    vars(marked)["labels"] = marked.labels.with_columns(label_source=verified)
+    del vars(marked)["noise"]
+    assert marked.noise == ""

@@ -11,8 +11,21 @@ from histories import write_history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.runs.store import scan_labels
-from olr_cli.supervision import LabelRecord, Past, RolloutRecord, Visit
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.recipe.schema import OlrMethod
+from olr_cli.runs.store import arrow_table, scan_labels
+from olr_cli.supervision import (
+    LabelRecord,
+    Past,
+    Rollout,
+    RolloutGroup,
+    RolloutRecord,
+    Step,
+    Supervisor,
+    Visit,
+    compose,
+)
 from olr_cli.supervision.metrics import (
     COMPOSITION,
     LABEL_METRICS,
@@ -22,6 +35,13 @@ from olr_cli.supervision.metrics import (
     rollout_metrics,
     selected_under,
 )
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(workers=1) as judge:
+        yield judge
+
 
 CLEAN = LabelRecord(
     prompt_id="clean",
@@ -259,3 +279,31 @@ def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, thresh
     for delta in (threshold, nearest):
         decided = row.select(selected_under(("slope",), delta, 0)).item()
         assert decided == (exact > Fraction(delta))
+
+
+ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), min_size=2, max_size=5)
+
+
+@given(
+    visits=st.lists(st.tuples(ANSWERS, ANSWERS, ANSWERS), min_size=1, max_size=5),
+    criteria=st.sets(st.sampled_from(["slope", "consistency"])),
+    threshold=st.sampled_from(["-0.1", "0", "0.05", "0.25"]),
+    warmup=st.integers(0, 2),
+)
+def test_the_columns_select_what_the_supervisor_selects_also_beside_verified_prompts(
+    judge, visits, criteria, threshold, warmup
+):
+    section = OlrMethod(criteria=tuple(sorted(criteria)), slope_threshold=threshold, warmup_epochs=warmup)
+    supervisor = Supervisor(compose(section), judge, seed=0)
+    prompts = [Prompt(name, (), SENTINEL, "1", "inactive", is_trusted=name == "b") for name in "abc"]
+    for visit, answers_PG in enumerate(visits, 1):
+        groups = [
+            RolloutGroup(prompt, visit, visit, tuple(Rollout("") for _ in answers), tuple(answers))
+            for prompt, answers in zip(prompts, answers_PG, strict=True)
+        ]
+        rows = pl.from_arrow(arrow_table("labels", supervisor.supervise(Step.of(groups)).labels))
+        selected = rows.select(selected_under(sorted(criteria), Decimal(threshold), warmup)).to_series()
+        assert selected.to_list() == rows["is_selected"].to_list()
+        assert not selected[1]
+        assert label_metrics(rows)["label/initial_noise"] == 1.0
+        assert label_metrics(rows.filter(pl.col("prompt_id") == "b")).keys() <= {"majority/accuracy_trusted"}

@@ -1,13 +1,16 @@
 """Labels and rewards of one visit after the other (R2 to R4, R9 to R16, R18)."""
 
+import itertools
 import random
 import time
 from contextlib import contextmanager
 
+import polars as pl
 import pytest
 from decisions import by_group
 
 from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import METHODS, GrpoMethod, OlrMethod, SmallLossSelectionMethod, TokenEntropyMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
@@ -311,7 +314,8 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, method)
 
 
 def test_verified_prompts_alone_train_if_the_method_says_so(judge):
-    method = compose(GrpoMethod(prompts="trusted"))
+    tree = {"method": {"name": "grpo", "prompts": "trusted"}, "data": {"trusted": 1}}
+    method = compose(validate(tree, "test").method)
     prompts = [prompt(prompt_id=name, is_trusted=name == "b") for name in "abc"]
     step = Step.of([group(p, 1, ["12", "7"]) for p in prompts])
     assert Supervisor(method, judge, seed=0).supervise(step).trains == [False, True, False]
@@ -334,3 +338,30 @@ def test_a_step_that_fails_leaves_no_group_of_it_in_the_history(judge):
     supervisor = Supervisor(compose(TokenEntropyMethod()), judge, seed=0)
     supervisor.supervise(step([0.5, 0.5, 0.25]))
     assert supervisor.history.visits == 3
+
+
+def test_a_stored_step_keeps_its_prompts_apart_however_its_rows_lie(judge):
+    """Rows of prompts and views in turn are read as the groups that they are."""
+    prompts = {name: prompt(prompt_id=name) for name in "ab"}
+    names = "prompt_id", "visit", "step", "view", "sample", "answer"
+    groups = [
+        ("a", 2, 7, "original", ["12", None]),
+        ("a", 2, 7, "rephrased", ["7", "7"]),
+        ("b", 1, 7, "original", ["12", "12", "7"]),
+        ("b", 1, 7, "rephrased", ["3"]),
+    ]
+    rows = [(*place, number, answer) for *place, answers in groups for number, answer in enumerate(answers)]
+    for turn in range(20):
+        shuffled = random.Random(turn).sample(rows, len(rows))
+        step = Step.read(pl.DataFrame(shuffled, schema=names, orient="row"), prompts)
+        found = [
+            (one.prompt_id, visit, list(step.answers[start:end]), list(step.views[start:end]))
+            for one, visit, (start, end) in zip(
+                step.prompts, step.visits, itertools.pairwise(step.starts), strict=True
+            )
+        ]
+        assert step.number == 7
+        assert sorted(found, key=lambda one: one[0]) == [
+            ("a", 2, ["12", None, "7", "7"], ["original"] * 2 + ["rephrased"] * 2),
+            ("b", 1, ["12", "12", "7", "3"], ["original"] * 3 + ["rephrased"]),
+        ]
