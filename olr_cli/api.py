@@ -51,6 +51,7 @@ from olr_cli.supervision.metrics import step_metrics
 
 __all__ = [
     "SENTINEL",
+    "Decided",
     "Judge",
     "LabelRecord",
     "Message",
@@ -60,6 +61,7 @@ __all__ = [
     "Rollout",
     "RolloutGroup",
     "RolloutRecord",
+    "Step",
     "SupervisedStep",
     "Supervisor",
     "UserError",

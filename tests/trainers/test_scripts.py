@@ -63,9 +63,9 @@ def test_no_script_has_more_than_30_lines():
 def test_supervisor_replaces_the_label(tmp_path):
     lines = run("supervisor.py", tmp_path).splitlines()
     assert lines == [
-        "1 8 (0.0, 0.0, 1.0, 0.0)",
-        "2 7 (1.0, 1.0, 1.0, 0.0)",
-        "3 7 (1.0, 1.0, 1.0, 1.0)",
+        "1 8 [0.0, 0.0, 1.0, 0.0]",
+        "2 7 [1.0, 1.0, 1.0, 0.0]",
+        "3 7 [1.0, 1.0, 1.0, 1.0]",
     ]
 
 
