@@ -136,12 +136,12 @@ def test_a_mean_over_a_long_response_is_as_exact_as_its_values():
     assert math.isclose(found, logprobs[0, 0].item(), rel_tol=1e-15)
 
 
-def decided(rewards, advantages, trains=True):
+def decided(rewards, advantages, trains):
     return SimpleNamespace(rewards=rewards, advantages=advantages, trains=trains)
 
 
 MEMBERS = {"b": [2, 3], "a": [0, 1]}
-DECIDED = [decided((1.0, 0.0), (0.9, -0.9)), decided((0.25, 0.5), (-0.7, 0.7), trains=False)]
+DECIDED = decided([1.0, 0.0, 0.25, 0.5], [0.9, -0.9, -0.7, 0.7], trains=[True, False])
 
 
 def four_rollouts():
@@ -184,8 +184,8 @@ def test_a_steps_work_is_counted_per_rollout_before_actions_are_taken_away():
             action_mask=torch.tensor([[0, 1], [0, 0]]),
         ),
     ]
-    groups = [decided((1.0, 0.0), (1.0, -1.0)), decided((1.0, 0.0), (1.0, -1.0), trains=False)]
-    work = step_work(batches, groups, {"a": [0, 1], "b": [2, 3]})
+    step = decided([1.0, 0.0, 1.0, 0.0], [1.0, -1.0, 1.0, -1.0], trains=[True, False])
+    work = step_work(batches, step, {"a": [0, 1], "b": [2, 3]})
     assert work.prompt_tokens == [2, 3, 2, 2]
     assert work.response_tokens == [2, 1, 1, 0]
     assert work.trains == [False, True, True, False]
