@@ -27,10 +27,10 @@ from olr_cli.engines.openrlhf.bridges import around_import
 def fails_later(module):
     yield
     supervise = module.Supervisor.supervise
-    def fails(self, groups, *measure):
-        if groups[0].step == 3:
+    def fails(self, step, *measure):
+        if step.number == 3:
             raise ArithmeticError("no reward today")
-        return supervise(self, groups, *measure)
+        return supervise(self, step, *measure)
     module.Supervisor.supervise = fails
 
 around_import("olr_cli.supervision.supervisor", fails_later)
