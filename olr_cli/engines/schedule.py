@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,8 @@ class Schedule:
 
     def rows(self, step: int) -> list[int]:
         """Rows of the prompts that a step visits, in their order."""
-        order = seeding.permutation(self.prompts, "order", self.seed, self.epoch(step))
         first = (step - 1) % self.per_epoch * self.size
-        return order[first : first + self.size]
+        return _order(self.prompts, self.seed, self.epoch(step))[first : first + self.size]
 
     def after(self, done: int) -> range:
         """The steps of a run that goes on after `done` steps."""
@@ -120,6 +120,12 @@ class Schedule:
         progress = (update - warmup) / max(1, updates - warmup)
         share = 0.5 * (1.0 + math.cos(math.pi * progress))
         return self.highest * max(0.0, share * (1 - lowest) + lowest)
+
+
+@lru_cache(maxsize=2)
+def _order(prompts: int, seed: int, epoch: int) -> list[int]:
+    """An epoch's order of the prompts, which all of its steps ask for."""
+    return seeding.permutation(prompts, "order", seed, epoch)
 
 
 def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
