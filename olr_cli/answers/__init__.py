@@ -19,12 +19,10 @@ from olr_cli.answers.extraction import (
     is_thinking,
 )
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match
-from olr_cli.answers.matching import PLAIN_NUMBER
 
 __all__ = [
     "ARITHMETIC_SOURCES",
     "EXTRACTORS",
-    "PLAIN_NUMBER",
     "RULES",
     "THINK",
     "THINK_END",

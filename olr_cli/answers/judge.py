@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.answers.classes import Key, unread
-from olr_cli.answers.matching import decide
+from olr_cli.answers.matching import PLAIN_NUMBER, decide
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, Report, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
@@ -23,6 +24,7 @@ RULES = 3
 """Raised whenever a response may get another answer, answers fall into other classes, or a pair get another verdict; in
 every manifest."""
 
+_PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 _MEMO = 1 << 19
 """Keys and verdicts that are remembered: about 100 MB."""
 
@@ -125,8 +127,14 @@ class Judge:
             None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
             wrong.
         """
-        verdicts = self._decide(("matches", gold, answer) for gold, answer in pairs)
-        return {(gold, answer): verdict for (_, gold, answer), verdict in verdicts.items()}
+        pairs = dict.fromkeys(pairs)
+        # Of plain numbers the text tells, which spares most pairs the asking.
+        plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
+        verdicts = {
+            (gold, answer): gold == answer for gold, answer in pairs if gold in plain and answer in plain
+        }
+        asked = self._decide(("matches", *pair) for pair in pairs if pair not in verdicts)
+        return verdicts | {(gold, answer): verdict for (_, gold, answer), verdict in asked.items()}
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""

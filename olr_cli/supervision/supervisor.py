@@ -11,7 +11,6 @@ tie.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -21,7 +20,6 @@ from typing import Any, TypeAlias
 
 from olr_cli import seeding
 from olr_cli.answers import (
-    PLAIN_NUMBER,
     Judge,
     Key,
     Pair,
@@ -40,8 +38,6 @@ from olr_cli.supervision.methods import EffectiveLabels, Evidence, Method, compo
 from olr_cli.supervision.selection import keep_fraction, prompts_that_train
 from olr_cli.supervision.self_training import Calibration, VerifiedVisit, calibrate
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
-
-_PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """Counts the time of a block as a part of the step."""
@@ -401,19 +397,8 @@ class _Verified:
         self._wrong: set[Pair] = set()
 
     def add(self, judge: Judge, pairs: Collection[Pair]) -> None:
-        """Ask for verdicts about these pairs; of plain numbers the text tells, which spares most pairs the asking."""
-        texts = {text for pair in pairs for text in pair}
-        plain = {text for text in texts if _PLAIN_NUMBER.fullmatch(text)}
-        asked = []
-        for pair in pairs:
-            label, answer = pair
-            if label not in plain or answer not in plain:
-                asked.append(pair)
-            elif label == answer:
-                self.right.add(pair)
-            else:
-                self._wrong.add(pair)
-        for pair, verdict in judge.matches(asked).items():
+        """Ask for verdicts about these pairs."""
+        for pair, verdict in judge.matches(pairs).items():
             if verdict:
                 self.right.add(pair)
             elif verdict is False:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olr_cli.answers import PLAIN_NUMBER, extract, is_match
+from olr_cli.answers import extract, is_match
+from olr_cli.answers.matching import PLAIN_NUMBER
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PAIRS = [json.loads(line) for line in (FIXTURES / "grading" / "pairs.jsonl").read_text("utf-8").splitlines()]
