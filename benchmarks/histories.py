@@ -25,10 +25,10 @@ from olr_cli import seeding
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.sets import training_prompts
-from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.metrics import Stopwatch
+from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose, make_supervisor
 from olr_cli.supervision.metrics import step_metrics

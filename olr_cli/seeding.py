@@ -8,6 +8,7 @@ state of ours to store.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ def uniform(*parts: Part) -> float:
 def permutation(size: int, *parts: Part) -> list[int]:
     """The numbers 0 .. size-1 in an order drawn by `parts`."""
     return sorted(range(size), key=lambda i: (key(*parts, i), i))
+
+
+def rollout_keys(
+    purpose: str, seed: int, epoch: int, prompt_ids: Iterable[str], rollouts: int
+) -> NDArray[np.uint64]:
+    """Keys (prompts, rollouts): the randomness of a rollout does not depend on its batch."""
+    import numpy as np
+
+    keys = [[key(purpose, seed, epoch, name, g) for g in range(rollouts)] for name in prompt_ids]
+    return np.array(keys, dtype=np.uint64)
 
 
 def uniform_streams(keys: NDArray[np.uint64], position: int) -> NDArray[np.float64]:

@@ -24,11 +24,11 @@ from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_section
 from olr_cli.engines.openrlhf.memory import GB, MemoryNeed, memory_need
 from olr_cli.engines.run import DataSets, Engine, load_data, require_engine
-from olr_cli.engines.schedule import Schedule
 from olr_cli.errors import NotHere, UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import Kind, recipe_yaml
+from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.throughput import ModelShape
 from olr_cli.supervision import compose
 from olr_cli.tables import Answer

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from olr_cli.answers import EXTRACTORS
 from olr_cli.engines.run import Run
-from olr_cli.engines.schedule import Schedule
 from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.schedule import Schedule
 
 
 def start_progress(run: Run, schedule: Schedule) -> None:

@@ -25,9 +25,6 @@ ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
 """The settings of R17 that are no keys of a recipe."""
 
-MIN_LR_RATIO = 0.1
-"""Where `cosine_with_min_lr` ends, as a share of the learning rate."""
-
 
 @dataclass(frozen=True)
 class DataSets:

@@ -28,7 +28,6 @@ from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
 from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import DataSets, Run
-from olr_cli.engines.schedule import Schedule, rollout_keys
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, Sampling, open_backend
 from olr_cli.evaluation.targets import origin, targets
@@ -37,7 +36,9 @@ from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch
+from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.seeding import rollout_keys
 from olr_cli.supervision import RolloutGroup, Step
 from olr_cli.supervision.metrics import LABEL_METRICS, step_metrics
 from olr_cli.tables import Answer, percent
@@ -209,7 +210,8 @@ class RolloutSampler:
         """Sample, supervise and store one visit of some prompts."""
         recipe, judge, clock = run.recipe, run.supervisor.judge, Stopwatch()
         with clock.measure("rollouts"):
-            keys_PG = rollout_keys("rollout", recipe.seed, visit, prompts, recipe.train.rollouts_per_prompt)
+            names = [prompt.prompt_id for prompt in prompts]
+            keys_PG = rollout_keys("rollout", recipe.seed, visit, names, recipe.train.rollouts_per_prompt)
             rollouts_PG = self._backend.generate(
                 [prompt.messages for prompt in prompts], keys_PG.tolist(), self._sampling
             )

@@ -43,9 +43,9 @@ from olr_cli.engines.openrlhf.job_files import prompt_label
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer, policy_entropy
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
-from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.metrics import Stopwatch
+from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Step, compose, make_supervisor

@@ -13,8 +13,8 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _coll
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobFiles, prompt_label, write_prompts
 from olr_cli.engines.openrlhf.trainer import PromptOrder, held_out_samples
-from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
+from olr_cli.runs.schedule import Schedule
 
 EPOCHS, STEP = 3, 4
 PLACES = Places("model", Path("p"), None, None, Path("scratch"), 64)

@@ -101,7 +101,7 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     from olr_cli.engines.local.loop import encode_prompts
     from olr_cli.engines.local.policy import Policy
     from olr_cli.engines.local.sampler import sample
-    from olr_cli.engines.schedule import rollout_keys
+    from olr_cli.seeding import rollout_keys
 
     recipe = load_recipe(run / "recipe.yaml")
     prompts = held_out_prompts(recipe, "arithmetic", "test").prompts
@@ -109,7 +109,7 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     sampled = sample(
         policy,
         encode_prompts(policy, prompts, recipe),
-        rollout_keys("test", 7, 0, prompts, 8),
+        rollout_keys("test", 7, 0, [prompt.prompt_id for prompt in prompts], 8),
         max_new_tokens=5,
         temperature=recipe.train.evaluation_temperature,
         batch_tokens=65536,

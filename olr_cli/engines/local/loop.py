@@ -36,13 +36,14 @@ from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.reporting import MetricLog, reports, require_log_packages, start_progress
 from olr_cli.engines.run import DataSets, Run, loss_average_departure
-from olr_cli.engines.schedule import Schedule, rollout_keys
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, is_best
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch, known
+from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
+from olr_cli.seeding import rollout_keys
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose
 from olr_cli.supervision.metrics import step_metrics
 
@@ -175,7 +176,8 @@ class LocalRunner:
         recipe = run.recipe
         metrics: Metrics = {}
         for prefix, (prompts, token_ids) in self.held_out.items():
-            keys = rollout_keys("held-out", recipe.seed, 0, prompts, recipe.train.held_out_rollouts)
+            names = [prompt.prompt_id for prompt in prompts]
+            keys = rollout_keys("held-out", recipe.seed, 0, names, recipe.train.held_out_rollouts)
             sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
             accuracy = held_out_accuracy(
                 prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
@@ -273,8 +275,8 @@ def encode_prompts(
 def training_keys(recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]) -> Any:
     """Keys of a step's rollouts, of shape (prompts * views, K), the views of a prompt neighbours."""
     purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}
-    rollouts = recipe.train.rollouts_per_prompt
-    keys = [rollout_keys(purposes[view], recipe.seed, epoch, prompts, rollouts) for view in views]
+    names, rollouts = [prompt.prompt_id for prompt in prompts], recipe.train.rollouts_per_prompt
+    keys = [rollout_keys(purposes[view], recipe.seed, epoch, names, rollouts) for view in views]
     return np.stack(keys, axis=1).reshape(-1, rollouts)
 
 

@@ -50,7 +50,6 @@ from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_log_packages, start_progress
 from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
-from olr_cli.engines.schedule import Schedule
 from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
 from olr_cli.packages import installed_version
@@ -59,6 +58,7 @@ from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
 from olr_cli.runs.metrics import MetricsTail
+from olr_cli.runs.schedule import Schedule
 from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5

@@ -15,9 +15,10 @@ from typing import Any, Literal, NamedTuple
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART, UNIVERSAL
-from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, MIN_LR_RATIO, WEIGHT_DECAY
+from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
+from olr_cli.runs.schedule import MIN_LR_RATIO
 from olr_cli.supervision import compose
 
 LOSS_AVERAGES: Mapping[LossAverage, str] = {"token": "token-mean", "sequence": "seq-mean-token-mean"}

@@ -46,12 +46,12 @@ from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_la
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data
 from olr_cli.engines.run import load_data
-from olr_cli.engines.schedule import Schedule
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps, is_best
 from olr_cli.runs.directory import GIVEN_UP, read_recipe
 from olr_cli.runs.metrics import Metrics, Stopwatch
+from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import stored_history
 from olr_cli.runs.throughput import Hardware, throughput
 from olr_cli.runs.writer import RunWriter, StepTables

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import get_scheduler
 
-from olr_cli.engines.schedule import Schedule
 from olr_cli.recipe.layers import validate
+from olr_cli.runs.schedule import Schedule
 
 SIZES = st.integers(1, 12)
 

@@ -10,17 +10,14 @@ Nothing here depends on what the steps compute, so a run that is resumed after a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from olr_cli import seeding
-from olr_cli.data.prompts import Prompt
-from olr_cli.engines.run import MIN_LR_RATIO
 from olr_cli.recipe.schema import LrSchedule, Recipe
+
+MIN_LR_RATIO = 0.1
+"""Where `cosine_with_min_lr` ends, as a share of the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +123,3 @@ class Schedule:
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
     """An epoch's order of the prompts, which all of its steps ask for."""
     return seeding.permutation(prompts, "order", seed, epoch)
-
-
-def rollout_keys(purpose: str, seed: int, epoch: int, prompts: Sequence[Prompt], rollouts: int) -> Any:
-    """Keys (prompts, rollouts): the randomness of a rollout does not depend on its batch (R18)."""
-    keys = [
-        [seeding.key(purpose, seed, epoch, prompt.prompt_id, g) for g in range(rollouts)]
-        for prompt in prompts
-    ]
-    return np.array(keys, dtype=np.uint64)
