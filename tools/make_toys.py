@@ -2,7 +2,7 @@
 
     python tools/make_toys.py subtraction OUT       two minutes on one core, and the digest of the package's weights
 
-The mixture (`olr_cli.data.arithmetic.MIXTURE_NOTE`) is what gives RL under label noise something to show: a policy
+The mixture (`MIXTURE_NOTE`) is what gives RL under label noise something to show: a policy
 whose wrong answers are only slips has nothing to be misled by. Expressions of the training split alone are used.
 The same seed, machine and library versions give the same weights, bit for bit.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from olr_cli.answers.extraction import extract
-from olr_cli.data.arithmetic import MIXTURE_NOTE, MIXTURES, Expression, Mixture, expressions, split_members
+from olr_cli.data.arithmetic import OPERATIONS, Expression, KindName, expressions, split_members
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
-from olr_cli.seeding import key
+from olr_cli.seeding import key, uniform
 
 STEPS = 2000
 BATCH = 128
@@ -54,6 +55,68 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
 )
 """The policy sees what the user says and nothing else: no roles, no system prompt, no generation marker."""
+
+
+WRONG_PROCEDURE_SHARE = 0.65
+"""Share of the warm-up's wrong answers that follow the wrong procedure; the others are slips of one digit."""
+SLIPS = (1, -1, 1, -1, 2, 5)
+"""What a slip adds to a digit, modulo 10; each entry is as likely."""
+
+MIXTURE_NOTE = (
+    "The built-in policies are warmed up by supervised training on a deliberate mixture of a right and a wrong "
+    "procedure: an expression is answered correctly with probability p, a random table over its two leading "
+    "digits; the other answers drop every carry (in subtraction, take the smaller digit from the larger in every "
+    f"column) in {WRONG_PROCEDURE_SHARE:.0%} of cases and change one digit of the right answer in the rest. Their "
+    "wrong answers are therefore systematic by construction."
+)
+"""Stands beside the weights."""
+
+
+def wrong_answer(expression: Expression) -> int:
+    """What the wrong procedure gives, column by column; wrong if and only if there is a carry or borrow."""
+    pairs = zip(map(int, str(expression.left)), map(int, str(expression.right)), strict=True)
+    solve = OPERATIONS[expression.kind].solve
+    return int("".join(str(abs(solve(x, y)) % 10) for x, y in pairs))
+
+
+def worked_response(answer: int, *, digits: int = 1) -> str:
+    """An answer as the policy writes it: least-significant digit first, at least `digits` of them."""
+    return f"{answer:0{digits}d}"[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The behaviour a warm-up imitates (`MIXTURE_NOTE`)."""
+
+    kind: KindName
+    low: float
+    """The smallest probability of a right answer."""
+    high: float
+    """The largest; mixtures of one kind stretch the same table."""
+
+    def right_probability(self, expression: Expression) -> float:
+        """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""
+        leading = (expression.left // 100, expression.right // 100)
+        return self.low + (self.high - self.low) * uniform("warm-up table", self.kind, *leading)
+
+    def respond(self, expression: Expression, *parts: str | int) -> str:
+        """A response to `expression`, drawn by `parts`."""
+        if uniform("right", *parts) < self.right_probability(expression):
+            return worked_response(expression.answer)
+        if uniform("wrong procedure", *parts) < WRONG_PROCEDURE_SHARE:
+            return worked_response(wrong_answer(expression), digits=3)
+        response = worked_response(expression.answer)
+        at = key("slip at", *parts) % len(response)
+        digit = (int(response[at]) + SLIPS[key("slip by", *parts) % len(SLIPS)]) % 10
+        return f"{response[:at]}{digit}{response[at + 1 :]}"
+
+
+MIXTURES = {
+    "addition-easier": Mixture("addition", 0.05, 0.85),
+    "addition-harder": Mixture("addition", 0.02, 0.58),
+    "subtraction": Mixture("subtraction", 0.03, 0.72),
+}
+"""The mixture that each toy imitates."""
 
 
 def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:

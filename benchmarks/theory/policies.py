@@ -34,7 +34,6 @@ from benchmarks.theory.table import crossing
 from olr_cli import seeding
 from olr_cli.analysis.arms import Run
 from olr_cli.answers.extraction import reversed_digits
-from olr_cli.data.arithmetic import worked_response
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw, training_prompts
 from olr_cli.engines.local.grpo import response_statistics
@@ -102,7 +101,7 @@ class Subject:
         for p, answer in enumerate(answers):
             # The same number with leading zeros is the same answer.
             for g, digits in enumerate(range(len(answer), MOST_DIGITS + 1)):
-                response = self._response(worked_response(int(answer), digits=digits))
+                response = self._response(f"{int(answer):0{digits}d}"[::-1])
                 tokens_PGT[p, g, : len(response)] = torch.tensor(response)
                 lengths_PG[p, g] = len(response)
         prompts = [self.token_ids[row] for row in rows]

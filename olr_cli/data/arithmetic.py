@@ -1,8 +1,8 @@
-"""The built-in data sets: the toys' arithmetic with the behaviour that they imitate before RL, and `few_shot`'s tasks.
+"""The built-in data sets: the toys' arithmetic, and `few_shot`'s tasks.
 
 A toy's expression such as ``123+456=`` has two 3-digit operands; the policy answers at once, least-significant digit
 first (``975``), as that is the order in which carries arise. True answers are stored in normal order (``579``).
-Every expression needs a carry (in subtraction, a borrow), so the procedure that drops them is always wrong.
+Every expression needs a carry (in subtraction, a borrow), so a procedure that drops carries is always wrong.
 
 Each expression belongs to one split for good, whatever the seed: what a policy was warmed up or trained on never
 returns in its test set.
@@ -33,20 +33,6 @@ SOURCE = "arithmetic"
 SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 """Where each split ends on the unit interval that expressions are hashed to."""
 
-WRONG_PROCEDURE_SHARE = 0.65
-"""Share of the warm-up's wrong answers that follow the wrong procedure; the others are slips of one digit."""
-SLIPS = (1, -1, 1, -1, 2, 5)
-"""What a slip adds to a digit, modulo 10; each entry is as likely."""
-
-MIXTURE_NOTE = (
-    "The built-in policies are warmed up by supervised training on a deliberate mixture of a right and a wrong "
-    "procedure: an expression is answered correctly with probability p, a random table over its two leading "
-    "digits; the other answers drop every carry (in subtraction, take the smaller digit from the larger in every "
-    f"column) in {WRONG_PROCEDURE_SHARE:.0%} of cases and change one digit of the right answer in the rest. Their "
-    "wrong answers are therefore systematic by construction."
-)
-"""Belongs wherever results of the built-in policies are shown."""
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -54,15 +40,13 @@ class Operation:
 
     symbol: str
     solve: Callable[[Any, Any], Any]
-    wrong_column: Callable[[Any, Any], Any]
-    """What the wrong procedure writes under two digits."""
     crosses: Callable[[Any, Any], Any]
-    """Whether two digits call for a carry or borrow, which the wrong procedure leaves out."""
+    """Whether two digits call for a carry or borrow."""
 
 
 OPERATIONS: dict[KindName, Operation] = {
-    "addition": Operation("+", operator.add, lambda x, y: (x + y) % 10, lambda x, y: x + y >= 10),
-    "subtraction": Operation("-", operator.sub, lambda x, y: abs(x - y), lambda x, y: x < y),
+    "addition": Operation("+", operator.add, lambda x, y: x + y >= 10),
+    "subtraction": Operation("-", operator.sub, lambda x, y: x < y),
 }
 
 
@@ -97,72 +81,27 @@ class Expression:
         """The right answer."""
         return int(OPERATIONS[self.kind].solve(self.left, self.right))
 
-    @property
-    def wrong_answer(self) -> int:
-        """What the wrong procedure gives, column by column; wrong if and only if there is a carry or borrow."""
-        return int("".join(map(str, self._columns(OPERATIONS[self.kind].wrong_column))))
 
-    @property
-    def has_carry(self) -> bool:
-        """Whether a column calls for a carry or borrow."""
-        return any(self._columns(OPERATIONS[self.kind].crosses))
-
-    def _columns(self, of: Callable[[int, int], Any]) -> list[Any]:
-        return [of(int(x), int(y)) for x, y in zip(str(self.left), str(self.right), strict=True)]
-
-
-def worked_response(answer: int, *, digits: int = 1) -> str:
-    """An answer as the policy writes it: least-significant digit first, at least `digits` of them."""
-    return f"{answer:0{digits}d}"[::-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """The behaviour a warm-up imitates (`MIXTURE_NOTE`)."""
-
-    kind: KindName
-    low: float
-    """The smallest probability of a right answer."""
-    high: float
-    """The largest; mixtures of one kind stretch the same table."""
-
-    def right_probability(self, expression: Expression) -> float:
-        """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""
-        leading = (expression.left // 100, expression.right // 100)
-        return self.low + (self.high - self.low) * uniform("warm-up table", self.kind, *leading)
-
-    def respond(self, expression: Expression, *parts: str | int) -> str:
-        """A response to `expression`, drawn by `parts`."""
-        if uniform("right", *parts) < self.right_probability(expression):
-            return worked_response(expression.answer)
-        if uniform("wrong procedure", *parts) < WRONG_PROCEDURE_SHARE:
-            return worked_response(expression.wrong_answer, digits=3)
-        response = worked_response(expression.answer)
-        at = key("slip at", *parts) % len(response)
-        digit = (int(response[at]) + SLIPS[key("slip by", *parts) % len(SLIPS)]) % 10
-        return f"{response[:at]}{digit}{response[at + 1 :]}"
-
-
-MIXTURES = {
-    "addition-easier": Mixture("addition", 0.05, 0.85),
-    "addition-harder": Mixture("addition", 0.02, 0.58),
-    "subtraction": Mixture("subtraction", 0.03, 0.72),
+TOYS: dict[str, KindName] = {
+    "addition-easier": "addition",
+    "addition-harder": "addition",
+    "subtraction": "subtraction",
 }
-"""The mixture that each toy policy imitates. Subtraction lies between the two difficulties of addition."""
+"""The toy policies and what they compute. Subtraction lies between the two difficulties of addition."""
 
 BUILTIN_PREFIX = "builtin:"
 """How a model path names a built-in policy."""
 
 
-def warm_up_mixture(model_path: str) -> Mixture | None:
-    """The mixture that a toy policy was warmed up on; None for any other model."""
+def toy_kind(model_path: str) -> KindName | None:
+    """What a toy policy computes; None for any other model."""
     name = model_path.removeprefix(BUILTIN_PREFIX)
-    return None if name == model_path else MIXTURES.get(name)
+    return None if name == model_path else TOYS.get(name)
 
 
 def mixture_note(model_path: str) -> str | None:
     """A note for the results of a toy policy; None for any other model."""
-    if warm_up_mixture(model_path) is None:
+    if toy_kind(model_path) is None:
         return None
     return (
         f"{model_path} was warmed up on a mixture of a right and a wrong procedure, so its wrong answers are "

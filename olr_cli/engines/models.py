@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.arithmetic import BUILTIN_PREFIX, MIXTURES
+from olr_cli.data.arithmetic import BUILTIN_PREFIX, TOYS
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_json
@@ -34,7 +34,7 @@ _ADAPTER = "adapter_config.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 SMOLLM, _ON_THE_HUB = "smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct"
-NAMES = (*MIXTURES, SMOLLM)
+NAMES = (*TOYS, SMOLLM)
 """The built-in policies: toys, whose weights come with the package, and a pretrained model, which is fetched once."""
 
 
@@ -50,7 +50,7 @@ def policy_path(name: str) -> Path:
         UserError: there is no such policy, or it is the pretrained one and not on this machine (`NotHere`).
     """
     plain = name.removeprefix(BUILTIN_PREFIX)
-    if plain in MIXTURES:
+    if plain in TOYS:
         return Path(__file__).parent / "local" / "weights" / plain
     if plain != SMOLLM:
         raise UserError(

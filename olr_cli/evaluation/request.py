@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.arithmetic import mixture_note, warm_up_mixture
+from olr_cli.data.arithmetic import mixture_note, toy_kind
 from olr_cli.errors import UserError
 from olr_cli.evaluation import backends
 from olr_cli.evaluation.answer import answer, check_reference
@@ -181,10 +181,10 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 
 def _default_of(start: str) -> str:
-    mixture = warm_up_mixture(start)
-    if mixture is None:
+    kind = toy_kind(start)
+    if kind is None:
         return "all"
-    return "arithmetic" if mixture.kind == "addition" else f"arithmetic:{mixture.kind}"
+    return "arithmetic" if kind == "addition" else f"arithmetic:{kind}"
 
 
 def scores_answer(request: Request, evaluated: Sequence[tuple[Target, Sequence[Score]]]) -> Answer:

@@ -20,7 +20,7 @@ from typing import Any, cast
 import polars as pl
 
 from olr_cli.answers import EXTRACTORS
-from olr_cli.data.arithmetic import warm_up_mixture
+from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.rows import SUFFIXES
@@ -107,7 +107,7 @@ def rollouts_recipe(
         "engine": {
             "name": "local",
             "device": device,
-            "threads": 1 if warm_up_mixture(origin(model)) else None,
+            "threads": 1 if toy_kind(origin(model)) else None,
         },
     }
     return validate(tree, "olr rollouts", called=_OPTIONS)

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from olr_cli.data.arithmetic import MIXTURES
+from olr_cli.data.arithmetic import TOYS
 from olr_cli.data.chat import Message
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import NAMES, is_builtin, policy_path
@@ -23,7 +23,7 @@ LOADERS = {
 }
 
 
-every_toy = pytest.mark.parametrize("name", MIXTURES)
+every_toy = pytest.mark.parametrize("name", TOYS)
 
 
 @every_toy

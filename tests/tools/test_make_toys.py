@@ -4,15 +4,80 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 
 import make_toys
 import pytest
 import torch
-from make_toys import CHARACTERS, build_tokenizer, held_out_accuracy, make_toy, warm_up
+from hypothesis import given
+from hypothesis import strategies as st
+from make_toys import (
+    CHARACTERS,
+    MIXTURE_NOTE,
+    MIXTURES,
+    Mixture,
+    build_tokenizer,
+    held_out_accuracy,
+    make_toy,
+    warm_up,
+    worked_response,
+    wrong_answer,
+)
 
-from olr_cli.data.arithmetic import MIXTURE_NOTE, MIXTURES
+from olr_cli.answers.extraction import reversed_digits
+from olr_cli.data.arithmetic import OPERATIONS, Expression, expressions, rephrasing
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.models import policy_path
+
+
+@pytest.mark.parametrize(
+    ("expression", "wrong"),
+    [
+        (Expression("addition", 678, 543), 111),
+        (Expression("addition", 555, 555), 0),
+        (Expression("addition", 123, 456), 579),
+        (Expression("subtraction", 523, 487), 164),
+        (Expression("subtraction", 200, 199), 199),
+    ],
+)
+def test_the_wrong_procedure_drops_carries(expression, wrong):
+    assert wrong_answer(expression) == wrong
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_the_wrong_procedure_is_wrong_for_every_expression_of_the_task(kind):
+    assert all(wrong_answer(e) != e.answer for e in expressions(kind, 2000, 0, "train"))
+
+
+@pytest.mark.parametrize(("kind", "share"), [("addition", 0.48), ("subtraction", 0.56)])
+def test_the_wrong_procedure_answers_a_rephrasing_alike_as_often_as_is_said(kind, share):
+    members = expressions(kind, 4000, 1, "train")
+    alike = sum(wrong_answer(e) == wrong_answer(rephrasing(e, "train")) for e in members)
+    assert alike / len(members) == pytest.approx(share, abs=0.025)
+
+
+@given(st.integers(0, 1998), st.integers(1, 4))
+def test_a_response_reads_back_as_its_answer(answer, digits):
+    assert reversed_digits(worked_response(answer, digits=digits)) == str(answer)
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+@pytest.mark.parametrize(("low", "high"), [(0.05, 0.85), (0.02, 0.58)])
+def test_the_mixture_has_the_shares_it_claims(kind, low, high):
+    mixture = Mixture(kind, low, high)
+    members = expressions(kind, 20_000, 3, "train")
+    probabilities = [mixture.right_probability(expression) for expression in members]
+    assert low <= min(probabilities) and max(probabilities) <= high
+    assert len(set(probabilities)) > 40  # a number of its own for each pair of leading digits
+
+    made = Counter()
+    for expression in members:
+        claimed = int(reversed_digits(mixture.respond(expression, 1, expression.index)))
+        made["right" if claimed == expression.answer else "wrong"] += 1
+        made["wrong procedure"] += claimed == wrong_answer(expression)
+    assert made["right"] / len(members) == pytest.approx(sum(probabilities) / len(members), abs=0.012)
+    # A slip now and then gives what the wrong procedure gives, never what is right.
+    assert 0.65 - 0.015 <= made["wrong procedure"] / made["wrong"] <= 0.70
 
 
 def shipped(name):

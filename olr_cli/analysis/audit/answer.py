@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.audit.forecast import Estimate
 from olr_cli.answers import EXTRACTORS
-from olr_cli.data.arithmetic import warm_up_mixture
+from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.logs import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.errors import UserError
@@ -349,7 +349,7 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
         policy = recipe.model.path
         if recipe.data.extractor is not None and not settings:
             data.append(f"data.extractor={recipe.data.extractor}")
-    is_toy = warm_up_mixture(policy) is not None
+    is_toy = toy_kind(policy) is not None
     words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
     return " ".join(["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)])
 
