@@ -32,6 +32,7 @@ from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose, make_supervisor
 from olr_cli.supervision.metrics import step_metrics
+from olr_cli.supervision.selection import keep_fraction
 
 ANSWERS = 5
 """Different answers of a prompt, the true one first; one more choice is no answer."""
@@ -110,7 +111,7 @@ def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -
     facts = {"source": str(data.source), "digest": data.digest, "prompts": len(data.prompts)}
     writer.begin(after=0, data={"train": facts}, facts={"engine": "synthetic"})
     policy = _Policy(recipe, data.prompts, characters)
-    supervisor = make_supervisor(recipe, data.prompts, judge, history=None)
+    supervisor = make_supervisor(recipe, keep_fraction(recipe.method, data.prompts), judge, history=None)
     watch = Stopwatch()
     writer.log(0, 0, policy.held_out())
     schedule = Schedule.of(recipe, len(data.prompts))

@@ -48,6 +48,7 @@ from olr_cli.supervision import (
     make_supervisor,
 )
 from olr_cli.supervision.metrics import step_metrics
+from olr_cli.supervision.selection import keep_fraction
 
 __all__ = [
     "SENTINEL",
@@ -172,7 +173,7 @@ class OnlineLabelRefinement:
         self._supervisor = self._make_supervisor(Judge())
 
     def _make_supervisor(self, judge: Judge, history: History | None = None) -> Supervisor:
-        return make_supervisor(self.recipe, (), judge, history)
+        return make_supervisor(self.recipe, keep_fraction(self.recipe.method, ()), judge, history)
 
     def __enter__(self) -> OnlineLabelRefinement:
         return self

@@ -34,7 +34,6 @@ from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import stored_history, stored_steps
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import make_supervisor
-from olr_cli.supervision.selection import keep_fraction
 
 
 def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
@@ -63,10 +62,7 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     if kind == "rollouts":
         return sentences
     sentences += [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
-    if (
-        recipe.method.prompts not in ("all", "trusted")
-        and keep_fraction(recipe.method, data.train.prompts) == 1
-    ):
+    if recipe.method.prompts not in ("all", "trusted") and data.keep_fraction == 1:
         sentences.append(
             f"method.prompts is {recipe.method.prompts}, but no label is marked as noise, so every prompt trains; set"
             " method.keep_fraction"
@@ -197,7 +193,7 @@ def launch(
                 progress.say(sentence)
             done = roll_back(writer, kind, progress)
         history = stored_history(path, judge) if done else None
-        supervisor = make_supervisor(recipe, data.train.prompts, judge, history)
+        supervisor = make_supervisor(recipe, data.keep_fraction, judge, history)
         working_with = {**engine.facts, "recipe_digest": recipe.digest()}
         writer.begin(after=done, data=data.facts, facts=working_with)
         for departure in sorted(departures):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,11 +29,16 @@ WEIGHT_DECAY = 0.01
 
 @dataclass(frozen=True)
 class DataSets:
-    """The prompts of a run: those that train, and those that never do."""
+    """The prompts of a run: those that train, and those that never do.
+
+    Attributes:
+        keep_fraction: share of a step's prompts that train, if the recipe's method chooses among them.
+    """
 
     train: PromptSet
     validation: PromptSet | None
     test: PromptSet | None
+    keep_fraction: Fraction = Fraction(1)
 
     @property
     def held_out(self) -> dict[str, PromptSet]:
@@ -138,12 +144,12 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
         train.require_labels(f"method '{recipe.method.name}'")
     if "rephrased" in method.views:
         train.require_rephrasings(f"method '{recipe.method.name}'")
-    keep_fraction(recipe.method, train.prompts)
+    share = keep_fraction(recipe.method, train.prompts)
     held_out = {
         split: None if source is None else held_out_prompts(recipe, source, split)
         for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
     }
-    return DataSets(train, held_out["validation"], held_out["test"])
+    return DataSets(train, held_out["validation"], held_out["test"], share)
 
 
 def loss_average_departure(recipe: Recipe) -> str:

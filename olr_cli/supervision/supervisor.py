@@ -35,7 +35,7 @@ from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.schema import NoiseDraw, Recipe
 from olr_cli.supervision.history import History, Past
 from olr_cli.supervision.methods import EffectiveLabels, Evidence, Method, compose
-from olr_cli.supervision.selection import keep_fraction, prompts_that_train
+from olr_cli.supervision.selection import prompts_that_train
 from olr_cli.supervision.self_training import Calibration, VerifiedVisit, calibrate
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
 
@@ -369,16 +369,16 @@ class Supervisor:
 
 
 def make_supervisor(
-    recipe: Recipe, prompts: Collection[Prompt], judge: Judge, history: History | None
+    recipe: Recipe, keep_fraction: Fraction, judge: Judge, history: History | None
 ) -> Supervisor:
-    """The supervisor that a recipe asks for on these prompts, with the history of the visits so far."""
+    """The supervisor that a recipe asks for, with the history of the visits so far."""
     return Supervisor(
         compose(recipe.method),
         judge,
         seed=recipe.seed,
         draw=noise_draw(recipe),
         extractor=recipe.data.extractor,
-        keep_fraction=keep_fraction(recipe.method, prompts),
+        keep_fraction=keep_fraction,
         history=history,
     )
 

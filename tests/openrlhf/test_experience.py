@@ -50,6 +50,7 @@ from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Step, compose, make_supervisor
 from olr_cli.supervision.rewards import STD_EPSILON
+from olr_cli.supervision.selection import keep_fraction
 
 OPENRLHF_STD_EPSILON = 1e-9
 K, VISITS, PROMPTS, STEP = 8, 5, 7, 4
@@ -95,6 +96,10 @@ class Record:
     def train(self):
         """The part of a prompt set that a supervisor needs."""
         return SimpleNamespace(prompts=self.prompts)
+
+    @property
+    def share(self):
+        return keep_fraction(self.recipe.method, self.prompts)
 
     def steps(self):
         """(step, epoch, rows of the prompts) of the whole run."""
@@ -256,7 +261,7 @@ class Decided:
 def on_local_engine(recorded, judge, policy, run):
     """The record as batches of the local engine."""
     run.mkdir()
-    store, supervisor = RunStore(run), make_supervisor(recorded.recipe, recorded.prompts, judge, None)
+    store, supervisor = RunStore(run), make_supervisor(recorded.recipe, recorded.share, judge, None)
     out, views = Decided(run, {}, {}), recorded.views
     token_ids = {view: policy.encode([p.turns(view) for p in recorded.prompts]) for view in views}
     for step, epoch, rows in recorded.steps():
@@ -384,7 +389,7 @@ class Controller(SupervisedTrainer):
         self.data = SimpleNamespace(train=recorded.train)
         self.prompts = {prompt.prompt_id: prompt for prompt in recorded.prompts}
         self.schedule = Schedule.of(recorded.recipe, PROMPTS)
-        self.supervisor = make_supervisor(recorded.recipe, recorded.prompts, judge, None)
+        self.supervisor = make_supervisor(recorded.recipe, recorded.share, judge, None)
         self.writer = RunWriter(run, recorded.recipe, ExitStack())
         self._clock = Stopwatch()
         kl, strategy = FixedKLController(args.algo.kl.init_coef), SimpleNamespace(args=args)

@@ -21,6 +21,7 @@ from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels, table_schema
 from olr_cli.supervision import Method, Step, compose, make_supervisor
+from olr_cli.supervision.selection import keep_fraction
 from olr_cli.tables import Answer, File
 
 
@@ -33,7 +34,8 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
         UserError: the rollouts lack what the method needs: a statistic, or a rephrased prompt's responses; or it is not
             known which share of the prompts trains.
     """
-    supervisor = make_supervisor(history.recipe, list(history.prompts.values()), judge, None)
+    share = keep_fraction(history.recipe.method, history.prompts.values())
+    supervisor = make_supervisor(history.recipe, share, judge, None)
     method = supervisor.method
     for rows in history.steps:
         taken = _rollouts_of(rows, method, history.source)

@@ -174,7 +174,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._done = max(checkpoint_steps(self.run_path), default=0)
         self.judge = Judge(ledger=self.run_path / GIVEN_UP)
         history = stored_history(self.run_path, self.judge) if self._done else None
-        self.supervisor = make_supervisor(self.recipe, self.data.train.prompts, self.judge, history)
+        self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, self.judge, history)
         self.supervisor.expect(self.data.train.prompts)
         self._decided: Decided  # of the step in progress, where it is supervised already
         self._is_supervised = False
