@@ -19,8 +19,7 @@ from matplotlib.axes import Axes
 from benchmarks.theory.measure import gap_titles, has_noisy_labels, measure
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, spelt
-from olr_cli.analysis.figures import Lack
-from olr_cli.analysis.frame import spreads
+from olr_cli.analysis.frame import Lack, spreads
 from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart, Line
 
 _LEFT_MARGIN = 0.5

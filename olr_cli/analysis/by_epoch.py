@@ -12,8 +12,7 @@ from matplotlib.patches import Patch
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.figures import Lack
-from olr_cli.analysis.frame import spreads
+from olr_cli.analysis.frame import Lack, spreads
 from olr_cli.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.recipe.schema import Criterion, OlrMethod
 from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_among, selected_under

@@ -1,220 +1,33 @@
-"""Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it.
-
-Held-out evaluation and checkpoints are no parts of a step, and are left out. Single steps may be slow because of other
-work on the machine, so everything here is a median with quartiles over the steps of all runs of an arm.
-"""
+"""The figure of a step's time: a bar an arm, of the medians of its parts."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from statistics import median, quantiles
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
 
 from olr_cli.analysis import style
-from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.figures import Lack
+from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Cost, Unit, costs, spreads, unit_of
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
-from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, QUANTITIES, UTILISATION
-from olr_cli.tables import Cell, interval, percent
-from olr_cli.tables.numbers import three_digits
+from olr_cli.tables import percent
 
-STEP = "step"
-TOGETHER = "verification and labels"
-"""In place of both parts, in runs that measured them as one."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """How a part of a step is called and drawn; `head` may be broken in a terminal, `hatch` tells it without colour."""
-
-    label: str
-    colour: str
-    head: str = ""
-    hatch: str = ""
-
-
-PARTS: Mapping[str, Part] = {
-    "rollouts": Part("rollouts", SKY),
-    "verification": Part("verification", ORANGE, "verifi-\ncation", "////"),
-    "labels": Part("label update", VERMILION, "label\nupdate", "xxxx"),
-    TOGETHER: Part("verification and label update", PURPLE, "verif. +\nlabels", "xxxx"),
-    "update": Part("policy update", BLUE, "policy\nupdate"),
-    "weights": Part("weights to vLLM", GREEN, hatch="...."),
-    "store": Part("storing", GREY, hatch="||||"),
-    "other": Part("other", "#E0E0E0"),
+_LOOKS: Mapping[str, tuple[str, str]] = {
+    "rollouts": (SKY, ""),
+    "verification": (ORANGE, "////"),
+    "labels": (VERMILION, "xxxx"),
+    TOGETHER: (PURPLE, "xxxx"),
+    "update": (BLUE, ""),
+    "weights": (GREEN, "...."),
+    "store": (GREY, "||||"),
+    "other": ("#E0E0E0", ""),
 }
-"""Part of a step, as after ``time/`` -> how it is shown; what is left of the step is `other`."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The median of some numbers, and the quartiles below and above it."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """At least one value."""
-        if len(values) == 1:
-            return cls(values[0], values[0], values[0])
-        low, middle, high = quantiles(values, n=4, method="inclusive")
-        return cls(middle, low, high)
-
-    def cell(self, text: Callable[[float], str]) -> Cell:
-        """The median; with quartiles where there is room."""
-        return Cell(text(self.median), f"{text(self.median)} {interval((self.low, self.high), text)}")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The times of an arm's steps.
-
-    Attributes:
-        steps: seed -> of each step the seconds of every part, of the whole as `STEP`, and its metrics of `QUANTITIES`.
-    """
-
-    arm: Arm
-    steps: Mapping[int, Sequence[Mapping[str, float]]]
-
-    @cached_property
-    def all_steps(self) -> list[Mapping[str, float]]:
-        """The steps of all runs."""
-        return [step for steps in self.steps.values() for step in steps]
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """Parts and quantities that any step has."""
-        return frozenset(name for step in self.all_steps for name in step)
-
-    @property
-    def parts(self) -> list[str]:
-        """The parts of the steps, in the order of `PARTS`, and the whole."""
-        return [part for part in (*PARTS, STEP) if part in self.names]
-
-    def spread(self, *parts: str) -> Spread:
-        """The spread over steps of the seconds that these parts take together."""
-        return Spread.of([_sum(step, parts) for step in self.all_steps])
-
-    def values(self, name: str) -> list[float]:
-        """A metric of `QUANTITIES` in the steps that have it."""
-        return [step[name] for step in self.all_steps if name in step]
-
-    def share(self, part: str) -> float:
-        """The median share of the step that a part takes."""
-        return median(step.get(part, 0.0) / step[STEP] for step in self.all_steps)
-
-    def medians(self, part: str) -> dict[int, float]:
-        """Seed -> median seconds of a part."""
-        return {seed: median(_sum(step, [part]) for step in steps) for seed, steps in self.steps.items()}
-
-    @cached_property
-    def finished(self) -> list[int]:
-        """Seeds of the runs that are finished."""
-        return [run.seed for run in self.arm.runs if run.note() is None and run.seed in self.steps]
-
-    def total(self, part: str) -> float | None:
-        """Seconds of all steps of a run, the median over finished runs; None without any, or without the part."""
-        if not self.finished or part not in self.parts:
-            return None
-        return median(sum(_sum(step, [part]) for step in self.steps[seed]) for seed in self.finished)
-
-    @cached_property
-    def machine(self) -> str:
-        """Engine, device, threads and host of the runs; several where they differ."""
-        return " / ".join(dict.fromkeys(machine for run in self.arm.runs for machine in _machines(run)))
-
-
-def _sum(step: Mapping[str, float], parts: Iterable[str]) -> float:
-    return sum(step.get(part, 0.0) for part in parts)
-
-
-def costs(arms: Sequence[Arm]) -> list[Cost]:
-    """The times of every arm that has some.
-
-    Raises:
-        Lack: none has.
-        UserError: a line of metrics.jsonl is damaged.
-    """
-    timed = [(arm, {run.seed: lines for run in arm.runs if (lines := _timed(run))}) for arm in arms]
-    if not any(lines for _, lines in timed):
-        raise Lack("runs whose metrics.jsonl has the time of a step (time/step)")
-    return [_cost(arm, lines) for arm, lines in timed if lines]
-
-
-def _timed(run: Run) -> list[Metrics]:
-    return [line for line in read_metrics(run.path, "time/step") if line["step"] > 0]
-
-
-def _cost(arm: Arm, lines: Mapping[int, Sequence[Metrics]]) -> Cost:
-    apart = all("time/verification" in line for steps in lines.values() for line in steps)
-    return Cost(arm, {seed: [_step(line, apart=apart) for line in steps] for seed, steps in lines.items()})
-
-
-def _step(line: Metrics, *, apart: bool) -> dict[str, float]:
-    """One step's seconds by part, verification and label update apart or together, and its quantities."""
-    times = {name.removeprefix("time/"): value for name, value in line.items() if name.startswith("time/")}
-    whole = times[STEP] - times.get("evaluation", 0.0)
-    if not apart:
-        times[TOGETHER] = times.pop("verification", 0.0) + times.pop("labels", 0.0)
-    parts = {part: times[part] for part in PARTS if part in times}
-    quantities = {name: line[name] for name in QUANTITIES if name in line}
-    return parts | {"other": max(whole - sum(parts.values()), 0.0), STEP: whole} | quantities
-
-
-def _machines(run: Run) -> Iterator[str]:
-    """Engine, device, threads and host of each attempt of a run."""
-    for attempt in read_manifest(run.path)["attempts"]:
-        facts = [attempt.get(name) for name in ("engine", "device")]
-        threads, host = attempt.get("threads"), attempt.get("host")
-        facts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
-        facts.append(None if host is None else f"host {host}")
-        yield ", ".join(fact for fact in facts if fact is not None)
-
-
-def spreads(cost: Cost) -> Iterator[dict[str, Any]]:
-    """Flat values: a line a part and one for the step, in seconds, then one a quantity of throughput.
-
-    The share is the median of the steps' shares.
-    """
-    for part in cost.parts:
-        yield _line(cost, part, "s", [_sum(step, [part]) for step in cost.all_steps], cost.share(part))
-    for name in QUANTITIES:
-        if name in cost.names:
-            yield _line(cost, name, QUANTITIES[name].unit, cost.values(name), None)
-
-
-def _line(cost: Cost, name: str, unit: str, values: Sequence[float], share: float | None) -> dict[str, Any]:
-    line = {"arm": cost.arm.name, "part": name, "unit": unit, "steps": len(values)}
-    return line | asdict(Spread.of(values)) | {"share": share}
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit of time: its name, its length in seconds, and the digits of differences after the point."""
-
-    name: str
-    seconds: float
-    digits: int = 0
-
-    def text(self, seconds: float) -> str:
-        """Three digits."""
-        return three_digits(seconds / self.seconds)
-
-
-def unit_of(costs: Iterable[Cost]) -> Unit:
-    """Milliseconds if every arm's step is shorter than ten seconds, else seconds."""
-    longest = max(cost.spread(STEP).median for cost in costs)
-    return Unit("ms", 0.001, 1) if longest < 10 else Unit("s", 1.0, 2)
+"""Part of a step -> colour, and the hatch that tells it without colour."""
 
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:
@@ -273,17 +86,13 @@ def _speed(cost: Cost) -> str:
 def _bars(axes: Axes, costs: Sequence[Cost], unit: Unit) -> None:
     """The medians of the parts on end; quartiles of the whole step as a whisker, its median as a number."""
     left = [0.0] * len(costs)
-    for name, part in PARTS.items():
+    for name, title in PARTS.items():
         if not any(name in cost.parts for cost in costs):
             continue
         widths = [cost.spread(name).median / unit.seconds for cost in costs]
-        look: dict[str, Any] = {
-            "color": part.colour,
-            "hatch": part.hatch,
-            "edgecolor": "white",
-            "linewidth": 0,
-        }
-        axes.barh(range(len(costs)), widths, left=left, height=0.65, label=part.label, **look)
+        colour, hatch = _LOOKS[name]
+        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+        axes.barh(range(len(costs)), widths, left=left, height=0.65, label=title, **look)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for place, cost in enumerate(costs):
         step = cost.spread(STEP)

@@ -11,15 +11,12 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from olr_cli.analysis.frame import Lack
 from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
     from olr_cli.analysis.style import Chart
-
-
-class Lack(Exception):
-    """The arms cannot be drawn as some figure; the message says what it needs, as in "needs true answers"."""
 
 
 @dataclass(frozen=True)

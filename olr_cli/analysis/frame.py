@@ -26,6 +26,10 @@ SPREAD = {"mean": float, "sd": float, "runs": int}
 """Columns of a figure's rows: mean, sd (null for one run) and number of the runs that have a value."""
 
 
+class Lack(Exception):
+    """The arms cannot be shown as some figure or table; the message says what it needs, as in "true answers"."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """An arm's values minus the baseline's, seed by seed.

@@ -13,8 +13,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.figures import Lack
-from olr_cli.analysis.frame import frame, spreads
+from olr_cli.analysis.frame import Lack, frame, spreads
 from olr_cli.analysis.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.throughput import GENERATED

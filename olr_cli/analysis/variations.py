@@ -29,11 +29,9 @@ from olr_cli.analysis.arms import (
     telling_settings,
     vary,
 )
-from olr_cli.analysis.figures import Lack
-from olr_cli.analysis.frame import SPREAD, Summary, summarise
+from olr_cli.analysis.frame import SPREAD, Lack, Summary, summarise
+from olr_cli.analysis.outcomes import HELD_OUT, TITLES, Source, at_the_end, source_of
 from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
-from olr_cli.analysis.tables.arms import TITLES, at_the_end
-from olr_cli.analysis.tables.sources import HELD_OUT, Source, source_of
 from olr_cli.recipe.schema import Criterion, OlrMethod
 
 

@@ -10,8 +10,8 @@ from rendered import rendered
 from olr_cli import tables
 from olr_cli.analysis import cost
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.cost import STEP, TOGETHER, Spread, costs, unit_of
-from olr_cli.analysis.figures import Lack
+from olr_cli.analysis.frame import Lack
+from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Spread, costs, unit_of
 from olr_cli.analysis.tables.cost import cost_table
 from olr_cli.errors import UserError
 
@@ -191,7 +191,7 @@ def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
     for bar, after in pairwise(first):
         assert after.get_x() == pytest.approx(bar.get_x() + bar.get_width())
     assert set(chart.data["part"]) == {
-        *(part for part in cost.PARTS if part not in (TOGETHER, "weights")),
+        *(part for part in PARTS if part not in (TOGETHER, "weights")),
         STEP,
     }
 

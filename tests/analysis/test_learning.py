@@ -8,7 +8,8 @@ import pytest
 from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES, Lack
+from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.frame import Lack
 
 TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}

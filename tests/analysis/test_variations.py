@@ -6,7 +6,8 @@ from histories import write_history
 from paper_runs import NINE, write_evaluated, write_run
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES, Lack
+from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.frame import Lack
 from olr_cli.runs.store import scan_labels
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from olr_cli.analysis.arms import Arm, Run, measured
+from olr_cli.analysis.arms import Arm, measured
 from olr_cli.analysis.frame import Difference, Summary, summarise
+from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import unknown
-from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import NOTHING, Block, Cell, Column, Row, Table, interval, percent, points
 from olr_cli.tables.numbers import joined
-
-LOGGED = {"eval/avg": "held-out accuracy"}
-"""Metrics from metrics.jsonl: the last value after training began."""
-
-COUNTED = {
-    "majority/accuracy_noisy": "majority accuracy on noisy prompts",
-    "label/selected_accuracy": "accuracy of selected labels",
-    "label/effective_noise": "effective noise",
-}
-"""Metrics from the labels table, in the last complete epoch."""
-
-TITLES = LOGGED | COUNTED
 
 
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
@@ -54,13 +42,6 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
         ],
         footnotes=[*_footnotes(every_row, baseline)],
     )
-
-
-def at_the_end(run: Run) -> dict[str, float | None]:
-    """The metrics of `TITLES`; None where a run has no value."""
-    logged = {name: run.last_logged(name) for name in LOGGED}
-    last = run.by_epoch({name: LABEL_METRICS[name] for name in COUNTED}).tail(1).row(0, named=True)
-    return logged | {name: last[name] for name in COUNTED}
 
 
 def _metric_block(metric: str, summaries: Sequence[Summary], baseline: str) -> Block:

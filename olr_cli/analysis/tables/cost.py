@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, grpo_beside
-from olr_cli.analysis.cost import PARTS, STEP, TOGETHER, Cost, Spread, Unit, costs, spreads, unit_of
-from olr_cli.analysis.figures import Lack
-from olr_cli.analysis.frame import Difference, difference
+from olr_cli.analysis.frame import Difference, Lack, difference
+from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Cost, Spread, Unit, costs, spreads, unit_of
 from olr_cli.analysis.tables.arms import difference_cell
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
@@ -21,6 +20,14 @@ RELATIVE = "relative"
 
 REST = {"weights": "weights to vLLM", "store": "storing the records", "other": "metrics and all else"}
 """Parts that the table shows as one."""
+
+_HEADS = {
+    "verification": "verifi-\ncation",
+    "labels": "label\nupdate",
+    TOGETHER: "verif. +\nlabels",
+    "update": "policy\nupdate",
+}
+"""Part -> its head in a terminal, where its name is too long."""
 
 PHASES = ("RLVR training", "OLR update", "Total")
 """The rows of the paper's table; the OLR update is our label update."""
@@ -73,7 +80,7 @@ def _step_block(rows: _Rows) -> Block:
     parts = [part for part in PARTS if part not in REST and any(part in cost.parts for cost, _ in rows)]
     columns = [
         *(Column(""), Column("steps", only="document")),
-        *(Column(PARTS[part].head or PARTS[part].label, PARTS[part].label) for part in parts),
+        *(Column(_HEADS.get(part, PARTS[part]), PARTS[part]) for part in parts),
         *(Column("rest"), Column(STEP), Column("label\nshare", "label update, %")),
     ]
     if any(changes for _, changes in rows):

@@ -19,9 +19,9 @@ from typing import Any
 
 from olr_cli.analysis.arms import Arm, measured, telling_settings
 from olr_cli.analysis.frame import Summary, difference, summarise
+from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, Source, source_of, task
 from olr_cli.analysis.tables.arms import difference_cell, mean_and_sd
 from olr_cli.analysis.tables.layouts import BASE, TITLES, Layout
-from olr_cli.analysis.tables.sources import BELOW_START, HELD_OUT, Source, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.evaluation.tables import Column as Score
 from olr_cli.tables import Block, Cell, Column, Row, Table, percent, points

@@ -10,7 +10,8 @@ from scipy import stats
 from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.frame import Difference, difference
-from olr_cli.analysis.tables.arms import COUNTED, LOGGED, arms_table
+from olr_cli.analysis.outcomes import COUNTED, LOGGED
+from olr_cli.analysis.tables.arms import arms_table
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics

@@ -1,4 +1,4 @@
-"""Where the numbers of the paper's tables come from: benchmark scores in the runs, else their held-out accuracy."""
+"""What runs come to at their end, which figures and tables share: metrics of arms, and scores or held-out accuracy."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import StoredScores, stored_scores
 from olr_cli.evaluation.tables import Column
 from olr_cli.runs.checkpoints import checkpoint_steps
+from olr_cli.supervision.metrics import LABEL_METRICS
+
+LOGGED = {"eval/avg": "held-out accuracy"}
+"""Metrics from metrics.jsonl: the last value after training began."""
+
+COUNTED = {
+    "majority/accuracy_noisy": "majority accuracy on noisy prompts",
+    "label/selected_accuracy": "accuracy of selected labels",
+    "label/effective_noise": "effective noise",
+}
+"""Metrics from the labels table, in the last complete epoch."""
+
+TITLES = LOGGED | COUNTED
 
 HELD_OUT = Column("eval/avg", "held-out accuracy", None)
 BELOW_START = "below_start"
@@ -24,6 +37,13 @@ AVERAGES = (Column("in", "ID", "in", is_average=True), Column("out", "OOD", "out
 
 _TASK = ("model.path", "data.train", "data.test")
 """Runs that agree in these started from one policy and are measured on the same prompts."""
+
+
+def at_the_end(run: Run) -> dict[str, float | None]:
+    """The metrics of `TITLES`; None where a run has no value."""
+    logged = {name: run.last_logged(name) for name in LOGGED}
+    last = run.by_epoch({name: LABEL_METRICS[name] for name in COUNTED}).tail(1).row(0, named=True)
+    return logged | {name: last[name] for name in COUNTED}
 
 
 @dataclass(frozen=True)
