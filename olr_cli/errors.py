@@ -39,14 +39,14 @@ class NotHere(UserError):
 
 
 @contextmanager
-def noting(lacking: list[str] | None) -> Iterator[None]:
+def noting(missing: list[str] | None) -> Iterator[None]:
     """Append what the block finds missing on this machine to a list, as a dry run does; with None it is raised."""
     try:
         yield
     except NotHere as error:
-        if lacking is None:
+        if missing is None:
             raise
-        lacking.append(str(error))
+        missing.append(str(error))
 
 
 def no_path(path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()) -> NotHere:

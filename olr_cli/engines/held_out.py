@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from olr_cli.answers import Judge, default_extractor, extract, vote
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import Prompt, PromptSet
+from olr_cli.runs.metrics import Metrics
+
+
+def held_out_metrics(
+    sets: Mapping[str, PromptSet],
+    responses: Mapping[str, Sequence[Sequence[str]]],
+    judge: Judge,
+    extractor: str | None,
+) -> Metrics:
+    """The accuracies of all held-out sets, ``eval/…`` on the test set and ``validation/…`` on the validation set.
+
+    `sets` and the responses to them are by the prefix of their metrics (`DataSets.held_out`).
+    """
+    metrics: Metrics = {}
+    for prefix, held_out in sets.items():
+        accuracy = held_out_accuracy(held_out.prompts, responses[prefix], judge, extractor)
+        metrics |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
+    return metrics
 
 
 def held_out_accuracy(

@@ -36,12 +36,12 @@ from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import make_supervisor
 
 
-def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
+def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
     """The class of the recipe's engine; only the packages of that engine are imported.
 
     Args:
         recipe: names the engine.
-        lacking: in a dry run, receives a sentence for everything that is missing on this machine.
+        missing: in a dry run, receives a sentence for everything that is missing on this machine.
 
     Raises:
         UserError: the engine is another trainer.
@@ -50,7 +50,7 @@ def engine_of(recipe: Recipe, lacking: list[str] | None = None) -> Callable[[Rec
     if isinstance(recipe.engine, OpenRlhfEngine):
         from olr_cli.engines.openrlhf import engine
 
-        return partial(engine.OpenRlhfRunner, lacking=lacking)
+        return partial(engine.OpenRlhfRunner, missing=missing)
     from olr_cli.engines.local.loop import LocalRunner
 
     return LocalRunner

@@ -21,9 +21,9 @@ from olr_cli.engines.launch import engine_of, extractor_of, run_warnings
 from olr_cli.engines.machine import Check, Machine, Use, existing, gigabytes, look_at_machine
 from olr_cli.engines.models import model_location, model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
-from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_section
+from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.openrlhf.memory import GB, MemoryNeed, memory_need
-from olr_cli.engines.run import DataSets, Engine, load_data, require_engine
+from olr_cli.engines.run import DataSets, Engine, engine_section, load_data, require_engine
 from olr_cli.errors import NotHere, UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import LocalEngine, OpenRlhfEngine, Recipe
@@ -64,10 +64,6 @@ class Rehearsal:
     missing: Sequence[str]
 
     @property
-    def _views(self) -> tuple[View, ...]:
-        return compose(self.recipe.method).views
-
-    @property
     def amount(self) -> Mapping[str, int | None]:
         """How many prompts, marked and verified ones, steps and rollouts; None where the data are missing."""
         recipe, train = self.recipe, self.data.train
@@ -79,13 +75,16 @@ class Rehearsal:
             "marked": None if self.is_example else sum(prompt.is_marked for prompt in train.prompts),
             "trusted": None if self.is_example else sum(prompt.is_trusted for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
-            "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * len(self._views),
+            "rollouts": prompts
+            * recipe.train.epochs
+            * recipe.train.rollouts_per_prompt
+            * len(self.data.views),
         }
 
     def answer(self) -> Answer:
         """A dry run: what a run would do, and one prompt exactly as the policy sees it."""
         prompt, engine = self.data.train.prompts[0], self.engine
-        views = {view: engine.render(prompt.turns(view)) for view in self._views}
+        views = {view: engine.render(prompt.turns(view)) for view in self.data.views}
         sentences = [f"Note: {note}." for note in self.data.train.notes]
         sentences += [f"Warning: {sentence}" for sentence in self.warnings]
         lines = [recipe_yaml(self.recipe), *sentences, *self.amount_lines(), *engine.plan]
@@ -171,6 +170,7 @@ def _example_data(recipe: Recipe) -> DataSets:
         train,
         None if recipe.data.validation is None else held_out,
         None if recipe.data.test is None else held_out,
+        compose(recipe.method).views,
     )
 
 
@@ -309,7 +309,8 @@ def _memory_checks(
         host: bytes of a node's own memory; None for a cluster's, which is not known here.
         use: of the machine.
     """
-    engine, samples = openrlhf_section(recipe), openrlhf_section(recipe).micro_batch_samples
+    engine = engine_section(recipe, OpenRlhfEngine)
+    samples = engine.micro_batch_samples
     smaller = f"lower engine.micro_batch_samples from {samples}, " if samples > 1 else ""
     smaller += "set engine.zero_stage to 3, " if engine.zero_stage < 3 else ""
     tokens = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import PromptSet
+from olr_cli.data.prompts import PromptSet, View
 from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import ExternalEngine, Recipe
+from olr_cli.recipe.schema import ExternalEngine, LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import Kind
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.writer import RunWriter
@@ -32,12 +32,14 @@ class DataSets:
     """The prompts of a run: those that train, and those that never do.
 
     Attributes:
+        views: in which each training prompt is rolled out.
         keep_fraction: share of a step's prompts that train, if the recipe's method chooses among them.
     """
 
     train: PromptSet
     validation: PromptSet | None
     test: PromptSet | None
+    views: tuple[View, ...] = ("original",)
     keep_fraction: Fraction = Fraction(1)
 
     @property
@@ -116,6 +118,16 @@ class Engine(Protocol):
         ...
 
 
+Section = TypeVar("Section", LocalEngine, OpenRlhfEngine)
+
+
+def engine_section(recipe: Recipe, kind: type[Section]) -> Section:
+    """The recipe's engine section, where it is known to be of this kind."""
+    if not isinstance(recipe.engine, kind):
+        raise ValueError(f"the recipe asks for the engine {recipe.engine.name}")
+    return recipe.engine
+
+
 def require_engine(recipe: Recipe) -> None:
     """Make sure that an engine of ours trains by this recipe.
 
@@ -149,7 +161,7 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
         split: None if source is None else held_out_prompts(recipe, source, split)
         for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
     }
-    return DataSets(train, held_out["validation"], held_out["test"], share)
+    return DataSets(train, held_out["validation"], held_out["test"], method.views, share)
 
 
 def loss_average_departure(recipe: Recipe) -> str:

@@ -14,6 +14,7 @@ command holds the lock, that one joins the attempt.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -195,8 +196,8 @@ class RunWriter:
         if (self.path / "metrics.jsonl").exists():
             sync_metrics(self.path)
 
-    def checkpoint(self, step: int, fill: Callable[[Path], None]) -> None:
-        """Write the checkpoint after a step, with the files that `fill` puts into a folder.
+    def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
+        """Write the checkpoint after a step: the files that `fill` puts into a folder, and where the trainer stands.
 
         Raises:
             UserError: no space or no permission, and the earlier checkpoints stand; or another process has taken over
@@ -205,6 +206,8 @@ class RunWriter:
 
         def fill_alone(folder: Path) -> None:
             fill(folder)
+            stands = {"step": step, "recipe_digest": self.recipe.digest(), **state}
+            (folder / "trainer.json").write_text(json.dumps(stands), encoding="utf-8")
             self._require_attempt()  # filling takes long
 
         self._require_attempt()

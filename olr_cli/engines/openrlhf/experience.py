@@ -13,13 +13,13 @@ from torch import Tensor
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
-from olr_cli.engines.openrlhf.flags import openrlhf_section
 from olr_cli.engines.openrlhf.job_files import prompt_label, read_prompt_label
 from olr_cli.engines.prompt_text import before_stop
+from olr_cli.engines.run import engine_section
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.throughput import Hardware, StepWork
-from olr_cli.supervision import Decided, Rollout, RolloutGroup
+from olr_cli.supervision import Decided, Step
 
 Members = dict[str, list[int]]
 """Numbers of a group's samples, in the order of the group's rollouts, by the prompt's id."""
@@ -111,50 +111,42 @@ def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) 
     }
 
 
-def rollout_groups(
+def sampled_step(
     samples: Sequence[Any],
     members: Members,
     tokenizer: Any,
-    prompts: dict[str, Prompt],
+    prompts: Mapping[str, Prompt],
+    views: Sequence[View],
     *,
     visit: int,
     step: int,
     stop: Sequence[str] = (),
-) -> list[RolloutGroup]:
-    """The complete groups of a step, in the order of `members`, without the statistics of a forward pass.
+) -> Step:
+    """A step in the order of `members`, without the statistics of a forward pass.
 
     Responses end before the first text of `stop`.
     """
-    tokens = [response_tokens(sample) for sample in samples]
+    in_order = [samples[number] for numbers in members.values() for number in numbers]
+    tokens = [response_tokens(sample) for sample in in_order]
     responses = tokenizer.batch_decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    rollouts = [
-        Rollout(
-            before_stop(responses[i], stop),
-            tokens=len(tokens[i]),
-            truncated=bool(sample.truncated[0]),
-            view=read_prompt_label(sample.labels[0])[0],
-        )
-        for i, sample in enumerate(samples)
-    ]
-    return [
-        RolloutGroup(prompts[prompt_id], visit=visit, step=step, rollouts=tuple(rollouts[i] for i in group))
-        for prompt_id, group in members.items()
-    ]
+    return Step.sampled(
+        step,
+        visit,
+        [prompts[prompt_id] for prompt_id in members],
+        views,
+        [before_stop(response, stop) for response in responses],
+        {
+            "tokens": list(map(len, tokens)),
+            "truncated": [bool(sample.truncated[0]) for sample in in_order],
+        },
+    )
 
 
-def with_statistics(
-    groups: Sequence[RolloutGroup], members: Members, means: Mapping[str, Sequence[float | None]]
-) -> list[RolloutGroup]:
-    """The same groups with `token_means` of their samples, by the names of `Rollout`'s statistics."""
-
-    def measured(rollout: Rollout, sample: int) -> Rollout:
-        statistics: dict[str, Any] = {name: values[sample] for name, values in means.items()}
-        return replace(rollout, **statistics)
-
-    return [
-        replace(group, rollouts=tuple(map(measured, group.rollouts, samples)))
-        for group, samples in zip(groups, members.values(), strict=True)
-    ]
+def with_statistics(step: Step, members: Members, means: Mapping[str, Sequence[float | None]]) -> Step:
+    """The same step with `token_means` of its samples, by the names of the statistics."""
+    order = [number for numbers in members.values() for number in numbers]
+    measured = {name: [values[number] for number in order] for name, values in means.items()}
+    return replace(step, statistics={**step.statistics, **measured})
 
 
 def step_work(experiences: Sequence[Any], decided: Decided, members: Members) -> StepWork:
@@ -177,7 +169,7 @@ def step_work(experiences: Sequence[Any], decided: Decided, members: Members) ->
 
 def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
     """All GPUs of a run, those of vLLM and the reference too; `card` names the policy's, None on a CPU."""
-    engine, shape = openrlhf_section(recipe), None
+    engine, shape = engine_section(recipe, OpenRlhfEngine), None
     with suppress(UserError):  # a model of another kind
         shape = model_shape(model, trust_remote_code=recipe.model.trust_remote_code)
     return Hardware(

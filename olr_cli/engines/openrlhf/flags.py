@@ -15,11 +15,10 @@ from typing import Any, Literal, NamedTuple
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART, UNIVERSAL
-from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
+from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY, engine_section
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
 from olr_cli.runs.schedule import MIN_LR_RATIO
-from olr_cli.supervision import compose
 
 LOSS_AVERAGES: Mapping[LossAverage, str] = {"token": "token-mean", "sequence": "seq-mean-token-mean"}
 """OpenRLHF's names for what weighs alike in the loss."""
@@ -39,6 +38,7 @@ class Places:
         scratch: a folder for what OpenRLHF insists on writing.
         max_tokens: prompt and response together.
         is_universal: `checkpoint` is DeepSpeed's universal one.
+        views: of each prompt.
     """
 
     model: str
@@ -48,13 +48,7 @@ class Places:
     scratch: Path
     max_tokens: int
     is_universal: bool = False
-
-
-def openrlhf_section(recipe: Recipe) -> OpenRlhfEngine:
-    """The recipe's engine section, which is of this engine."""
-    if not isinstance(recipe.engine, OpenRlhfEngine):
-        raise ValueError(f"the recipe asks for the engine {recipe.engine.name}")
-    return recipe.engine
+    views: int = 1
 
 
 def cluster_address(recipe: Recipe) -> str | None:
@@ -63,9 +57,10 @@ def cluster_address(recipe: Recipe) -> str | None:
     Raises:
         UserError: it is the address of the cluster's job server, which takes commands and no connections.
     """
-    address = openrlhf_section(recipe).ray_address or os.environ.get("RAY_ADDRESS")
+    named = engine_section(recipe, OpenRlhfEngine).ray_address
+    address = named or os.environ.get("RAY_ADDRESS")
     if address is not None and address.startswith(("http://", "https://")):
-        source = "engine.ray_address" if openrlhf_section(recipe).ray_address else "RAY_ADDRESS"
+        source = "engine.ray_address" if named else "RAY_ADDRESS"
         raise UserError(
             f"{source} {address} is the address of Ray's job server: start the command there, with `ray job submit"
             f" --address {address} -- olr train …`, or name the cluster itself (auto, or HOST:PORT)"
@@ -218,9 +213,8 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
     Returns:
         True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
     """
-    engine, train, keys = openrlhf_section(recipe), recipe.train, flatten(recipe.plain())
+    engine, train, keys = engine_section(recipe, OpenRlhfEngine), recipe.train, flatten(recipe.plain())
     on_gpu = engine.device == "cuda"
-    views = len(compose(recipe.method).views)
     mini_batch = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
     has_warmup_alone = train.lr_schedule == "constant" and train.lr_warmup_ratio > 0
     sleep = engine.sleep and engine.colocate and on_gpu
@@ -234,10 +228,10 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "train.agent_func_path": Path(__file__).with_name("vllm_actor.py"),
         **{flag: keys[decision.what] for flag, decision in DECISIONS.items() if decision.by == "key"},
         # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
-        "rollout.batch_size": train.prompts_per_step * views,
+        "rollout.batch_size": train.prompts_per_step * places.views,
         # One pass over them in mini-batches, which OpenRLHF counts in samples.
         "train.max_epochs": 1,
-        "train.batch_size": mini_batch * train.rollouts_per_prompt * views,
+        "train.batch_size": mini_batch * train.rollouts_per_prompt * places.views,
         # Another seed after a resume, or the first rollouts' random numbers would come again.
         "train.seed": seeding.key("openrlhf", recipe.seed, done) % 2**31,
         "actor.adam.betas": ADAM_BETAS,
@@ -286,5 +280,5 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
 
 def divides_by_std(recipe: Recipe) -> bool:
     """Whether OpenRLHF divides a group's rewards by their standard deviation."""
-    estimator: str = flatten(openrlhf_section(recipe).flags).get("algo.advantage.estimator", "group_norm")
-    return estimator == "group_norm"
+    flags = flatten(engine_section(recipe, OpenRlhfEngine).flags)
+    return bool(flags.get("algo.advantage.estimator", "group_norm") == "group_norm")

@@ -20,12 +20,13 @@ from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
-from olr_cli.engines.openrlhf.flags import cluster_address, openrlhf_section
+from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.openrlhf.job_files import UNIVERSAL, JobEnd, JobFiles, JobStopped, put_together
 from olr_cli.engines.openrlhf.process import LEASH, end_with
+from olr_cli.engines.run import engine_section
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
 
@@ -55,7 +56,8 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
 
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
-    variables = _variables(recipe)
+    engine = engine_section(recipe, OpenRlhfEngine)
+    variables = environment(trusts_code=recipe.model.trust_remote_code, device=engine.device)
     os.environ.update(variables)
     bridge_process()
     if f"--{UNIVERSAL}" in flags:
@@ -67,7 +69,6 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
         "env_vars": variables,
         "worker_process_setup_hook": f"{bridge_process.__module__}.{bridge_process.__qualname__}",
     }
-    engine = openrlhf_section(recipe)
     wanted = gpus_needed(recipe)
     address = cluster_address(recipe)
     if address is None:
@@ -89,18 +90,6 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
 
-def _variables(recipe: Recipe) -> dict[str, str]:
-    """Variables that every process of the job needs."""
-    device = openrlhf_section(recipe).device
-    fixed = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    fixed |= environment(trusts_code=recipe.model.trust_remote_code, device=device)
-    if device == "cpu":
-        return fixed
-    kept = ("NCCL_DEBUG", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS")
-    defaults = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
-    return fixed | {name: os.environ.get(name, defaults[name]) for name in kept}
-
-
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     """Replace three of OpenRLHF's classes where its command line looks them up."""
     from openrlhf.trainer import ppo_trainer
@@ -111,7 +100,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     from olr_cli.engines.openrlhf.vllm_actor import rollout_actor
 
     engine_arguments: dict[str, Any] = {"trust_remote_code": recipe.model.trust_remote_code}
-    if openrlhf_section(recipe).device == "cpu":
+    if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from olr_cli.engines.openrlhf.flags import openrlhf_section
+from olr_cli.engines.run import engine_section
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.runs.throughput import ModelShape
 
@@ -48,7 +48,7 @@ def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attenti
 
     With `flash_attention`, flash-attn's cross entropy takes the place of torch's.
     """
-    engine = openrlhf_section(recipe)
+    engine = engine_section(recipe, OpenRlhfEngine)
     sleeps = engine.colocate and engine.sleep
     share = engine.vllm_memory * card
     weights = _weights(recipe, shape)
@@ -74,7 +74,8 @@ def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attenti
 
 def _weights(recipe: Recipe, shape: ModelShape) -> dict[str, float]:
     """Bfloat16 weights of policy and reference on one of the policy's GPUs."""
-    engine, flags = openrlhf_section(recipe), flatten(openrlhf_section(recipe).flags)
+    engine = engine_section(recipe, OpenRlhfEngine)
+    flags = flatten(engine.flags)
     weights = 2.0 * shape.parameters / (engine.policy_gpus if engine.zero_stage == 3 else 1)
     policy = weights
     secondary = flags.get("ds.zpg") or 1
@@ -97,7 +98,7 @@ def _states(engine: OpenRlhfEngine, shape: ModelShape) -> dict[str, float]:
 
 def _activations(recipe: Recipe, shape: ModelShape, *, flash_attention: bool) -> dict[str, float]:
     """Memory of the forward and backward pass of one micro-batch."""
-    engine = openrlhf_section(recipe)
+    engine = engine_section(recipe, OpenRlhfEngine)
     tokens = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
     tokens = engine.micro_batch_samples * min(tokens, shape.context or tokens)
     a_logit = (10 if flash_attention else 16) + (2 if recipe.method.smoothing > 0 else 0)

@@ -9,7 +9,6 @@ passes. Everything about a run on the disk is written here, in one process; the 
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
 from olr_cli.engines.divergence import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, diverged
-from olr_cli.engines.held_out import held_out_accuracy
+from olr_cli.engines.held_out import held_out_metrics
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.actor import PolicyForward
 from olr_cli.engines.openrlhf.balance import deal
@@ -35,19 +34,19 @@ from olr_cli.engines.openrlhf.experience import (
     group_members,
     hardware,
     response_tokens,
-    rollout_groups,
+    sampled_step,
     sampler_gap,
     step_work,
     token_means,
     with_statistics,
 )
-from olr_cli.engines.openrlhf.flags import divides_by_std, openrlhf_section
+from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data
-from olr_cli.engines.run import load_data
+from olr_cli.engines.run import engine_section, load_data
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_steps, is_best
 from olr_cli.runs.directory import GIVEN_UP, read_recipe
 from olr_cli.runs.metrics import Metrics, Stopwatch
@@ -55,7 +54,7 @@ from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import stored_history
 from olr_cli.runs.throughput import Hardware, throughput
 from olr_cli.runs.writer import RunWriter, StepTables
-from olr_cli.supervision import Decided, RolloutGroup, Step, compose, make_supervisor
+from olr_cli.supervision import Decided, Step, make_supervisor
 from olr_cli.supervision.metrics import step_metrics
 
 _METRICS = {
@@ -70,10 +69,10 @@ _METRICS = {
 
 
 class ReadRollouts(NamedTuple):
-    """A step's rollouts in groups, without the statistics of a forward pass, and what was given up before the step."""
+    """A step's rollouts, without the statistics of a forward pass, and what was given up before the step."""
 
     members: Members
-    groups: list[RolloutGroup]
+    step: Step
     timeouts_before: int
 
 
@@ -84,10 +83,9 @@ class PromptOrder:
     own data set: (source, text, label, images); a prompt's views are neighbours. `done` steps are complete.
     """
 
-    def __init__(self, recipe: Recipe, rows: Any, done: int) -> None:
-        self._rows, self._done = rows, done
-        self._views = len(compose(recipe.method).views)
-        self._schedule = Schedule.of(recipe, len(rows) // self._views)
+    def __init__(self, schedule: Schedule, rows: Any, done: int) -> None:
+        self._schedule, self._rows, self._done = schedule, rows, done
+        self._views = len(rows) // schedule.prompts
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -180,7 +178,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._is_supervised = False
         self._hardware: Hardware | None = None
         rows = self.samples_generator.prompts_dataloader.dataset
-        self.prompts_dataloader = PromptOrder(self.recipe, rows, self._done)
+        self.prompts_dataloader = PromptOrder(self.schedule, rows, self._done)
         self.samples_generator.prompts_dataloader = self.prompts_dataloader
         self.generate_kwargs["min_new_tokens"] = 0  # an empty response is one too
         self.experience_maker = SupervisedExperienceMaker(
@@ -242,7 +240,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """The order in which OpenRLHF gets a step's samples, so that its chunks are balanced."""
         batches = deal(
             lengths,
-            ranks=openrlhf_section(self.recipe).policy_gpus,
+            ranks=engine_section(self.recipe, OpenRlhfEngine).policy_gpus,
             mini_batch=self.args.train.batch_size,
             micro_batch=self.args.rollout.micro_batch_size,
             draw=("mini-batches", self.recipe.seed, self._step),
@@ -257,17 +255,18 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         prompts, rows = self.data.train.prompts, self.schedule.rows(self._step)
         place = {prompts[row].prompt_id: number for number, row in enumerate(rows)}
         members = {prompt_id: came[prompt_id] for prompt_id in sorted(came, key=place.__getitem__)}
-        groups = rollout_groups(
+        step = sampled_step(
             samples,
             members,
             self.tokenizer,
             self.prompts,
+            self.supervisor.method.views,
             visit=self._epoch,
             step=self._step,
             stop=self.recipe.train.stop,
         )
-        self.supervisor.read_ahead(Step.of(groups))
-        return ReadRollouts(members, groups, timeouts_before)
+        self.supervisor.read_ahead(step)
+        return ReadRollouts(members, step, timeouts_before)
 
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
@@ -280,7 +279,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             forwards: the policy's, of each micro-batch.
         """
         with self._clock.measure("verification"):
-            members, groups, timeouts_before = read.result()
+            members, step, timeouts_before = read.result()
             samples = sum(map(len, members.values()))
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
             if any(values.isnan().any() for values in log_probs):
@@ -290,8 +289,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 "entropy": token_means(entropies, batches, samples),
                 "self_certainty": token_means(self_certainties, batches, samples),
             }
-            groups = with_statistics(groups, members, means)
-        decided = self.supervisor.supervise(Step.of(groups), self._clock.measure)
+            step = with_statistics(step, members, means)
+        decided = self.supervisor.supervise(step, self._clock.measure)
         self._decided, self._is_supervised = decided, True
         self._timeouts = self.judge.timeouts - timeouts_before
         self._work = step_work(batches, decided, members)
@@ -327,7 +326,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             raise JobStopped
 
     def measure_held_out(self) -> Metrics:
-        """Accuracy on the recipe's held-out prompts: `eval/…` on the test set, `validation/…` on the validation set."""
+        """Accuracy on the recipe's held-out prompts."""
         if self.eval_dataloader is None:
             return {}
         settings = self.generate_kwargs | {
@@ -340,12 +339,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
             responses.setdefault(sample.labels[0], []).append(before_stop(text, self.recipe.train.stop))
-        metrics: Metrics = {}
-        for prefix, held_out in self.data.held_out.items():
-            texts = [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]
-            accuracy = held_out_accuracy(held_out.prompts, texts, self.judge, self.recipe.data.extractor)
-            metrics |= {f"{prefix}/{name}": value for name, value in accuracy.items()}
-        return metrics
+        sets = self.data.held_out
+        texts = {
+            prefix: [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]
+            for prefix, held_out in sets.items()
+        }
+        return held_out_metrics(sets, texts, self.judge, self.recipe.data.extractor)
 
     @property
     def _epoch(self) -> int:
@@ -386,8 +385,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                     "save_checkpoint_to", folder=str(folder), step=step, chat=ChatFormat.of(self.recipe)
                 )
             )
-            state = {"step": step, "recipe_digest": self.recipe.digest()}
-            (folder / "trainer.json").write_text(json.dumps(state), encoding="utf-8")
 
         self.writer.checkpoint(step, fill)
 

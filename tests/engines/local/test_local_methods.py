@@ -18,7 +18,7 @@ from olr_cli.engines.local import loop
 from olr_cli.engines.local.loop import (
     LocalRunner,
     advantages_and_trains,
-    rollout_groups,
+    sampled_step,
     training_keys,
 )
 from olr_cli.engines.local.sampler import sample
@@ -32,7 +32,7 @@ from olr_cli.recipe.schema import (
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.supervision import Step, Supervisor, compose
+from olr_cli.supervision import Supervisor, compose
 
 TEMPERATURE = 0.7
 
@@ -70,7 +70,7 @@ def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_a
     prompts = [Prompt(str(p), (), None, None, None) for p in range(4)]
     with Judge() as judge, torch.no_grad():
         supervisor = Supervisor(compose(method), judge, seed=0)
-        step = Step.of(rollout_groups(prompts, sampled, 1, 1, ("original",)))
+        step = sampled_step(prompts, sampled, 1, 1, ("original",))
         for p, group in enumerate(by_group(supervisor.supervise(step))):
             for g, reward in enumerate(group.rewards):
                 response = sampled.tokens_PGT[p, g, : sampled.lengths_PG[p, g]].tolist()
@@ -89,11 +89,11 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
 
     policy = tiny_policy()
     sampled = sample(policy, [tokens for tokens in PROMPTS[:3] for _ in views], both, max_new_tokens=3)
-    groups = rollout_groups(prompts, sampled, 1, 1, views)
-    texts = [[rollout.response for rollout in group.rollouts] for group in groups]
-    assert texts == [sampled.texts_PG[2 * p] + sampled.texts_PG[2 * p + 1] for p in range(3)]
+    step = sampled_step(prompts, sampled, 1, 1, views)
+    assert step.responses == [text for texts in sampled.texts_PG for text in texts]
+    assert step.views == [view for _ in prompts for view in views for _ in range(both.shape[1])]
     with Judge() as judge:
-        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(Step.of(groups))
+        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(step)
     advantages, trains = advantages_and_trains(decided, views)
     assert (advantages.shape, trains) == (both.shape, [True] * 6)
     assert advantages.flatten().tolist() == decided.advantages

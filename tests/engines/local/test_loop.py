@@ -135,13 +135,13 @@ def test_prompts_and_responses_beyond_the_models_context_are_refused():
 @pytest.mark.parametrize(("samples", "expected"), [(None, 4), (3, 3)])
 def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, tmp_path, monkeypatch):
     plain, seen = recipe().plain(), []
-    measure = loop.held_out_accuracy
+    measure = loop.held_out_metrics
 
-    def measuring(prompts, responses_PG, *arguments):
-        seen.append({len(responses) for responses in responses_PG})
-        return measure(prompts, responses_PG, *arguments)
+    def measuring(sets, responses, *arguments):
+        seen.append({len(own) for own in responses["eval"]})
+        return measure(sets, responses, *arguments)
 
-    monkeypatch.setattr(loop, "held_out_accuracy", measuring)
+    monkeypatch.setattr(loop, "held_out_metrics", measuring)
     train = {**plain["train"], "rollouts_per_prompt": 4, "evaluation_samples": samples}
     go(tmp_path / "run", recipe(train=train, data={**plain["data"], "test": "arithmetic"}))
     assert seen and all(own == {expected} for own in seen)

@@ -31,6 +31,10 @@ def batches(size=8, mini=4, rollouts=8, micro=4, method="grpo", **engine):
     return recipe(train, method, micro_batch_samples=micro, **engine)
 
 
+def views_of(a_recipe):
+    return 2 if a_recipe.method.name == "co_reward" else 1
+
+
 def refusal(check, *arguments):
     with pytest.raises(UserError) as refused:
         check(*arguments)
@@ -39,7 +43,7 @@ def refusal(check, *arguments):
 
 def is_let_through(a_recipe, prompts):
     try:
-        check_batches(a_recipe, prompts)
+        check_batches(a_recipe, prompts, views_of(a_recipe))
     except UserError:
         return False
     return True
@@ -58,7 +62,7 @@ def require_whole_updates(a_recipe, prompts):
     """Simulate an epoch: every sample is trained on, and every optimiser step ends within the step it began in."""
     train, gpus, micro = a_recipe.train, a_recipe.engine.policy_gpus, a_recipe.engine.micro_batch_samples
     mini = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
-    views = 2 if a_recipe.method.name == "co_reward" else 1
+    views = views_of(a_recipe)
     batch_size = mini * train.rollouts_per_prompt * views
     accumulated = batch_size // micro // gpus
     assert accumulated >= 1
@@ -164,8 +168,8 @@ def test_micro_batches_that_do_not_divide_are_refused_with_those_that_do():
 
 
 def test_samples_are_counted_in_both_views_of_each_prompt():
-    check_batches(batches(mini=1, rollouts=3, micro=6, method="co_reward"), 40)
-    said = refusal(check_batches, batches(mini=1, rollouts=3, micro=4, method="co_reward"), 40)
+    check_batches(batches(mini=1, rollouts=3, micro=6, method="co_reward"), 40, 2)
+    said = refusal(check_batches, batches(mini=1, rollouts=3, micro=4, method="co_reward"), 40, 2)
     assert said.startswith("a mini-batch of 1 prompts x 3 rollouts x 2 views = 6 samples does not divide")
     assert said.endswith("set engine.micro_batch_samples to one of 1, 2, 3, 6")
 

@@ -13,7 +13,7 @@ from olr_cli.engines.openrlhf.experience import (
     group_members,
     hardware,
     response_tokens,
-    rollout_groups,
+    sampled_step,
     sampler_gap,
     step_work,
     token_means,
@@ -48,10 +48,14 @@ class Letters:
         return ["".join(chr(96 + token) for token in row if token) for row in rows]
 
 
-def groups(samples, views=("original",), **means):
+def step_of(samples, views=("original",), **means):
     members = group_members(samples, views, 2)
-    read = rollout_groups(samples, members, Letters(), PROMPTS, visit=2, step=5)
-    return with_statistics(read, members, means)
+    step = sampled_step(samples, members, Letters(), PROMPTS, views, visit=2, step=5)
+    return with_statistics(step, members, means)
+
+
+def names(step):
+    return [prompt.prompt_id for prompt in step.prompts]
 
 
 @pytest.mark.parametrize("view", BOTH)
@@ -69,13 +73,10 @@ def test_a_response_is_the_tokens_of_the_actions_without_prompt_or_padding(respo
 def test_a_group_is_a_prompts_neighbours():
     first = [sample("b", [1], [2, 0]), sample("b", [1], [3, 3], truncated=True)]
     second = [sample("a", [1, 1], [0]), sample("a", [1, 1], [])]
-    found = groups([*first, *second])
-    assert [group.prompt.prompt_id for group in found] == ["b", "a"]
-    assert {(group.visit, group.step) for group in found} == {(2, 5)}
-    rollouts = [rollout for group in found for rollout in group.rollouts]
-    assert [(r.response, r.tokens, r.truncated) for r in rollouts] == [
-        *(("b", 2, False), ("cc", 2, True), ("", 1, False), ("", 0, False))
-    ]
+    step = step_of([*first, *second])
+    assert (names(step), step.number, step.visits) == (["b", "a"], 5, [2, 2])
+    assert (step.responses, list(step.starts)) == (["b", "cc", "", ""], [0, 2, 4])
+    assert step.statistics == {"tokens": [2, 2, 1, 0], "truncated": [False, True, False, False]}
 
 
 def test_the_views_of_a_prompt_are_one_group_the_original_first_whenever_they_arrive():
@@ -86,23 +87,17 @@ def test_the_views_of_a_prompt_are_one_group_the_original_first_whenever_they_ar
         for _ in range(2)
     ]
     assert group_members(samples, BOTH, 2) == {"b": [4, 5, 0, 1], "a": [2, 3, 6, 7]}
-    found = groups(samples, BOTH, entropy=[0.1 * number for number in range(8)])
-    assert [group.prompt.prompt_id for group in found] == ["b", "a"]
-    assert [[rollout.response for rollout in group.rollouts] for group in found] == [
-        ["c", "c", "a", "a"],
-        ["b", "b", "d", "d"],
-    ]
-    assert [[rollout.view for rollout in group.rollouts] for group in found] == [
-        [view for view in BOTH for _ in range(2)]
-    ] * 2
-    assert [rollout.entropy for rollout in found[0].rollouts] == [0.4, 0.5, 0.0, 0.1]
-    assert {rollout.self_certainty for group in found for rollout in group.rollouts} == {None}
+    step = step_of(samples, BOTH, entropy=[0.1 * number for number in range(8)])
+    assert names(step) == ["b", "a"]
+    assert step.responses == ["c", "c", "a", "a", "b", "b", "d", "d"]
+    assert step.views == [view for _ in "ba" for view in BOTH for _ in range(2)]
+    assert step.statistics["entropy"][:4] == [0.4, 0.5, 0.0, 0.1]
 
 
 @pytest.mark.parametrize("ids", ["ab", "aab", "aaab", "aaa", "aaaa"])
 def test_a_group_that_is_not_whole_is_a_bug(ids):
     with pytest.raises(ValueError, match="not 2 of one view of a prompt"):
-        groups([sample(prompt_id, [1], [2]) for prompt_id in ids])
+        step_of([sample(prompt_id, [1], [2]) for prompt_id in ids])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +111,7 @@ def test_a_group_that_is_not_whole_is_a_bug(ids):
 def test_a_view_that_is_missing_or_was_not_asked_for_is_a_bug(rolled_out, views, said):
     samples = [sample(prompt_id, [1], [2], view=view) for prompt_id, view in rolled_out for _ in range(2)]
     with pytest.raises(ValueError, match=f"missing, or not asked for: {said}$"):
-        groups(samples, views)
+        step_of(samples, views)
 
 
 def batch(index, mask):

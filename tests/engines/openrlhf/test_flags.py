@@ -2,6 +2,7 @@
 
 import re
 from argparse import ArgumentParser
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,6 @@ from olr_cli.engines.openrlhf.flags import (
     arguments,
     cluster_address,
     divides_by_std,
-    openrlhf_section,
     recipe_flags,
 )
 from olr_cli.errors import UserError
@@ -76,7 +76,7 @@ def test_mini_batches_are_counted_in_samples():
 
 def test_a_prompts_views_are_rolled_out_and_trained_together():
     train = {"prompts_per_step": 40, "rollouts_per_prompt": 4, "mini_batch_prompts": 10}
-    found = flags_of(recipe(train, {"name": "co_reward"}))
+    found = flags_of(recipe(train, {"name": "co_reward"}), replace(PLACES, views=2))
     assert (found["rollout.batch_size"], found["rollout.n_samples_per_prompt"]) == (80, 4)
     assert found["train.batch_size"] == 80
 
@@ -177,11 +177,6 @@ def test_what_samples_cannot_be_dealt_out_for_is_refused(name, value):
         UserError, match=rf"^engine\.flags: {name} cannot be set, because olr deals samples out"
     ):
         check_flags(recipe(flags={name: value}), ArgumentParser())
-
-
-def test_a_recipe_of_another_engine_is_a_bug():
-    with pytest.raises(ValueError, match="the recipe asks for the engine local"):
-        openrlhf_section(validate({}, "test"))
 
 
 def test_the_page_that_refusals_name_is_there():
