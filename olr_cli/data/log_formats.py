@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from olr_cli.data.rows import suggested
 from olr_cli.errors import UserError
 
 COLUMNS = (
@@ -108,9 +109,8 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserError:
     """The error for a file without a column; it lists those that are there, and writes an option out."""
-    guesses = {name: next(filter(names.__contains__, _GUESSES.get(name, ())), None) for name in missing}
-    mapping = ", ".join(f"{name}: {guess or 'COLUMN'}" for name, guess in guesses.items())
+    columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     return UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"
-        f" them it is: --columns '{{{mapping}}}'"
+        f" them it is: --columns '{columns}'"
     )

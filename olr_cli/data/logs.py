@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import NoneType
@@ -16,18 +16,16 @@ import polars as pl
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, recognised
-from olr_cli.data.prompts import QuestionIds, question_ids
+from olr_cli.data.prompts import question_ids
 from olr_cli.data.rows import (
-    Kinds,
     RowError,
     Rows,
     is_json,
-    json_batches,
+    json_rows,
     json_table,
     matching_files,
     pick,
     read_batches,
-    read_table,
 )
 from olr_cli.errors import UserError, no_rows
 
@@ -109,21 +107,6 @@ _CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORE
 """In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
 
 
-def read_rollouts(files: Sequence[Path], columns: Collection[str], place: Path) -> pl.DataFrame:
-    """The rollouts in Parquet or JSON files with olr's names, with those of `columns` that the files have.
-
-    `visit`, `step` and `tokens` are whole numbers, the other `STATISTICS` and `reward` numbers, `is_correct` and
-    `truncated` true or false; all else is text, null where it is blank (but for a response, which may well be empty).
-
-    Raises:
-        UserError: a file can't be read, there is no row, or a column has other values.
-    """
-    rows = Rows(read_table(files, columns), str(place))
-    if not len(rows):
-        raise no_rows(place, "rollout")
-    return pl.DataFrame([_typed(rows, name, name) for name in rows.table.column_names if name in columns])
-
-
 def _typed(rows: Rows, name: str, path: str) -> pl.Series:
     """A column with the type that its name stands for; `is_correct` may also hold numbers, and has no type of nulls."""
     import pyarrow as pa
@@ -169,14 +152,25 @@ def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
 
 
 @dataclass(frozen=True)
-class LogFile:
-    """A file of a log: rows with olr's names, and what was called what."""
+class _Layout:
+    """Which columns of a file hold what.
 
-    path: Path
+    Attributes:
+        columns: all of the file's.
+        format: whose log it is.
+        places: name in `COLUMNS` -> path in the file, of those that are read.
+        rewards: columns of reward functions.
+    """
+
+    columns: Sequence[str]
     format: LogFormat
     places: Mapping[str, str]
     rewards: Sequence[str]
-    rows: pl.DataFrame
+
+    @property
+    def used(self) -> set[str]:
+        """The columns that are read."""
+        return {column.partition(".")[0] for column in self.places.values()} | set(self.rewards)
 
     def note(self, source: Path, files: int) -> str:
         """What was taken for what."""
@@ -187,122 +181,6 @@ class LogFile:
         several = f" of {files} files" if files > 1 else ""
         identity = "" if "prompt_id" in self.places else "; prompts are told apart by their text"
         return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
-
-
-Reduce: TypeAlias = Callable[[pl.DataFrame, LogFormat], pl.DataFrame]
-"""Takes rows with olr's names; returns what remains of them in memory, such as an answer of a response."""
-
-
-def read_log_file(
-    path: Path,
-    names: Mapping[str, str],
-    wanted: Collection[str],
-    step: int,
-    reduce: Reduce,
-    *,
-    takes_stored_answers: bool,
-) -> LogFile | None:
-    """A file as rows with olr's names, reduced some rows at a time; None without rows.
-
-    `step` is that of rows which have none.
-    """
-    layout = _Layout(path, names, wanted, takes_stored_answers)
-    while True:
-        parts = []
-        try:
-            for rows in _batches(layout):
-                if rows.table.column_names and not len(rows):
-                    continue
-                _require_columns(layout.places, layout.columns, path)
-                parts.append(reduce(_renamed(rows, layout, step), layout.format))
-        except _NewPlacesError:
-            continue
-        if not parts:
-            return None
-        whole = pl.concat(parts, how="diagonal_relaxed")
-        return LogFile(path, layout.format, layout.places, layout.rewards, whole)
-
-
-class _NewPlacesError(Exception):
-    """A key that first comes late in a file of JSON holds what another was taken for."""
-
-
-class _Layout:
-    """Which columns of a file hold what.
-
-    Attributes:
-        columns: all of the file's, as far as it has been read.
-        format: whose log it is.
-        places: name in `COLUMNS` -> column, of those that are read.
-        rewards: columns of reward functions.
-        used: the columns that are read.
-    """
-
-    def __init__(
-        self, path: Path, names: Mapping[str, str], wanted: Collection[str], takes_stored_answers: bool
-    ) -> None:
-        self.path, self._names, self._wanted = path, names, wanted
-        self._takes_stored_answers = takes_stored_answers
-        self.columns: list[str] = []
-        self.format: LogFormat = TABLE
-        self.places: dict[str, str] = {}
-        self.rewards: list[str] = []
-
-    @property
-    def used(self) -> set[str]:
-        return {column.partition(".")[0] for column in self.places.values()} | set(self.rewards)
-
-    def choose(self, schema: pa.Schema) -> set[str]:
-        """Take the columns of `schema` for all that there are; returns those that are read."""
-        self.columns, names = schema.names, self._names
-        self.format = recognised(self.columns)
-        places = pick(
-            lambda path: path in schema.names or path.partition(".")[0] in schema.names,
-            self.format.roles,
-            names,
-            setting="--columns",
-            place=str(self.path),
-            available=self.columns,
-        )
-        if self.format.has_reward_columns and "reward" not in names:
-            self.rewards = _reward_columns(schema, places)
-        places = {name: column for name, column in places.items() if name in self._wanted or name in _NEEDED}
-        if self._takes_stored_answers and not {"answer", "answer_class"}.isdisjoint(places):
-            places.pop("response", None)
-        self.places = places
-        return self.used
-
-
-def _batches(layout: _Layout) -> Iterator[Rows]:
-    """The columns of a file that are read, some rows at a time.
-
-    Raises:
-        _NewPlacesError: later rows have keys that change `layout.places`; the file has to be read anew.
-    """
-    import pyarrow as pa
-
-    place, first = str(layout.path), 0
-    if not is_json(layout.path):
-        for table in read_batches(layout.path, layout.choose):
-            yield Rows(table, place, first)
-            first += table.num_rows
-        return
-    kinds: Kinds = {}
-    for objects in json_batches(layout.path):
-        keys = dict.fromkeys(chain(layout.columns, *objects))
-        if len(keys) > len(layout.columns):
-            before = layout.places
-            layout.choose(pa.schema([(name, pa.null()) for name in keys]))
-            if first and layout.places != before:
-                raise _NewPlacesError
-        for name in {"prompt", "response"} & layout.places.keys():
-            path = layout.places[name]
-            for row, cells in enumerate(objects, start=first):
-                if type(cells.get(path)) not in (str, NoneType):
-                    cells[path] = _chat_text(cells[path], name, path, row, place)
-        used = layout.used
-        yield Rows(json_table(objects, place, [name for name in keys if name in used], kinds), place, first)
-        first += len(objects)
 
 
 _NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source")
@@ -326,14 +204,15 @@ def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     return [name for name in numeric if "reward" in name.lower()] or numeric
 
 
-def _require_columns(places: Mapping[str, str], names: Sequence[str], path: Path) -> None:
-    missing = [] if {"prompt_id", "prompt"} & places.keys() else ["prompt"]
+def _require_columns(layout: _Layout, path: Path) -> None:
+    places = layout.places.keys()
+    missing = [] if {"prompt_id", "prompt"} & places else ["prompt"]
     # Questions and answers alone are a data set, whose answers are labels.
-    is_log = bool({"prompt_id", "visit", "step", "is_correct", "reward"} & places.keys())
-    if not {"response", "answer_class", *(["answer"] if is_log else [])} & places.keys():
+    is_log = bool({"prompt_id", "visit", "step", "is_correct", "reward"} & places)
+    if not {"response", "answer_class", *(["answer"] if is_log else [])} & places:
         missing.append("response")
     if missing:
-        raise lacking(missing, names, str(path))
+        raise lacking(missing, layout.columns, str(path))
 
 
 def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
@@ -355,7 +234,7 @@ def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
 LABELS = ("given_label", "true_answer", "noise_type")
 """What is known of a prompt's label."""
 
-_REPEATED = ("prompt_id", "view", "answer", "answer_class", *LABELS, "data_source")
+_REPEATED = ("prompt_id", "prompt", "view", "answer", "answer_class", *LABELS, "data_source")
 """Texts of which many rollouts have the same."""
 
 _MOST_REWARDS = 4
@@ -383,7 +262,7 @@ class RolloutLog:
         questions: prompt_id -> the turns, where the files have prompts.
         trainer: whose log it is; "olr" for a table with olr's names.
         notes: what was taken for what, and what was left out.
-        has_ids: whether the files name their prompts; else they have the ids of `QuestionIds`.
+        has_ids: whether the files name their prompts; else they have the ids of `question_ids`.
     """
 
     source: Path
@@ -421,51 +300,19 @@ def read_log(
     Raises:
         UserError: a file can't be read, lacks a column, or is of another trainer than the first.
     """
-    names, source = columns or {}, common_place(places)
-    parts: list[pl.DataFrame] = []
-    repeated: list[int] = []
-    prompts = _Prompts()
-    read = 0
-
-    def reduce(rows: pl.DataFrame, kind: LogFormat) -> pl.DataFrame:
-        nonlocal read
-        read += len(rows)
-        report(f"Read {read:,} rollouts")
-        rows = prompts.identify(rows)
-        if kind is not TABLE:  # a rollout that failed has no response
-            rows = rows.drop_nulls("response")
-        if kind.repeats_steps:
-            rows = rows.with_columns(_digest=rows.drop("step").hash_rows())
-        rows = _answered(rows, extractor, keeps_responses=keeps_responses)
-        return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
-
-    first = before = None
-    for path, step in numbered(log_files(places)):
-        file = read_log_file(path, names, wanted, step, reduce, takes_stored_answers=takes_stored_answers)
-        if file is None:
-            continue
-        first = first or replace(file, rows=pl.DataFrame())
-        if file.format.name != first.format.name:
-            raise UserError(
-                f"{path} looks like a log of {file.format.name}, and {first.path} like one of {first.format.name};"
-                " read them apart"
-            )
-        rows = file.rows
-        if file.format.repeats_steps:
-            digest, rows = rows["_digest"], rows.drop("_digest")
-            if before is not None and digest.equals(before):
-                repeated += rows["step"].unique().to_list()
-                continue
-            before = digest
-        parts.append(rows)
-    if first is None or not parts:
+    source = common_place(places)
+    files = _Files(columns or {}, wanted, extractor, keeps_responses, takes_stored_answers, report)
+    parts = [
+        rows for path, step in numbered(log_files(places)) if (rows := files.read(path, step)) is not None
+    ]
+    first, repeated = files.first, files.repeated
+    if first is None or not sum(map(len, parts)):
         raise no_rows(source, "rollout")
     rows = pl.concat(parts, how="diagonal_relaxed")
-    if rows.is_empty():
-        raise no_rows(source, "rollout")
+    rows, texts = _with_ids(rows)
     if rows["prompt_id"].null_count() or ("visit" in rows.columns and rows["visit"].null_count()):
         raise UserError(f"{source} has rows without prompt_id or visit; remove or complete them")
-    notes = [first.note(source, len(parts) + len(repeated))] if names or first.format is not TABLE else []
+    notes = [first.note(source, len(parts) + len(repeated))] if columns or first.format is not TABLE else []
     if repeated:
         shown = (
             f"{len(repeated)} steps (the first is {repeated[0]})"
@@ -474,57 +321,143 @@ def read_log(
         )
         notes.append(f"{shown} logged the rollouts of the step before once more; they count once.")
     if "prompt_id" not in first.places:
-        rows = prompts.in_any_order(rows)
         rows, conflicts = _apart_by_label(rows)
         notes += conflicts
     rows, groups = _with_visits(rows)
     notes += groups
     rows, verdicts = _with_verdicts(rows, first)
     notes += verdicts
-    texts = (
-        (name, prompts.texts.get(name) or prompts.texts.get(name.rpartition("/")[0]))
-        for name in rows["prompt_id"].unique().cast(pl.String)
-    )
-    questions = {name: turns_of(text) for name, text in texts if text is not None}
+    named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in _names(rows))
+    questions = {name: turns_of(text) for name, text in named if text is not None}
     return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
 
 
-class _Prompts:
-    """The prompts of a log: their texts by id, and the ids of those that come without."""
+class _Files:
+    """The files of a log, read one after the other, each reduced to what later steps need of it.
 
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-        self._ids: dict[str, str] = {}
-        self._new_ids = QuestionIds()
+    The arguments are those of `read_log`.
 
-    def identify(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows with an id a prompt instead of its text."""
-        if "prompt" not in rows.columns:
-            return rows
-        if "prompt_id" in rows.columns:
-            pairs = rows.select("prompt_id", "prompt").unique("prompt_id", keep="first").drop_nulls()
-            self.texts.update(pairs.iter_rows())
-            return rows.drop("prompt")
-        texts = rows["prompt"].unique(maintain_order=True).drop_nulls().to_list()
-        for text in texts:
-            if text not in self._ids:
-                self._ids[text] = self._new_ids.next(turns_of(text))
-                self.texts[self._ids[text]] = text
-        names = [self._ids[text] for text in texts]
-        ids = pl.col("prompt").replace_strict(texts, names, default=None, return_dtype=pl.String)
-        return rows.with_columns(ids.alias("prompt_id")).drop("prompt")
+    Attributes:
+        first: the layout of the first file with rows.
+        repeated: steps that were left out, because they have the rollouts of the file before.
+    """
 
-    def in_any_order(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """All rows with the ids that the prompts have in whatever order they come."""
-        if not self._new_ids.are_numbered:
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        wanted: Collection[str],
+        extractor: str | None,
+        keeps_responses: bool,
+        takes_stored_answers: bool,
+        report: Report,
+    ) -> None:
+        self._names, self._wanted, self._extractor = names, wanted, extractor
+        self._keeps_responses, self._takes_stored_answers = keeps_responses, takes_stored_answers
+        self._report, self._count = report, 0
+        self._layout: _Layout
+        self._before: pl.Series | None = None
+        self.first: _Layout | None = None
+        self.repeated: list[int] = []
+
+    def read(self, path: Path, step: int) -> pl.DataFrame | None:
+        """The rows of a file with olr's names; None without rows, or with those of the file before once more.
+
+        `step` is that of rows which have none.
+        """
+        parts, start = [], 0
+        for table in self._tables(path):
+            if table.column_names and not len(table):
+                continue
+            _require_columns(self._layout, path)
+            parts.append(self._reduced(_renamed(Rows(table, str(path), start), self._layout, step)))
+            start += len(table)
+        if not parts:
+            return None
+        first = self.first = self.first or self._layout
+        if self._layout.format is not first.format:
+            raise UserError(
+                f"{path} looks like a log of {self._layout.format.name}, and the files before it like one of"
+                f" {first.format.name}; read them apart"
+            )
+        rows = pl.concat(parts, how="diagonal_relaxed")
+        if not first.format.repeats_steps:
             return rows
-        ids = question_ids([turns_of(text) for text in self._ids])
-        renamed = {old: new for old, new in zip(self._ids.values(), ids, strict=True) if old != new}
-        if not renamed:
-            return rows
-        self.texts = {renamed.get(name, name): text for name, text in self.texts.items()}
-        names = pl.col("prompt_id").cast(pl.String).replace(renamed).cast(pl.Categorical())
-        return rows.with_columns(names)
+        digest, rows = rows["_digest"], rows.drop("_digest")
+        if self._before is not None and digest.equals(self._before):
+            self.repeated += rows["step"].unique().to_list()
+            return None
+        self._before = digest
+        return rows
+
+    def _tables(self, path: Path) -> Iterator[pa.Table]:
+        """The columns of a file that are read, some rows at a time; JSON's all at once."""
+        import pyarrow as pa
+
+        def choose(schema: pa.Schema) -> set[str]:
+            self._layout = self._layout_of(schema, path)
+            return self._layout.used
+
+        if not is_json(path):
+            yield from read_batches(path, choose)
+        elif objects := json_rows(path):
+            used = choose(
+                pa.schema([(name, pa.null()) for name in dict.fromkeys(chain.from_iterable(objects))])
+            )
+            for name in {"prompt", "response"} & self._layout.places.keys():
+                column = self._layout.places[name]
+                for row, cells in enumerate(objects):
+                    if type(cells.get(column)) not in (str, NoneType):
+                        cells[column] = _chat_text(cells[column], name, column, row, str(path))
+            yield json_table(objects, str(path), used)
+
+    def _layout_of(self, schema: pa.Schema, path: Path) -> _Layout:
+        columns, form = schema.names, recognised(schema.names)
+        places = pick(
+            lambda path: path in columns or path.partition(".")[0] in columns,
+            form.roles,
+            self._names,
+            setting="--columns",
+            place=str(path),
+            available=columns,
+        )
+        has_rewards = form.has_reward_columns and "reward" not in self._names
+        rewards = _reward_columns(schema, places) if has_rewards else []
+        places = {name: place for name, place in places.items() if name in self._wanted or name in _NEEDED}
+        if self._takes_stored_answers and not {"answer", "answer_class"}.isdisjoint(places):
+            places.pop("response", None)
+        return _Layout(columns, form, places, rewards)
+
+    def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows with answers in place of responses; texts that repeat are categories."""
+        self._count += len(rows)
+        self._report(f"Read {self._count:,} rollouts")
+        if self._layout.format is not TABLE:  # a rollout that failed has no response
+            rows = rows.drop_nulls("response")
+        if self._layout.format.repeats_steps:
+            rows = rows.with_columns(_digest=rows.drop("step").hash_rows())
+        rows = _answered(rows, self._extractor, keeps_responses=self._keeps_responses)
+        return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
+
+
+def _with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
+    """The rows with an id a prompt instead of its text, and the texts by id."""
+    if "prompt" not in rows.columns:
+        return rows, {}
+    if "prompt_id" not in rows.columns:
+        texts = rows["prompt"].drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
+        ids = question_ids(map(turns_of, texts))
+        names = (
+            pl.col("prompt").cast(pl.String).replace_strict(texts, ids, default=None, return_dtype=pl.String)
+        )
+        return rows.with_columns(names.cast(pl.Categorical()).alias("prompt_id")).drop("prompt"), dict(
+            zip(ids, texts, strict=True)
+        )
+    pairs = rows.select(pl.col("prompt_id", "prompt").cast(pl.String)).drop_nulls()
+    return rows.drop("prompt"), dict(pairs.unique("prompt_id", keep="first").iter_rows())
+
+
+def _names(rows: pl.DataFrame) -> list[str]:
+    return rows["prompt_id"].unique().cast(pl.String).to_list()
 
 
 def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:
@@ -598,20 +531,20 @@ def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     return rows.with_columns(rank.alias("visit")).drop("_group", "group", strict=False), notes
 
 
-def _with_verdicts(rows: pl.DataFrame, file: LogFile) -> tuple[pl.DataFrame, list[str]]:
+def _with_verdicts(rows: pl.DataFrame, layout: _Layout) -> tuple[pl.DataFrame, list[str]]:
     """The rows with `is_correct` and `is_rewarded` where they can be known."""
-    column = file.places.get("is_correct")
-    is_of_reward = column is not None and file.format is not TABLE
+    column = layout.places.get("is_correct")
+    is_of_reward = column is not None and layout.format is not TABLE
     if "is_correct" in rows.columns and rows["is_correct"].dtype == pl.Boolean and not is_of_reward:
         if rows["is_correct"].null_count() < len(rows):
             return rows, []
         rows = rows.drop("is_correct")
     source = next((name for name in ("is_correct", "verdict", "reward") if name in rows.columns), None)
-    if source is None or (source == "reward" and len(file.rewards) > 1):
+    if source is None or (source == "reward" and len(layout.rewards) > 1):
         notes = []
-        if len(file.rewards) > 1:
+        if len(layout.rewards) > 1:
             notes.append(
-                f"Which of {', '.join(file.rewards)} rewards right answers is not known; say it with --columns"
+                f"Which of {', '.join(layout.rewards)} rewards right answers is not known; say it with --columns"
                 " '{is_correct: COLUMN}'."
             )
         return rows.drop("verdict", "is_correct", strict=False), notes
@@ -622,5 +555,5 @@ def _with_verdicts(rows: pl.DataFrame, file: LogFile) -> tuple[pl.DataFrame, lis
         return kept, []
     low, high = min(0.0, *different), max(0.0, *different)
     verdicts = (rewards > (low + high) / 2).alias("is_rewarded")
-    is_named = column is not None and source == "is_correct" and file.format is TABLE
+    is_named = column is not None and source == "is_correct" and layout.format is TABLE
     return kept.with_columns(verdicts.alias("is_correct") if is_named else verdicts), []

@@ -8,9 +8,7 @@ Plain question/answer rows become such rows; every other column, and every other
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +32,16 @@ from olr_cli.data.prompts import (
     question_ids,
     turns_digest,
 )
-from olr_cli.data.rows import MESSAGE_COLUMNS, SUFFIXES, RowError, Rows, matching_files, pick, read_table
+from olr_cli.data.rows import (
+    MESSAGE_COLUMNS,
+    SUFFIXES,
+    RowError,
+    Rows,
+    matching_files,
+    pick,
+    read_table,
+    suggested,
+)
 from olr_cli.errors import UserError, did_you_mean, no_rows
 from olr_cli.recipe.schema import ColumnRole
 
@@ -50,7 +57,7 @@ ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx"
 NUMBERED = ID_COLUMNS[:2]
 """Where ids are looked for in benchmarks, whose other rows are numbered."""
 
-_LIKELY: Mapping[ColumnRole, Sequence[str]] = {
+_LIKELY: Mapping[str, Sequence[str]] = {
     "question": (*PROMPT_COLUMNS, "query", "instruction", "input", "task", "text", "q"),
     "answer": (*LABEL_COLUMNS, "final_answer", "target", "output", "gold", "expected_answer", "reference_answer",
                "assistant", "response", "completion", "a"),
@@ -97,25 +104,8 @@ def find_columns(
 
 def setting(available: Sequence[str], named: Mapping[str, str]) -> str:
     """The setting that says which column holds what, ready to paste; the likeliest columns are filled in."""
-    guess = {role: named.get(role) or _likeliest(available, words) for role, words in _LIKELY.items()}
-    guess |= {"question": guess["question"] or "COLUMN", "answer": guess["answer"] or "COLUMN"}
-    pairs = ", ".join(f"{role}: {_yaml(path)}" for role, path in guess.items() if path is not None)
-    text = f"{{{pairs}}}"
+    text = suggested(_LIKELY, available, named).replace(", id: COLUMN", "")
     return f"--set {shlex.quote(f'data.columns={text}')} (inject-noise and rollouts: --columns {shlex.quote(text)})"
-
-
-def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
-    """The path whose last name is one of `words`, whatever its case, or else has it as a word in it."""
-    for is_like in (lambda name, word: name == word, lambda name, word: word in re.split(r"[\W_]+", name)):
-        for word in words:
-            for path in available:
-                if is_like(path.rpartition(".")[2].lower(), word):
-                    return path
-    return None
-
-
-def _yaml(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else json.dumps(name, ensure_ascii=False)
 
 
 def _ends_with_answer(dialogue: Any) -> bool:

@@ -97,19 +97,6 @@ class Prompt:
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """Groups of prompts that ask the same question (`normal_question`), each with its prompts in file order.
-
-    Attributes:
-        agreeing: their labels mean the same (R7), as far as they have any.
-        conflicting: at least two labels differ.
-    """
-
-    agreeing: tuple[tuple[Prompt, ...], ...]
-    conflicting: tuple[tuple[Prompt, ...], ...]
-
-
 def _disagrees(group: Iterable[Prompt]) -> bool:
     labels = sorted({label for p in group if (label := p.file_label) is not None})
     return any(not is_match(str(labels[0]), str(label)) for label in labels[1:])
@@ -168,18 +155,6 @@ class PromptSet:
     def is_marked(self) -> bool:
         """Whether some label is known to be noise."""
         return any(prompt.is_marked for prompt in self.prompts)
-
-    @cached_property
-    def repeats(self) -> Repeats:
-        """The prompts that ask the same question."""
-        groups: dict[str, list[Prompt]] = {}
-        for prompt in self.prompts:
-            groups.setdefault(normal_question(prompt.messages), []).append(prompt)
-        by_agreement: dict[bool, list[tuple[Prompt, ...]]] = {True: [], False: []}
-        for group in groups.values():
-            if len(group) > 1:
-                by_agreement[not _disagrees(group)].append(tuple(group))
-        return Repeats(tuple(by_agreement[True]), tuple(by_agreement[False]))
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
@@ -241,22 +216,27 @@ class PromptSet:
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
-    """Sentences about prompts that ask the same question, with labels that differ or agree."""
-    repeats = prompts.repeats
-    if repeats.conflicting:
-        first = repeats.conflicting[0]
-        shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for p in first[:4]) + (
-            ", …" if len(first) > 4 else ""
-        )
-        count = len(repeats.conflicting)
+    """Sentences about prompts that ask the same question (`normal_question`), with labels that differ or agree."""
+    asking: dict[str, list[Prompt]] = {}
+    for prompt in prompts.prompts:
+        asking.setdefault(normal_question(prompt.messages), []).append(prompt)
+    conflicting: list[list[Prompt]] = []
+    agreeing: list[list[Prompt]] = []
+    for group in asking.values():
+        if len(group) > 1:
+            (conflicting if _disagrees(group) else agreeing).append(group)
+    if conflicting:
+        first, count = conflicting[0], len(conflicting)
+        shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for p in first[:4])
+        more = ", …" if len(first) > 4 else ""
         yield (
             f"{count} question{'s are' if count > 1 else ' is'} in {prompts.source} with different labels, of which one"
-            f" at most is right; {'the first is labelled' if count > 1 else 'it is labelled'} {shortened(shown)}"
+            f" at most is right; {'the first is labelled' if count > 1 else 'it is labelled'} {shortened(shown + more)}"
         )
-    if repeats.agreeing:
-        first, more = repeats.agreeing[0], sum(len(group) - 1 for group in repeats.agreeing)
+    if agreeing:
+        first, count = agreeing[0], sum(len(group) - 1 for group in agreeing)
         yield (
-            f"{more} prompt{'s' * (more > 1)} of {prompts.source} repeat{'s' * (more == 1)} the question of another,"
+            f"{count} prompt{'s' * (count > 1)} of {prompts.source} repeat{'s' * (count == 1)} the question of another,"
             f" up to case and spaces (such as {first[1].prompt_id} that of {first[0].prompt_id})"
         )
 
@@ -318,11 +298,6 @@ class QuestionIds:
 
     def __init__(self) -> None:
         self._prompts: Counter[str] = Counter()
-
-    @property
-    def are_numbered(self) -> bool:
-        """Whether some ids end in a number."""
-        return any(count > 1 for count in self._prompts.values())
 
     def next(self, messages: Iterable[Message]) -> str:
         """The id of one more prompt; from the second that asks the same question on, it ends in a number."""

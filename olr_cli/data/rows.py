@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any
 
 from olr_cli.data.chat import message
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
@@ -253,23 +254,45 @@ def pick(
     return {**{role: path for role, path in usual if path is not None}, **named}
 
 
-Kinds: TypeAlias = dict[tuple[str, int], set[type]]
-"""The types of the values of JSON's columns, and of their parts by level."""
+def suggested(
+    likely: Mapping[str, Sequence[str]], available: Sequence[str], named: Mapping[str, str] = {}
+) -> str:
+    """Which column holds what, as an option takes it: ``{question: Question, answer: COLUMN}``.
+
+    Args:
+        likely: role -> names that its column often has, the likeliest first.
+        available: the columns of a file.
+        named: role -> path, by the user.
+    """
+    guess = {role: named.get(role) or _likeliest(available, words) for role, words in likely.items()}
+    pairs = [f"{role}: {'COLUMN' if path is None else _yaml(path)}" for role, path in guess.items()]
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
+    """The path whose last name is one of `words`, whatever its case, or else has it as a word in it."""
+    for is_like in (lambda name, word: name == word, lambda name, word: word in re.split(r"[\W_]+", name)):
+        for word in words:
+            for path in available:
+                if is_like(path.rpartition(".")[2].lower(), word):
+                    return path
+    return None
+
+
+def _yaml(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else json.dumps(name, ensure_ascii=False)
+
 
 _JSON = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (".parquet", *_JSON, ".csv", ".tsv")
 MESSAGE_COLUMNS = ("messages", "conversations")
 """Columns of whole dialogues."""
 
-_MOST_NAMES = 1_000
 _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
 _MOST_ROWS = 20_000_000
-"""A few kilobytes of Parquet can stand for more rows than any memory holds."""
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
-"""Rows that are read at a time, and bytes that they take in the file."""
-_BATCH_OF_OBJECTS = 1 << 14
-"""The same of JSON, whose objects take a kilobyte each."""
+"""Rows of Parquet that are read at a time, and bytes that they take in the file."""
 _LONGEST_CELL = 1 << 27
 _SEPARATORS = ",;\t"
 
@@ -308,10 +331,10 @@ def _entries(folder: Path) -> list[Path]:
         raise UserError(f"the folder {folder} may not be read; change its permissions") from None
 
 
-def read_table(files: Sequence[Path], columns: Columns | None = None) -> pa.Table:
+def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
     """The rows of Parquet, JSON or CSV files, in the order given; a column that a file lacks is null there.
 
-    Of Parquet files, only those of `columns` are read that are there; a function chooses them by the file's schema.
+    Of files other than JSON, only those of `columns` are read that are there.
 
     Raises:
         UserError: a file is torn, foreign, not readable, or its columns don't fit those of the first.
@@ -328,11 +351,11 @@ def read_table(files: Sequence[Path], columns: Columns | None = None) -> pa.Tabl
     return whole
 
 
-def _read_file(file: Path, columns: Columns | None) -> pa.Table:
+def _read_file(file: Path, columns: Container[str] | None) -> pa.Table:
     import pyarrow as pa
 
     if is_json(file):
-        return json_table([row for rows in json_batches(file) for row in rows], f"{file}")
+        return json_table(json_rows(file), str(file))
     return pa.concat_tables(read_batches(file, columns))
 
 
@@ -350,13 +373,16 @@ def is_json(file: Path) -> bool:
 
 
 def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Table]:
-    """The rows of a Parquet or CSV file, some at a time and at least one table; `columns` as `read_table` takes them.
+    """The rows of a Parquet or CSV file, some at a time and at least one table.
+
+    `columns` says which are read; a function chooses them by the file's schema.
 
     Raises:
         UserError: the file is torn, foreign or not readable.
     """
     if file.suffix != ".parquet":
-        yield _csv_table(file)
+        table = _csv_table(file)
+        yield table.select(_chosen(table.schema, columns))
         return
     import pyarrow as pa
 
@@ -382,20 +408,27 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
 
     with pq.ParquetFile(file) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
-        _require_sound(schema, metadata.num_rows, str(file))
-        columns = columns(schema) if callable(columns) else columns
-        names = schema.names if columns is None else [name for name in schema.names if name in columns]
-        plain = pa.schema(
-            [pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata
-        )
+        _require_distinct(list(schema), str(file))
+        if metadata.num_rows > _MOST_ROWS:
+            raise UserError(
+                f"{file} has {metadata.num_rows:,} rows, and olr reads at most {_MOST_ROWS:,}; take a part of them"
+            )
+        names = _chosen(schema, columns)
         if not names or not metadata.num_rows:
             yield parquet.read(names)
             return
+        plain = pa.schema(
+            [pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata
+        )
         stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
         count = 0
         for rows in parquet.iter_batches(batch, columns=names):
-            values = [_cast(column, field.type) for column, field in zip(rows.columns, plain, strict=True)]
+            # pyarrow 26 makes invalid lists where it casts lists of nulls to their own type
+            values = [
+                column if column.type == field.type else column.cast(field.type)
+                for column, field in zip(rows.columns, plain, strict=True)
+            ]
             table = pa.Table.from_arrays(values, schema=plain)
             table.validate(full=True)
             count += table.num_rows
@@ -404,79 +437,32 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             raise pa.ArrowInvalid(f"it holds {count:,} of {metadata.num_rows:,} rows")
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column in another type; pyarrow 26 makes invalid lists where it casts lists of nulls to their own type."""
-    return column if column.type == kind else column.cast(kind)
+def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
+    chosen = columns(schema) if callable(columns) else columns
+    return [name for name in schema.names if chosen is None or name in chosen]
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type with the values of its dictionaries in their place."""
+    """A type with the values of its dictionary in its place."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    if pa.types.is_map(kind):
-        return pa.map_(
-            kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type))
-        )
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
-    return kind
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _require_sound(schema: pa.Schema, rows: int, place: str) -> None:
-    """Refuse a table whose columns can't be told apart, or that is too large for what is to be done with it."""
+def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -> None:
+    """Refuse columns, or fields of a column, that can't be told apart."""
     import pyarrow as pa
 
-    _require_few(len(schema.names), place)
-    if rows > _MOST_ROWS:
-        raise UserError(
-            f"{place} has {rows:,} rows, and olr reads at most {_MOST_ROWS:,}; take a part of them"
-        )
-    levels: list[tuple[str, list[Any]]] = [("", list(schema))]
-    for where, fields in levels:  # grows on the way
-        names = [field.name for field in fields]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise UserError(f"{place} has '{twice[:60]}' twice{where}; rename or drop one")
-        for field in fields:
-            inner = field.type
-            while (
-                pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner)
-            ):
-                inner = inner.value_type
-            if pa.types.is_struct(inner):
-                levels.append((f" in '{field.name[:60]}'", [inner.field(i) for i in range(inner.num_fields)]))
-
-
-def json_table(
-    rows: Sequence[dict[str, Any]],
-    place: str,
-    names: Iterable[str] | None = None,
-    kinds: Kinds | None = None,
-) -> pa.Table:
-    """JSON objects as a table; a column that mixes numbers and text becomes text.
-
-    Args:
-        rows: the objects.
-        place: for errors.
-        names: the keys that become columns; by default all.
-        kinds: of rows before these; those of these rows are added.
-
-    Raises:
-        UserError: a column mixes other kinds, or is nested too deeply.
-    """
-    import pyarrow as pa
-
-    names = _names(rows, place) if names is None else names
-    kinds = {} if kinds is None else kinds
-    return pa.table({
-        name: _column([row.get(name) for row in rows], f"{place}: '{name}'", kinds) for name in names
-    })  # fmt: skip
+    names = [field.name for field in fields]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise UserError(f"{place} has '{twice[:60]}' twice{where}; rename or drop one")
+    for field in fields:
+        inner = field.type
+        while pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner):
+            inner = inner.value_type
+        if pa.types.is_struct(inner):
+            _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
 
 
 def _csv_table(file: Path) -> pa.Table:
@@ -492,87 +478,68 @@ def _csv_table(file: Path) -> pa.Table:
     csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows: list[list[str]] = []
-    names: list[str] | None = None
     try:
-        for row in reader:
-            if names is None:
-                names = [name.strip() for name in row]
-                _require_few(len(names), str(file))
-            elif row and len(row) != len(names):
+        names = [name.strip() for name in next(reader, [])]
+        for row in filter(None, reader):
+            if len(row) != len(names):
                 raise UserError(
                     f"{file}, line {reader.line_num} has {len(row)} values, and its first line names {len(names)}"
                     f" columns; put values that hold {separator!r} or a line break into double quotes"
                 )
-            elif row:
-                rows.append(row)
+            rows.append(row)
     except csv.Error as error:
         raise UserError(f"{file}, line {reader.line_num} is not valid CSV: {error}") from None
-    names = names or []
-    columns = [
-        pa.array([value or None for value in column], pa.large_string()) for column in zip(*rows, strict=True)
-    ]
-    table = pa.Table.from_arrays(columns or [pa.nulls(0, pa.large_string())] * len(names), names)
-    _require_sound(table.schema, table.num_rows, str(file))
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    texts = [pa.array([value or None for value in column], pa.large_string()) for column in columns]
+    table = pa.Table.from_arrays(texts, names)
+    _require_distinct(list(table.schema), str(file))
     return table
 
 
-def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a JSON Lines file, or of a file that is one JSON array, some at a time.
+def json_rows(file: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file, or of a file that is one JSON array.
 
     Raises:
         UserError: the file can't be read, or holds something else; the line is named.
     """
     rows: list[dict[str, Any]] = []
-    characters = 0
-    try:
-        for text, place, row in _placed_values(file):
-            if type(row) is not dict:
-                raise UserError(
-                    f"{file}, {place}: a row must be a JSON object, and this is {_KINDS[type(row)]}"
-                )
-            if ("\\ud" in text or "\\uD" in text) and _has_half_pairs(row):
-                raise UserError(
-                    f"{file}, {place} has half of a surrogate pair, which is no character; mend its text"
-                )
-            rows.append(row)
-            characters += len(text)
-            if len(rows) >= _BATCH_OF_OBJECTS or characters >= _BATCH_BYTES:
-                yield rows
-                rows, characters = [], 0
-    except RecursionError:
-        raise UserError(
-            f"{file} has values that are nested too deeply to be prompts; check what it is"
-        ) from None
-    if rows:
-        yield rows
-
-
-def _has_half_pairs(row: dict[str, Any]) -> bool:
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _placed_values(file: Path) -> Iterator[tuple[str, str, object]]:
-    """The values of the lines, or of the one array, each with its text and place."""
     place = ""
     try:
         for number, line in enumerate(read_lines(file), start=1):
             text = line.strip()
-            if not text:
-                continue
-            if not place and text[0] == "[":
+            if not rows and text[:1] == "[":
                 break
-            place = f"line {number}"
-            yield text, place, _decode(text)
+            if text:
+                place = f", line {number}"
+                rows.append(_object(_DECODER.decode(text), f"{file}{place}", _may_have_halves(text)))
         else:
-            return
-        for number, row in enumerate(cast("list[object]", _decode(read_text(file).strip()))):
-            yield json.dumps(row), f"row {number}", row
+            return rows
+        text = read_text(file).strip()
+        is_odd = _may_have_halves(text)
+        return [_object(row, f"{file}, row {at}", is_odd) for at, row in enumerate(_DECODER.decode(text))]
     except ValueError as error:
-        raise UserError(f"{file}{place and f', {place}'} is not valid JSON: {error}") from None
+        raise UserError(f"{file}{place} is not valid JSON: {error}") from None
+    except RecursionError:
+        raise UserError(
+            f"{file} has values that are nested too deeply to be prompts; check what it is"
+        ) from None
+
+
+def _may_have_halves(text: str) -> bool:
+    return "\\ud" in text or "\\uD" in text
+
+
+def _object(value: object, place: str, may_have_halves: bool) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise UserError(f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}")
+    if may_have_halves:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{place} has half of a surrogate pair, which is no character; mend its text"
+            ) from None
+    return value
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -586,30 +553,24 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
-def _decode(text: str) -> object:
-    """The value of a text that neither begins nor ends with space."""
-    value, end = _DECODER.raw_decode(text)
-    if end != len(text):
-        raise ValueError(f"Extra data: char {end}")
-    return value
+def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None) -> pa.Table:
+    """JSON objects as a table; a column that mixes numbers and text becomes text.
+
+    Args:
+        rows: the objects.
+        place: for errors.
+        names: the keys that become columns; by default all.
+
+    Raises:
+        UserError: a column mixes other kinds, or is nested too deeply.
+    """
+    import pyarrow as pa
+
+    names = dict.fromkeys(chain(*rows)) if names is None else names
+    return pa.table({name: _column([row.get(name) for row in rows], f"{place}: '{name}'") for name in names})
 
 
-def _names(rows: Iterable[dict[str, Any] | None], place: str) -> dict[str, None]:
-    """The keys of all rows, in the order of their first appearance."""
-    names = dict.fromkeys(chain.from_iterable(filter(None, rows)))
-    _require_few(len(names), place)
-    return names
-
-
-def _require_few(names: int, place: str) -> None:
-    if names > _MOST_NAMES:
-        raise UserError(
-            f"{place} has more than {_MOST_NAMES:,} different keys or columns, so it is hardly a table of prompts or"
-            " rollouts; check what it is"
-        )
-
-
-def _column(values: list[Any], place: str, kinds: Kinds, level: int = 1) -> pa.Array:
+def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
     """Values as an Arrow array: structs and lists by their parts, scalars of one kind as they are, else as text."""
     import pyarrow as pa
 
@@ -617,27 +578,25 @@ def _column(values: list[Any], place: str, kinds: Kinds, level: int = 1) -> pa.A
         raise UserError(
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
-    here = set(map(type, values)) - {type(None)}
-    known = kinds.setdefault((place, level), set())
-    known |= here
-    if len(known) > 1 and not known <= {str, int, float}:
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) > 1 and not kinds <= {str, int, float}:
         raise UserError(
-            f"{place} mixes {' and '.join(sorted(map(_KINDS.__getitem__, known)))}; make them one kind"
+            f"{place} mixes {' and '.join(sorted(map(_KINDS.__getitem__, kinds)))}; make them one kind"
         )
-    if here == {dict}:
+    if kinds == {dict}:
         is_missing = pa.array([value is None for value in values])
-        names = _names(values, place)
+        names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
         if not names:  # Parquet has no struct without fields
             return pa.nulls(len(values))
         fields = {name: [(value or {}).get(name) for value in values] for name in names}
-        parts = [_column(field, f"{place[:-1]}.{name}'", kinds, level + 1) for name, field in fields.items()]
-        return pa.StructArray.from_arrays(parts, list(names), mask=is_missing)
-    if here == {list}:
+        parts = [_column(field, f"{place[:-1]}.{name}'", level + 1) for name, field in fields.items()]
+        return pa.StructArray.from_arrays(parts, names, mask=is_missing)
+    if kinds == {list}:
         is_missing = pa.array([value is None for value in values])
         ends = accumulate((len(value or ()) for value in values), initial=0)
-        items = _column([item for value in values if value for item in value], place, kinds, level + 1)
+        items = _column([item for value in values if value for item in value], place, level + 1)
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=is_missing)
-    if len(here) <= 1:
+    if len(kinds) <= 1:
         with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
     return pa.array([value if value is None or type(value) is str else spelled(value) for value in values])

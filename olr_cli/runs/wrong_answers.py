@@ -8,8 +8,9 @@ from pathlib import Path
 import polars as pl
 
 from olr_cli.answers import Judge, Key, default_extractor, is_read
-from olr_cli.data.logs import is_log, read_log, read_rollouts
+from olr_cli.data.logs import is_log, read_log
 from olr_cli.data.prompts import Prompt, PromptSet, same_prompts
+from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.store import complete_steps, table_shards
 
@@ -31,7 +32,7 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """
     ids: Mapping[str, str] = {}
     if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):
-        rollouts = read_rollouts(_shards(source), {"prompt_id", "is_correct", *_ANSWERS}, source)
+        rollouts = pl.DataFrame(read_table(_shards(source), {"prompt_id", "is_correct", *_ANSWERS}))
     else:
         extractor, wanted = (
             default_extractor(prompts.prompts[0].data_source),

@@ -228,7 +228,7 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
             pa.table({"extra_info": pa.StructArray.from_arrays([pa.array([1])] * 2, ["index", "index"])}),
             "has 'index' twice in 'extra_info'",
         ),
-        (pa.table({f"c{number}": [1] for number in range(1001)}), "more than 1,000 different keys or columns"),
+        (pa.table({f"c{number}": [1] for number in range(1001)}), "no column of prompts"),
         (pa.table({"question": pa.nulls(20_000_001)}), "has 20,000,001 rows, and olr reads at most 20,000,000"),
         (pa.table({"\x1b[31mred\nnew": ["q"]}), r"its columns are \x1b[31mred\nnew"),
         (pa.table({"x" * 10_000: ["q"]}), "no column of prompts"),
@@ -322,8 +322,6 @@ DEEP = 100_000
         ('{"question":"q","answer":' + "9" * 5000 + "}", "is not valid JSON: Exceeds the limit (4300 digits)"),
         (b"\x1f\x8b\x08\x00", "is not UTF-8 text"),
         (ROW.encode("utf-16"), "is not UTF-8 text"),
-        ("{" + ",".join(f'"k{n}":1' for n in range(2000)) + "}", "more than 1,000 different keys"),
-        ("\n".join(f'{{"question":"q","k{n}":1}}' for n in range(2000)), "more than 1,000 different keys"),
         ('{"question":"q","extra_info":{"noise_type":"' + "x" * 10**6 + '"}}', "has the noise type 'xxx"),
     ],
 )  # fmt: skip
