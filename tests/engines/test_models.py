@@ -135,6 +135,40 @@ def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
         load(model)
 
 
+def without_weights(model):
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+
+
+def without_configuration(model):
+    (model / "config.json").unlink()
+
+
+def half_a_configuration(model):
+    (model / "config.json").write_text('{"model_type": "qwen3"')
+
+
+def torn_weights(model):
+    (model / "model.safetensors").write_text("x")
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (shutil.rmtree, "does not exist"),
+        (without_configuration, "cannot load a "),
+        (half_a_configuration, "cannot load a "),
+        (without_weights, r"has no safetensors weights but pytorch_model\.bin"),
+        (torn_weights, r"cannot load a causal language model|model\.safetensors is torn"),
+    ],
+)
+def test_what_is_no_whole_model_is_refused_in_a_sentence(model, load, damage, said):
+    damage(model)
+    with pytest.raises(UserError, match=said) as refused:
+        load(model)
+    assert "\n" not in str(refused.value)
+
+
 def test_the_reason_is_whole_and_without_lists_of_all_that_would_be_right(tmp_path):
     config = T5Config(vocab_size=64, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
     T5ForConditionalGeneration(config).save_pretrained(tmp_path)

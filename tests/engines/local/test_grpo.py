@@ -135,33 +135,24 @@ def assert_same_gradient(gradient, expected, atol=1e-6):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "clipped"),
+    ("ratio", "advantage", "clip_high", "loss", "clipped"),
     [
-        (1.1, 1.0, -1.1, False),
-        (1.5, 1.0, -1.2, True),
-        (0.5, 1.0, -0.5, False),
-        (0.5, -1.0, 0.8, True),
-        (1.5, -1.0, 1.5, False),
-        (5.0, -1.0, 3.0, False),  # the dual clip
-        (5.0, -2.0, 6.0, False),
-        (1.5, 0.0, 0.0, False),
+        (1.1, 1.0, None, -1.1, False),
+        (1.5, 1.0, None, -1.2, True),
+        (0.5, 1.0, None, -0.5, False),
+        (0.5, -1.0, None, 0.8, True),
+        (1.5, -1.0, None, 1.5, False),
+        (5.0, -1.0, None, 3.0, False),  # the dual clip
+        (5.0, -2.0, None, 6.0, False),
+        (1.5, 0.0, None, 0.0, False),
+        (1.25, 1.0, 0.28, -1.25, False),  # unlikely tokens gain more
+        (1.5, 1.0, 0.28, -1.28, True),
+        (0.5, -1.0, 0.28, 0.8, True),  # and lose as before
     ],
 )
-def test_the_surrogate_is_clipped_and_dual_clipped(ratio, advantage, loss, clipped):
+def test_the_surrogate_is_clipped_and_dual_clipped(ratio, advantage, clip_high, loss, clipped):
     value, holds = clipped_surrogate(
-        torch.tensor(math.log(ratio)), torch.tensor(0.0), torch.tensor(advantage), clip=0.2
-    )
-    assert value == pytest.approx(loss)
-    assert holds == clipped
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "clipped"),
-    [(1.25, 1.0, -1.25, False), (1.5, 1.0, -1.28, True), (0.5, -1.0, 0.8, True), (0.79, 1.0, -0.79, False)],
-)
-def test_clip_higher_lets_unlikely_tokens_gain_more_and_lose_as_before(ratio, advantage, loss, clipped):
-    value, holds = clipped_surrogate(
-        torch.tensor(math.log(ratio)), torch.tensor(0.0), torch.tensor(advantage), clip=0.2, clip_high=0.28
+        torch.tensor(math.log(ratio)), torch.tensor(0.0), torch.tensor(advantage), 0.2, clip_high
     )
     assert value == pytest.approx(loss)
     assert holds == clipped
@@ -191,16 +182,6 @@ def test_a_token_that_the_reference_finds_far_likelier_has_a_bounded_estimate_wi
     assert (estimate, logprob.grad) == (10, 0)
 
 
-def test_logprobs_of_the_update_are_those_of_the_sampler():
-    policy = tiny_policy()
-    rollouts = sampled_by(policy)
-    logprobs = response_statistics(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE).logprobs
-    is_response = torch.arange(logprobs.shape[2]) < rollouts.lengths_PG[..., None]
-    torch.testing.assert_close(
-        logprobs[is_response], rollouts.logprobs_PGT[is_response], atol=1e-5, rtol=1e-5
-    )
-
-
 def test_logprobs_of_one_token_responses_need_no_second_pass():
     policy = tiny_policy()
     logprobs = response_statistics(policy, PROMPTS, torch.full((4, 1, 1), 7), 1.0).logprobs
@@ -220,16 +201,6 @@ def test_the_gradient_is_that_of_a_plain_implementation(with_reference, distance
     reference = reference if with_reference else None
     gradient = gradient_of(policy, reference, rollouts)
     assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))
-
-
-def test_far_off_policy_clip_and_dual_clip_hold_for_some_tokens():
-    policy, _, rollouts = off_policy_case(distance=0.02)
-    new = response_statistics(policy, PROMPTS, rollouts.tokens_PGT, TEMPERATURE).logprobs
-    advantages_PGT = advantages(REWARDS)[..., None].expand(new.shape)
-    is_response = torch.arange(new.shape[2]) < rollouts.lengths_PG[..., None]
-    _, clipped = clipped_surrogate(new, rollouts.logprobs_PGT, advantages_PGT, 0.2)
-    assert 0.05 < clipped[is_response].float().mean() < 0.95
-    assert ((new - rollouts.logprobs_PGT).exp()[is_response & (advantages_PGT < 0)] > 3).any()
 
 
 def test_a_large_vocabulary_makes_micro_batches_smaller(monkeypatch):
@@ -332,18 +303,6 @@ def test_the_penalty_teaches_groups_of_equal_rewards_too_and_nothing_else_does_w
     policy.model.zero_grad(set_to_none=False)
     penalised = gradient_of(policy, None, rollouts, rewards=equal, penalty_weight=0.3)
     assert_same_gradient(penalised, plain_gradient(policy, None, rollouts, equal, penalty_weight=0.3))
-
-
-def test_a_penalised_policy_gets_less_sure():
-    def entropy_after(penalty_weight):
-        policy = tiny_policy()
-        update = grpo(policy, learning_rate=3e-3, temperature=1.0, penalty_weight=penalty_weight)
-        for step in range(20):
-            rollouts = sample(policy, PROMPTS, keys(4, 8, f"step {step}"), max_new_tokens=3)
-            update.update(rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN)
-        return update.update(rollouts, torch.zeros(4, 8), ALL_TRAIN)["policy/entropy"]
-
-    assert entropy_after(1.0) > entropy_after(0.0) + 0.1
 
 
 def test_padding_after_a_response_has_no_influence():
@@ -465,15 +424,6 @@ def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded(smoothing)
     assert metrics["policy/grad_norm"] > 0
 
 
-def train(policy, steps, update=None, first=0):
-    """Reward every response whose first token is 20."""
-    update = update or grpo(policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3)
-    for step in range(first, first + steps):
-        rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), max_new_tokens=3)
-        update.update(rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN)
-    return update
-
-
 def probability_of_20(policy):
     with torch.no_grad():
         return policy.read(PROMPTS).logits_BV.softmax(-1)[:, 20].mean()
@@ -482,28 +432,9 @@ def probability_of_20(policy):
 def test_what_is_rewarded_becomes_likely():
     policy = tiny_policy()
     before = probability_of_20(policy)
-    train(policy, 40)
+    update = grpo(policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3)
+    for step in range(40):
+        rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), max_new_tokens=3)
+        update.update(rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN)
     assert before < 0.1
     assert probability_of_20(policy) > 0.5
-
-
-def test_two_runs_are_equal_bit_for_bit():
-    first, second = tiny_policy(), tiny_policy()
-    train(first, 3)
-    train(second, 3)
-    assert torch.equal(weights(first), weights(second))
-
-
-def test_a_run_continued_from_saved_weights_and_optimiser_is_the_same_run(tmp_path):
-    policy = tiny_policy()
-    reference = policy.frozen_copy()
-    update = train(policy, 2)
-    policy.save(tmp_path)
-    torch.save(update.optimizer.state_dict(), tmp_path / "optimizer.pt")
-    train(policy, 2, update, first=2)
-
-    resumed = type(policy).load(tmp_path, device="cpu")
-    continued = grpo(resumed, reference, learning_rate=3e-3, temperature=1.0, kl_weight=1e-3)
-    continued.optimizer.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
-    train(resumed, 2, continued, first=2)
-    assert torch.equal(weights(resumed), weights(policy))

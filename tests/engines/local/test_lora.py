@@ -108,48 +108,6 @@ def test_the_reference_stays_the_starting_policy_while_adapters_train():
     assert not torch.allclose(logprobs(policy), logprobs(tiny_policy()), atol=1e-2)
 
 
-@needs_peft
-def test_an_adapters_gradient_follows_from_that_of_the_weight_it_adds_to():
-    """W + s B A has the gradients s G Aᵗ of B and s Bᵗ G of A, if G is that of the whole weight."""
-    policy = attached()
-    updated(policy, steps=2)  # B is no longer 0
-    whole = tiny_policy()
-    merged = dict(attached_weights(policy))
-    for name, weight in whole.model.named_parameters():
-        weight.data.copy_(merged.get(name, weight))
-    rollouts = sample(whole, PROMPTS, keys(len(PROMPTS), 4), max_new_tokens=6)
-    gradients = [gradient(one, tiny_policy(), rollouts) for one in (policy, whole)]
-    scale = 2.0
-    modules = dict(policy.model.get_base_model().named_modules())
-    for name in ("model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"):
-        A, B = (getattr(modules[name], part)["default"].weight for part in ("lora_A", "lora_B"))
-        G = gradients[1][f"{name}.weight"]
-        torch.testing.assert_close(B.grad, scale * G @ A.T, atol=1e-6, rtol=1e-3)
-        torch.testing.assert_close(A.grad, scale * B.T @ G, atol=1e-6, rtol=1e-3)
-        assert B.grad.abs().max() > 1e-4
-
-
-def attached_weights(policy):
-    """(name, weight) of the merged model."""
-    for name, module in policy.model.get_base_model().named_modules():
-        if hasattr(module, "lora_A"):
-            added = module.lora_B["default"].weight @ module.lora_A["default"].weight
-            yield f"{name}.weight", module.base_layer.weight + 2.0 * added
-
-
-def gradient(policy, reference, rollouts):
-    """The gradient of one mini-batch's loss, before it is clipped, with the KL to `reference`."""
-    grpo = Grpo(
-        policy,
-        policy.frozen_copy() if isinstance(policy, LoraPolicy) else reference,
-        TrainSection(learning_rate=1e-2, kl_weight=0.1, mini_batch_prompts=4),
-        GrpoMethod(),
-    )
-    training = list(range(len(PROMPTS)))
-    grpo._accumulate(rollouts, ADVANTAGES, rollouts.logprobs_PGT, training)
-    return {name: weight.grad for name, weight in policy.model.named_parameters()}
-
-
 def go(path, *, resume=False, a_recipe=None):
     launch(a_recipe or recipe(), path, loop.LocalRunner, LineProgress(io.StringIO()), resume=resume)
 

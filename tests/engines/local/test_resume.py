@@ -6,7 +6,6 @@ import itertools
 import math
 import os
 import signal
-import time
 from functools import partial
 from pathlib import Path
 
@@ -173,21 +172,6 @@ def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
     assert [line["step"] for line in read_metrics(path)] == list(range(STEPS + 1))
     assert not [p for p in path.rglob("*") if p.name.endswith((".tmp", ".removed"))]
     assert read_manifest(path)["status"] == "finished"
-
-
-def test_killed_at_any_moment_and_resumed_equals_never_killed(whole, tmp_path):
-    for number, steps in enumerate((1, 4, 7)):
-        path = tmp_path / str(number)
-        child = fork(train, path)
-        while not (path / "labels" / f"step-{steps:06d}.parquet").exists():
-            assert child.is_alive(), "it ended before it could be killed"
-            time.sleep(0.002)
-        time.sleep(0.01 * number)
-        child.kill()
-        status(child)
-        go(path, resume=True)
-        for resumed, expected in zip(tables(path), tables(whole), strict=True):
-            assert_frame_equal(resumed, expected)
 
 
 def interrupt(path, monkeypatch, a_recipe=None):

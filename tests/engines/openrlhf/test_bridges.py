@@ -62,13 +62,6 @@ def test_it_happens_once():
     assert sys.notes == ["before", "after"]
 
 
-def test_other_modules_are_imported_as_ever():
-    around_import(f"{NAME}.part", around)
-    module = importlib.import_module(NAME)
-    assert sys.notes == [] and not hasattr(module, "patched")
-    assert importlib.import_module(f"{NAME}.part").patched == (False, 2)
-
-
 def test_a_module_that_is_absent_stays_absent():
     around_import("no_such_module_anywhere", around)
     with pytest.raises(ModuleNotFoundError, match="no_such_module_anywhere"):
@@ -145,11 +138,6 @@ def openrlhf(tmp_path, monkeypatch):
 
 def stand_ins():
     return [name for name in sys.modules if name.partition(".")[0] == "flash_attn"]
-
-
-def test_without_the_stand_in_the_import_fails(openrlhf):
-    with pytest.raises(ModuleNotFoundError, match="flash_attn"):
-        importlib.import_module(USER)
 
 
 def test_the_stand_in_is_there_during_that_import_only(openrlhf):

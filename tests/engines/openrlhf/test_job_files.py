@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, held_out_label, write_prompts
+from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, write_prompts
 
 
 @pytest.fixture
@@ -37,21 +37,6 @@ def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
     assert sorted(file.name for file in files.folder.iterdir()) == ["log.txt", "prompts.parquet"]
 
 
-def test_everything_lies_in_one_folder_of_the_run(files):
-    places = (
-        files.prompts,
-        files.held_out,
-        files.log,
-        files.scratch,
-        files.stop,
-        files.ready,
-        files.universal,
-    )
-    assert {place.parent for place in places} == {files.folder}
-    assert len(set(places)) == len(places)
-    assert files.folder.parent == files.run
-
-
 def test_prompts_are_a_row_each_whatever_they_are_made_of(tmp_path):
     rows = [
         ("1+1=", "7"),
@@ -61,8 +46,3 @@ def test_prompts_are_a_row_each_whatever_they_are_made_of(tmp_path):
     write_prompts(tmp_path / "p.parquet", rows)
     read = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert read == [{"input": text, "label": label} for text, label in rows]
-
-
-def test_held_out_labels_tell_sets_and_rows_apart():
-    labels = {held_out_label(prefix, row) for prefix in ("eval", "validation") for row in range(20)}
-    assert len(labels) == 40

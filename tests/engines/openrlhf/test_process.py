@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.engines.openrlhf import process
-from olr_cli.engines.openrlhf.process import Job, command, started
+from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.errors import UserError
 
 CHILD = "import time; print('child', flush=True); time.sleep(60)"
@@ -101,12 +101,6 @@ def test_a_job_that_a_signal_ended_says_which(log):
         assert job.how() == "signal SIGKILL"
 
 
-def test_output_is_in_the_log_at_once(log):
-    with started(python("import time; print('half'); time.sleep(60)"), log) as job:
-        wait_for("half", log)
-        assert not job.has_ended()
-
-
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, UserError])
 def test_a_job_does_not_outlive_the_block_nor_does_a_process_it_started(error, log):
     def block():
@@ -146,13 +140,6 @@ def test_what_a_job_leaves_behind_ends_with_the_block(log, monkeypatch):
         kill(child)
 
 
-def test_ending_a_job_twice_is_no_mistake(log):
-    job = Job(python("pass"), log)
-    for _ in range(2):
-        job.end()
-    assert job.has_ended()
-
-
 def test_ctrl_c_in_the_terminal_does_not_reach_the_job(log):
     code = "import os; print('pids', os.getpid(), os.getpgid(0), os.getsid(0), flush=True)"
     with started(python(code), log) as job:
@@ -182,15 +169,6 @@ def test_a_job_without_a_command_beside_it_has_no_leash(log):
     with started([*python(code), "run"], log) as job:
         wait_until(job.has_ended)
         assert job.how() == "exit status 0"
-
-
-def test_a_log_that_cannot_be_written_is_told(log):
-    log.mkdir()
-    with (
-        pytest.raises(UserError, match=r"log\.txt could not be written"),
-        started(python("pass"), log),
-    ):
-        pass
 
 
 def test_the_jobs_command_line():
