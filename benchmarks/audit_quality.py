@@ -500,7 +500,7 @@ def draw(rows: Sequence[Row], target: Path) -> None:
     from matplotlib.lines import Line2D
     from scipy.stats import binomtest
 
-    from olr_cli.analysis import style
+    from olr_cli.analysis.figures import style
     from olr_cli.files import write_whole
 
     fewest, sizes = 10, []

@@ -17,8 +17,8 @@ from typing import get_args
 from benchmarks.theory import figure, phase
 from benchmarks.theory.table import theory_table
 from olr_cli import tables
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import style
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import NoiseDraw
 

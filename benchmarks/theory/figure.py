@@ -17,10 +17,10 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from benchmarks.theory.measure import gap_titles, has_noisy_labels, measure
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, spelt
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import BLACK, GREY, VERMILION, Chart, Line
 from olr_cli.analysis.frame import Lack, spreads
-from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart, Line
 
 _LEFT_MARGIN = 0.5
 """Of a panel, in inches: title and lines begin right of it."""

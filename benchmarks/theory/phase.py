@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from benchmarks.theory import formulas
 from benchmarks.theory.formulas import Numbers
 from benchmarks.theory.simulation import Refinement, Simulation, simulate
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.style import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILION, Chart
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILION, Chart
 
 CELLS = 40
 """Along either side of a plane."""

@@ -12,8 +12,8 @@ from benchmarks.theory import phase
 from benchmarks.theory.__main__ import main
 from benchmarks.theory.measure import measure
 from benchmarks.theory.table import crossing, refined_crossing, theory_table
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import style
 
 GRPO = {"name": "grpo"}
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5}

@@ -62,8 +62,8 @@ def grid_answer(
     settings = grid.resolve(axes, rows, base, trained)
     result = grid.count(rows, settings, trained, report)
 
+    from olr_cli.analysis.figures.style import save
     from olr_cli.analysis.replay.grid_map import chart
-    from olr_cli.analysis.style import save
 
     written = save(
         chart(result, _name(history, settings, is_below_run=history.is_run and out is None)), folder

@@ -19,9 +19,9 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Polygon, Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from olr_cli.analysis import style
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import BLACK, GREY, VERMILION, Chart
 from olr_cli.analysis.replay.grid import TITLES, GridResult
-from olr_cli.analysis.style import BLACK, GREY, VERMILION, Chart
 
 _CELL_WIDTH, _CELL_HEIGHT = 0.24, 0.19
 _COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0.02, 0.8, 256)), "blues")

@@ -16,9 +16,8 @@ from xml.etree.ElementTree import Element
 import matplotlib
 
 from olr_cli import __version__
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.figures import FIGURES, style
 from olr_cli.analysis.report.prompts import prompt_list
 from olr_cli.analysis.report.summary import epochs, recipes, summary
 from olr_cli.analysis.tables import count

@@ -17,7 +17,6 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import (
     Arm,
     Run,
@@ -29,9 +28,10 @@ from olr_cli.analysis.arms import (
     telling_settings,
     vary,
 )
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.analysis.frame import SPREAD, Lack, Summary, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, Source, at_the_end, source_of
-from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.recipe.schema import Criterion, OlrMethod
 
 

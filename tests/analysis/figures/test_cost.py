@@ -8,8 +8,8 @@ from histories import write_history
 from rendered import rendered
 
 from olr_cli import tables
-from olr_cli.analysis import cost
 from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.figures import cost
 from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Spread, costs, unit_of
 from olr_cli.analysis.tables.cost import cost_table

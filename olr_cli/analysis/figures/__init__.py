@@ -16,7 +16,7 @@ from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
-    from olr_cli.analysis.style import Chart
+    from olr_cli.analysis.figures.style import Chart
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Figure:
     @property
     def _charts(self) -> Callable[[Sequence[Arm]], list[Chart]]:
         # no user's text: functions of the package itself, named in the registry of figures
-        function: Callable[[Sequence[Arm]], list[Chart]] = resolve_name(f"olr_cli.analysis.{self.function}")
+        function: Callable[[Sequence[Arm]], list[Chart]] = resolve_name(f"{__name__}.{self.function}")
         return function
 
     @property
@@ -49,7 +49,7 @@ class Figure:
         Raises:
             Lack: the figure needs other runs.
         """
-        from olr_cli.analysis.style import applied
+        from olr_cli.analysis.figures.style import applied
 
         logs = [arm.log for arm in arms if arm.log is not None]
         if logs and not self.shows_logs:
@@ -128,7 +128,7 @@ def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
     Raises:
         UserError: the folder can't be written.
     """
-    from olr_cli.analysis import style
+    from olr_cli.analysis.figures import style
 
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not existing.is_dir():

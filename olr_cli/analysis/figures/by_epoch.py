@@ -10,10 +10,21 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Chart,
+    Line,
+)
 from olr_cli.analysis.frame import Lack, spreads
-from olr_cli.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
 from olr_cli.recipe.schema import Criterion, OlrMethod
 from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_among, selected_under
 

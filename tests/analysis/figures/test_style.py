@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
-from olr_cli.analysis import style
-from olr_cli.analysis.style import Line, declutter
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import Line, declutter
 from olr_cli.errors import UserError
 
 ROWS = pl.DataFrame(

@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 from matplotlib.axes import Axes
 
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Cost, Unit, costs, spreads, unit_of
-from olr_cli.analysis.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, QUANTITIES, UTILISATION
 from olr_cli.tables import percent
 

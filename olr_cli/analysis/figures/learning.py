@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-from olr_cli.analysis import style
 from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.analysis.frame import Lack, frame, spreads
-from olr_cli.analysis.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.throughput import GENERATED
 

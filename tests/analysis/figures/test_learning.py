@@ -11,7 +11,7 @@ from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import FIGURES
 from olr_cli.analysis.frame import Lack
 
-TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"
+TRL = Path(__file__).parents[2] / "fixtures" / "logs" / "trl"
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
 
 
