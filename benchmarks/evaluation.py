@@ -29,14 +29,16 @@ from pathlib import Path
 from typing import Any
 
 from label_update import mixed
+from olr_cli.evaluation.folder import Target, Task
 
 from olr_cli.engines.models import is_builtin, policy_path
-from olr_cli.evaluation.backends import Request, Sampling, open_backend
+from olr_cli.evaluation.backends import GenerationRequest, Sampling, open_backend
 from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark
-from olr_cli.evaluation.evaluate import Progress, Settings, evaluate
-from olr_cli.evaluation.folder import Target, Task
+from olr_cli.evaluation.evaluate import Progress, evaluate
+from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
 from olr_cli.evaluation.pool import pool_of
+from olr_cli.evaluation.store import EvaluationStore, Target, Task
 from olr_cli.supervision import Rollout
 
 SHAPES = {"once": (600, 1), "four": (150, 4), "many": (30, 32)}
@@ -62,7 +64,7 @@ class MixedAnswers:
         return getattr(self._backend, name)
 
     def stream(
-        self, requests: Sequence[Request], sampling: Sampling
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
         """The backend's rollouts with other texts."""
         for finished in self._backend.stream(requests, sampling):
@@ -78,7 +80,7 @@ class MixedAnswers:
         )
 
 
-def tasks_in(folder: Path, scale: float, settings: Settings) -> list[Task]:
+def tasks_in(folder: Path, scale: float, settings: EvaluationRequest) -> list[Task]:
     """The benchmarks, written to a folder."""
     benchmarks = []
     for place, (name, (problems, samples)) in enumerate(SHAPES.items()):
@@ -99,18 +101,17 @@ def tasks_in(folder: Path, scale: float, settings: Settings) -> list[Task]:
 
 
 def ways(
-    backend: VllmBackend, tasks: Sequence[Task], settings: Settings, folder: Path
+    backend: VllmBackend, tasks: Sequence[Task], settings: EvaluationRequest, folder: Path
 ) -> dict[str, Callable[[], object]]:
     """The ways to compare by their names."""
     from vllm import SamplingParams
 
     def pool(of: Any) -> None:
         place = Path(tempfile.mkdtemp(dir=folder)) / "evaluation"
-        evaluate(Target("model", place, "model", {}), tasks, settings, lambda: nullcontext(of), Silent())
+        evaluation = Evaluation(Target("model", place, "model", {}), tasks, settings)
+        evaluate(evaluation, Silent(), lambda: nullcontext(of))
 
-    nowhere = Target("model", folder, "model", {})
-    lacking = [{problem.prompt_id: range(task.samples) for problem in task.problems} for task in tasks]
-    problems = pool_of(nowhere, tasks, lacking, settings.seed)
+    problems = pool_of(EvaluationStore(folder), tasks, settings.seed)
     texts = backend.render([entry.problem.messages for entry in problems])
     requests = [entry.request(text) for entry, text in zip(problems, texts, strict=True)]
     tokens, limits = backend.encode(texts, settings.sampling)
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     words = parser.parse_args()
     model = str(policy_path(words.model)) if is_builtin(words.model) else words.model
-    settings = Settings(Sampling(1.0, words.max_new_tokens))
+    settings = EvaluationRequest(sampling=Sampling(1.0, words.max_new_tokens))
     with tempfile.TemporaryDirectory() as name, open_backend("vllm", model) as backend:
         assert isinstance(backend, VllmBackend)
         tasks = tasks_in(Path(name), words.scale, settings)

@@ -12,7 +12,7 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import StoredScores, stored_scores
-from olr_cli.evaluation.tables import Column
+from olr_cli.evaluation.tables import ScoreColumn
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.supervision.metrics import LABEL_METRICS
 
@@ -28,11 +28,11 @@ COUNTED = {
 
 TITLES = LOGGED | COUNTED
 
-HELD_OUT = Column("eval/avg", "held-out accuracy", None)
+HELD_OUT = ScoreColumn("eval/avg", "held-out accuracy", None)
 BELOW_START = "below_start"
 """1 for a run that ended below its own held-out accuracy before training, else 0."""
 
-AVERAGES = (Column("in", "ID", "in", is_average=True), Column("out", "OOD", "out", is_average=True))
+AVERAGES = (ScoreColumn("in", "ID", "in", is_average=True), ScoreColumn("out", "OOD", "out", is_average=True))
 """The paper's means over the in- and the out-of-distribution benchmarks."""
 
 _TASK = ("model.path", "data.train", "data.test")
@@ -73,8 +73,8 @@ class Source:
         notes: sentences about the numbers.
     """
 
-    columns: Sequence[Column]
-    published: Sequence[Column]
+    columns: Sequence[ScoreColumn]
+    published: Sequence[ScoreColumn]
     shares: Mapping[Path, Mapping[str, float]]
     starts: Sequence[Start]
     notes: Sequence[str]
@@ -156,7 +156,10 @@ def _benchmark_scores(
     columns = []
     for average in AVERAGES:
         known = [registry()[name] for name in PAPER if registry()[name].distribution == average.group]
-        columns += [*(Column(benchmark.name, benchmark.title, average.group) for benchmark in known), average]
+        columns += [
+            *(ScoreColumn(benchmark.name, benchmark.title, average.group) for benchmark in known),
+            average,
+        ]
     names = {column.name for column in columns}
 
     def shares(evaluation: StoredScores) -> dict[str, float]:

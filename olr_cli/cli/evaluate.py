@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 from typer import Argument, Option
@@ -254,9 +254,8 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.errors import UserError
-    from olr_cli.evaluation import request as requests
     from olr_cli.evaluation.backends import Sampling
-    from olr_cli.evaluation.evaluate import Progress, Settings
+    from olr_cli.evaluation.plan import EvaluationRequest, plan, show_prompt
     from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.recipe.layers import read_pairs
 
@@ -269,23 +268,26 @@ def evaluate(
 
         show(listing(), shape)
         return
-    sampling = Sampling(
-        draws.temperature,
-        draws.max_new_tokens,
-        draws.top_p,
-        draws.top_k,
-        draws.min_p,
-        tuple(draws.stop or ()),
-    )
-    prompting = read_prompting(
-        prompts.system, prompts.chat_template, prompts.template or (), prompts.shots, prompts.examples
-    )
-    request = requests.Request(
+    request = EvaluationRequest(
         models=model or (),
         checkpoints=problems.checkpoint or (),
         benchmarks=",".join(problems.benchmarks or ()) or None,
-        settings=Settings(sampling, draws.seed, draws.samples, problems.limit, problems.data, prompting),
-        protocol=prompts.protocol,
+        data=problems.data,
+        limit=problems.limit,
+        samples=draws.samples,
+        sampling=Sampling(
+            draws.temperature,
+            draws.max_new_tokens,
+            draws.top_p,
+            draws.top_k,
+            draws.min_p,
+            tuple(draws.stop or ()),
+        ),
+        seed=draws.seed,
+        prompting=read_prompting(
+            prompts.system, prompts.chat_template, prompts.template or (), prompts.shots, prompts.examples
+        ),
+        protocol=cast(Any, prompts.protocol),
         backend={
             "name": place.backend,
             "device": place.device,
@@ -301,30 +303,41 @@ def evaluate(
     )
     say = partial(typer.echo, err=True)
     if instead.show is not None:
-        answer = requests.show_prompt(request, instead.show)
+        answer = show_prompt(request, instead.show)
     elif instead.regrade is not None:
+        from olr_cli.evaluation.evaluate import grade_again
+
         waiting = Waiting()
-        answer = requests.grade_again(request, instead.regrade, say, waiting.verified)
+        answer = grade_again(request, instead.regrade, say, waiting.verified)
         waiting.done()
     elif instead.import_ is not None:
-        answer = requests.import_log(request, instead.import_, say)
+        from olr_cli.evaluation.lm_eval import import_log
+
+        answer = import_log(request, instead.import_, say)
     elif not model:
         raise UserError(
             "name a model or a run: olr evaluate MODEL (`olr evaluate --list` shows the benchmarks)"
         )
     else:
+        from olr_cli.data.arithmetic import mixture_note
+        from olr_cli.evaluation.evaluate import Progress
+        from olr_cli.evaluation.evaluate import evaluate as evaluate_one
+        from olr_cli.evaluation.results import scores_answer
+        from olr_cli.evaluation.targets import origin
+
         evaluated, progress = [], Progress()
-        for job in requests.plan(request, say):
-            with _stopping(job.target.folder):
-                evaluated.append((job.target, job.run(progress)))
-        answer = requests.scores_answer(request, evaluated)
+        for evaluation in plan(request, say):
+            with _stopping(evaluation.target.folder):
+                evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
+        notes = filter(None, (mixture_note(origin(name)) for name in model))
+        answer = scores_answer(evaluated, request.compare, next(notes, None))
     show(answer, shape)
 
 
 def _check_names(prompts: Prompts, place: Place, results: Results) -> str:
     """The format of the output, after names that options do not know are refused."""
     if prompts.protocol is not None:
-        from olr_cli.evaluation.folder import PROTOCOLS
+        from olr_cli.evaluation.store import PROTOCOLS
 
         require_known("--protocol", prompts.protocol, PROTOCOLS)
     if results.extractor is not None:

@@ -1,7 +1,8 @@
 """What a benchmark is, which come with the project (R19), and benchmarks of one's own.
 
 A benchmark is a YAML file, the built-in ones too: where its problems lie, what the policy is shown, how responses are
-graded and how often each problem is sampled. `olr_cli.evaluation.problems` reads the problems themselves.
+graded and how often each problem is sampled. A data file, and the set that a run holds out, are benchmarks as well.
+`olr_cli.evaluation.problems` reads the problems themselves.
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_serializer, model_validator
 
-from olr_cli.data.prompts import SYSTEM_PROMPT
-from olr_cli.data.rows import SUFFIXES
+from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
+from olr_cli.data.arithmetic import parse_source
+from olr_cli.data.hub import parse_hub_id
+from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
+from olr_cli.data.rows import SUFFIXES, matching_files
+from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
-from olr_cli.recipe.layers import read_tree, require_plain
-from olr_cli.recipe.schema import Count, ExtractorText, Section, Text
+from olr_cli.recipe.layers import folder_name, read_tree, require_plain
+from olr_cli.recipe.schema import Count, ExtractorText, Recipe, Section, Text
 from olr_cli.tables import Answer, Block, Column, Row, Table
 
 PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
@@ -30,7 +36,7 @@ _NO_SOURCE = "'source' needs one of hub, file and task"
 _PLACEHOLDER = re.compile(r"\{(problem|choices)\}")
 
 
-class Source(Section):
+class ProblemSource(Section):
     """Where problems are: one of `hub`, `file` and `task`.
 
     Attributes:
@@ -52,7 +58,7 @@ class Source(Section):
     task: Text | None = None
 
     @model_validator(mode="after")
-    def _is_one(self) -> Source:
+    def _is_one(self) -> ProblemSource:
         if [self.hub, self.file, self.task].count(None) != 2:
             raise ValueError(_NO_SOURCE)
         beside = self.model_fields_set - {"hub", "file", "task"}
@@ -72,7 +78,7 @@ class Source(Section):
         return self.hub or self.file or self.task or ""
 
 
-class Fields(Section):
+class ProblemFields(Section):
     """Which columns hold what, for rows that are not in the interchange format.
 
     Attributes:
@@ -131,8 +137,8 @@ class Benchmark(Section):
     grader: Literal["math", "choice"] = "math"
     samples: Count = 1
     problems: Count | None = None
-    source: Source
-    fields: Fields | None = None
+    source: ProblemSource
+    fields: ProblemFields | None = None
     system: str | None = SYSTEM_PROMPT
     prompt: str = "{problem}"
     extractor: ExtractorText = "boxed"
@@ -191,12 +197,8 @@ def find_benchmark(name: str) -> Benchmark:
             return benchmark
     path = Path(os.path.expanduser(name))
     if path.suffix in SUFFIXES:
-        from olr_cli.evaluation.data_benchmarks import file_benchmarks
-
         return file_benchmarks(path)[0]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
-        from olr_cli.answers import find_extractor
-
         benchmark = read_benchmark(path)
         find_extractor(benchmark.extractor, f"{path}: extractor")
         return benchmark
@@ -252,7 +254,7 @@ def read_benchmark(file: Path) -> Benchmark:
         raise UserError(f"{file}: {'; '.join(_sentence(detail) for detail in error.errors())}") from None
     if benchmark.source.file is None:
         return benchmark
-    source = Source(file=str(file.parent / os.path.expanduser(benchmark.source.file)))
+    source = ProblemSource(file=str(file.parent / os.path.expanduser(benchmark.source.file)))
     return benchmark.model_copy(update={"source": source})
 
 
@@ -261,7 +263,11 @@ def _sentence(detail: Any) -> str:
     place = [str(part) for part in detail["loc"]]
     key = ".".join(place)
     if detail["type"] == "extra_forbidden":
-        sections: dict[str, type[Section]] = {"source": Source, "fields": Fields, key: Benchmark}
+        sections: dict[str, type[Section]] = {
+            "source": ProblemSource,
+            "fields": ProblemFields,
+            key: Benchmark,
+        }
         hint = did_you_mean(place[-1], sections[place[0]].model_fields)
         return f"unknown key '{key}'{hint or (f'; {_NO_SOURCE}' if place[0] == 'source' else '')}"
     if detail["type"] == "missing":
@@ -269,6 +275,74 @@ def _sentence(detail: Any) -> str:
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     return f"{key} is {shown(detail['input'])}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> list[Benchmark]:
+    """A benchmark for each file at a place, called after the file.
+
+    Rows are asked as training asks them: questions under R21's system message, messages as they are.
+
+    Args:
+        data: a file, a folder or a pattern; None: there are none.
+        names: only benchmarks with these names.
+
+    Raises:
+        UserError: there is no such file, or it has no prompts.
+    """
+    files = [] if data is None else matching_files(str(data))
+    if names is not None:
+        wanted = set(map(str.strip, names))
+        files = [file for file in files if _free_name(file.name) in wanted]
+    return [
+        _benchmark(
+            ProblemSource(file=str(file.absolute())), file.name, read_prompts(file, split="test").prompts
+        )
+        for file in files
+    ]
+
+
+def held_out_benchmark(recipe: Recipe) -> Benchmark | None:
+    """The set that a run's recipe holds out, `data.test`, asked and read as in training; None if it has none.
+
+    Raises:
+        UserError: it cannot be read any more.
+    """
+    test = recipe.data.test
+    if test is None:
+        return None
+    if parse_source(test) is not None:
+        return find_benchmark(test)
+    prompts = held_out_prompts(recipe, test, "test").prompts
+    hub_id = None if os.path.exists(os.path.expanduser(test)) else parse_hub_id(test)
+    if hub_id is None:
+        source, name = ProblemSource(file=os.path.abspath(os.path.expanduser(test))), Path(test).name
+    else:
+        split = hub_id.split or "test"
+        source = ProblemSource(hub=hub_id.name, config=hub_id.config, split=split, revision=hub_id.revision)
+        name = hub_id.name.rpartition("/")[2]
+    return _benchmark(source, name, prompts, recipe.data.extractor)
+
+
+def _benchmark(
+    source: ProblemSource, name: str, prompts: Sequence[Prompt], extractor: str | None = None
+) -> Benchmark:
+    extractors = {default_extractor(prompt.data_source) for prompt in prompts}
+    has_system = all(any(turn.role == "system" for turn in prompt.messages) for prompt in prompts)
+    return Benchmark(
+        name=_free_name(name),
+        title=_free_name(name),
+        source=source,
+        system=SYSTEM_PROMPT if has_system else None,
+        extractor=extractor or (extractors.pop() if len(extractors) == 1 else "boxed"),
+    )
+
+
+def _free_name(name: str) -> str:
+    """What a benchmark of a file is called: as the file, without its suffix where no other benchmark is called so."""
+    stem, suffix = os.path.splitext(name)
+    stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"
+    taken = {known for benchmark in registry().values() for known in benchmark.names} | ARITHMETIC_SOURCES
+    return (f"{stem}-data" if stem in taken else stem)[:100]
 
 
 def listing() -> Answer:

@@ -10,44 +10,41 @@ A sample is a function of its prompt and its own seed, so an evaluation that was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from olr_cli.answers import RULES, Judge
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import UserError, printable
-from olr_cli.evaluation.backends import Backend, Sampling, model_digest
-from olr_cli.evaluation.benchmark import Benchmark
-from olr_cli.evaluation.folder import (
+from olr_cli.evaluation.backends import Backend, model_digest, open_backend
+from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
+from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
+from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
+from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
+from olr_cli.evaluation.results import check_reference, scores_answer
+from olr_cli.evaluation.scores import Score
+from olr_cli.evaluation.store import (
     EvaluationRecord,
-    Protocol,
+    EvaluationStore,
+    Generation,
     Target,
     Task,
-    begin,
-    drop_leftovers,
-    finished,
-    holding,
-    read_evaluation,
-    read_scores,
-    rescore,
-    write_evaluation,
+    evaluations_at,
 )
-from olr_cli.evaluation.generations import Generation
-from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
-from olr_cli.evaluation.pool import Recorder, pool_of
-from olr_cli.evaluation.problems import load_problems
-from olr_cli.evaluation.prompting import Prompting
-from olr_cli.evaluation.scores import Score
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
-from olr_cli.runs.locks import held
 from olr_cli.runs.progress import clock
+from olr_cli.tables import Answer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+OpenModel = Callable[[], AbstractContextManager[Backend]]
+"""Loads a model."""
 
 _LINE_EVERY_SECONDS = 30
 
@@ -55,114 +52,68 @@ _SHOWN = 10
 """Changed grades that are shown of each kind."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is generated.
-
-    Attributes:
-        seed: every sample's seed is made from it (`sample_seed`).
-        samples: of each problem; None: as many as the benchmark says, or one at temperature 0.
-        limit: only the first problems of each benchmark.
-        data: interchange file, or folder of them, in place of the benchmarks' sources.
-        prompting: how problems are put to the model.
-        protocol: whose choices the defaults are.
-    """
-
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
-    samples: int | None = None
-    limit: int | None = None
-    data: Path | None = None
-    prompting: Prompting = field(default_factory=Prompting)
-    protocol: Protocol = "standard"
-
-    def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
-        """The benchmarks with their problems, which are loaded, and their samples.
-
-        Raises:
-            UserError: problems cannot be loaded, or there are none.
-        """
-        tasks = []
-        for benchmark in benchmarks:
-            problems = load_problems(benchmark, data=self.data, limit=self.limit)
-            problems = self.prompting.ask(benchmark, problems)
-            if not problems:
-                raise UserError(f"{benchmark.name} has no problems; name other data")
-            by_default = benchmark.samples if self.sampling.temperature else 1
-            data = None if self.data is None else str(self.data)
-            tasks.append(Task(benchmark, problems, self.samples or by_default, data))
-        return tasks
-
-
-def evaluate(
-    target: Target,
-    tasks: Sequence[Task],
-    settings: Settings,
-    open_model: Callable[[], AbstractContextManager[Backend]],
-    progress: Progress,
-    backend: str | None = None,
-) -> list[Score]:
-    """Evaluate a model, or finish what an earlier call began.
+def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel | None = None) -> list[Score]:
+    """Evaluate a model, or finish an evaluation that an earlier call began; a score for each task.
 
     Args:
-        target: the model and the evaluation's folder.
-        tasks: in the order in which they are worked on; a score each is returned.
-        settings: what `tasks` were made with.
-        open_model: loads the model; called only if something is left to generate.
+        evaluation: what is sampled.
         progress: shows how far it is.
-        backend: its name, if the user gave one.
+        open_model: takes the place of the request's backend; called only if something is left to generate.
 
     Raises:
         UserError: something the user can mend; what is done is stored.
         Interrupted: Ctrl-C or SIGTERM came; likewise.
     """
-    with holding(target.folder):
-        prompting = settings.prompting.settings()
-        record = begin(target, tasks, settings.sampling, settings.seed, prompting, settings.protocol)
-        missing = [target.store(task.benchmark.name).missing(task.problems, task.samples) for task in tasks]
-        total = sum(len(task.problems) * task.samples for task in tasks)
-        to_do = sum(len(numbers) for lacking in missing for numbers in lacking.values())
-        if to_do:
+    target, tasks, request = evaluation.target, evaluation.tasks, evaluation.request
+    store = target.store
+    with store.locked():
+        record = store.begin(evaluation.record(), tasks, is_local=target.is_local)
+        pool = pool_of(store, tasks, request.seed)
+        if pool:
+            total = sum(len(task.problems) * task.samples for task in tasks)
+            to_do = sum(len(entry.seeds) for entry in pool)
             progress.start(target.name, total, total - to_do, is_served=target.is_served)
+            chat = request.prompting.chat
+            open_backend_here = partial(open_backend, model=target.model, chat=chat, **request.backend)
             try:
-                _sample(target, tasks, missing, settings, record, open_model, progress)
+                _sample(evaluation, pool, record, open_model or open_backend_here, progress)
             finally:
                 progress.stop()
         else:
-            facts = {} if backend is None else {"name": backend}
+            named = request.backend.get("name")
+            facts = {} if named is None else {"name": named}
             if target.is_local:
                 facts["model_digest"] = model_digest(target.model)
-            record.check_backend(target.folder, facts)
-            write_evaluation(target.folder, record)
+            store.check_backend(record, facts)
+            store.write_record(record)
         if record.old_grades:
             progress.say(
                 f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R6, R7); olr"
                 f" evaluate --regrade {target.folder} grades them again."
             )
         for task in tasks:  # killed after its last problem, it is still in several files
-            _finish(target, task)
-        scores = rescore(target.folder)
+            _finish(store, task)
+        scores = store.rescore()
     return [scores[task.benchmark.name] for task in tasks]
 
 
 def _sample(
-    target: Target,
-    tasks: Sequence[Task],
-    missing: Sequence[Mapping[str, Sequence[int]]],
-    settings: Settings,
+    evaluation: Evaluation,
+    pool: Sequence[PooledProblem],
     record: EvaluationRecord,
-    open_model: Callable[[], AbstractContextManager[Backend]],
+    open_model: OpenModel,
     progress: Progress,
 ) -> None:
     """Generate, grade and store the missing samples of all tasks."""
+    target, request = evaluation.target, evaluation.request
+    store = target.store
 
     def show_score(task: Task) -> None:
-        _finish(target, task)
-        if len(tasks) > 1:
-            [score] = read_scores(target.folder, [task.benchmark.name])
+        _finish(store, task)
+        if len(evaluation.tasks) > 1:
+            [score] = store.scores([task.benchmark.name])
             progress.say(f"{score.title}: {100 * score.avg:.1f}%")
 
-    pool = pool_of(target, tasks, missing, settings.seed)
     waiting = "Stopping when the finished samples are stored; Ctrl-C again stops at once."
     with (
         stop_requests(lambda: progress.say(waiting)) as stop,
@@ -170,17 +121,15 @@ def _sample(
         Judge(time_limit=VERIFICATION_SECONDS, ledger=target.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
-        if not backend.has_chat_template and settings.prompting.chat.template is None:
+        if not backend.has_chat_template and request.prompting.chat.template is None:
             progress.say(f"Warning: {no_template(target.model)}")
-        record = record.with_backend(target.folder, backend.facts)
-        progress.generating(
-            [task.benchmark.title for task, problems in zip(tasks, missing, strict=True) if problems]
-        )
+        record = store.with_backend(record, backend.facts)
+        progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
         prompts = backend.render([entry.problem.messages for entry in pool])
         requests = [entry.request(prompt) for entry, prompt in zip(pool, prompts, strict=True)]
         with (
-            Recorder(target, record, pool, judge, progress.advance, show_score) as recorder,
-            closing(backend.stream(requests, settings.sampling)) as stream,
+            Recorder(store, record, pool, judge, progress.advance, show_score) as recorder,
+            closing(backend.stream(requests, request.sampling)) as stream,
         ):
             for finished in stream:
                 recorder.add(
@@ -202,8 +151,8 @@ def _heed(stop: StopRequest) -> None:
         raise Interrupted(stop.signal_number)
 
 
-def _finish(target: Target, task: Task) -> None:
-    target.store(task.benchmark.name).finish([problem.prompt_id for problem in task.problems])
+def _finish(store: EvaluationStore, task: Task) -> None:
+    store.finish(task.benchmark.name, [problem.prompt_id for problem in task.problems])
 
 
 @dataclass(frozen=True)
@@ -253,28 +202,21 @@ def regrade(
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
     """
-    read_evaluation(folder)  # or else a lock would be put into a folder of something else
-    with held(folder, option="folder"):
-        drop_leftovers(folder)
-        record = read_evaluation(folder)
-        definitions = {name: task.definition for name, task in record.benchmarks.items()}
-        chosen = (
-            definitions if benchmarks is None else {benchmark.name: benchmark for benchmark in benchmarks}
-        )
-        if extractor is not None:
-            chosen = {
-                name: benchmark.model_copy(update={"extractor": extractor})
-                for name, benchmark in chosen.items()
-            }
-        unknown = ", ".join(name for name in chosen if name not in definitions)
-        if unknown:
-            raise UserError(f"{folder} has no generations of {unknown}; it has {', '.join(definitions)}")
-        done = [name for name in finished(folder) if name in chosen]
+    store = EvaluationStore(folder)
+    store.record()  # or else a lock would be put into a folder of something else
+    with store.locked(make=False):
+        record = store.record()
+        stored = [task.definition for task in record.benchmarks.values()]
+        wanted = read_by(extractor, stored if benchmarks is None else benchmarks)
+        chosen = {benchmark.name: benchmark for benchmark in wanted}
+        if unknown := ", ".join(name for name in chosen if name not in record.benchmarks):
+            raise UserError(
+                f"{folder} has no generations of {unknown}; it has {', '.join(record.benchmarks)}"
+            )
+        done = [name for name in store.finished() if name in chosen]
         if not done:
             raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
-        unfinished = [name for name in chosen if name not in done]
-        target = record.target(folder)
-        before = {name: target.store(name).generations() for name in done}
+        before = {name: store.generations(name) for name in done}
         ledger = folder / GIVEN_UP
         if record.old_grades:
             ledger.unlink(missing_ok=True)  # other rules may be quicker
@@ -284,19 +226,52 @@ def regrade(
         for name in done:
             update: dict[str, object] = {"definition": chosen[name], "answer_rules": RULES}
             record.benchmarks[name] = record.benchmarks[name].model_copy(update=update)
-        write_evaluation(folder, record)
+        store.write_record(record)
         for name in done:
-            target.store(name).replace(after[name])
-        scores = rescore(folder)
+            store.replace(name, after[name])
+        scores = store.rescore()
     pairs = [pair for name in done for pair in zip(after[name], before[name], strict=True)]
     return Regraded(
-        target,
+        store.target(),
         [scores[name] for name in done],
         samples=len(pairs),
         now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
         now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
-        unfinished=unfinished,
+        unfinished=[name for name in chosen if name not in done],
     )
+
+
+def grade_again(
+    request: EvaluationRequest, place: Path, say: Say, report: Callable[[int, int], None] | None = None
+) -> Answer:
+    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor.
+
+    `report` is as `Judge` takes it.
+
+    Raises:
+        UserError: there are none, none is done, or the request does not fit them.
+    """
+    found = evaluations_at(place)
+    # If none is done, regrading the first raises the error.
+    stored = [target for target in found if target.store.finished()] or found
+    for target in found:
+        if target not in stored:
+            say(f"{target.folder}: no benchmark is done yet; left out")
+    check_reference(request.compare, stored)
+    definitions = [
+        task.definition
+        for target in stored
+        for name, task in target.store.record().benchmarks.items()
+        if name not in registry()
+    ]
+    chosen = choose(request.benchmarks, own=definitions) if request.benchmarks else None
+    evaluated: list[tuple[Target, Sequence[Score]]] = []
+    for target in stored:
+        regraded = regrade(target.folder, chosen, request.extractor, report)
+        evaluated.append((regraded.target, regraded.scores))
+        for sentence in regraded.sentences():
+            say(sentence)
+    return scores_answer(evaluated, request.compare)
 
 
 class Progress:

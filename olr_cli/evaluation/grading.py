@@ -12,7 +12,7 @@ from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
     from olr_cli.evaluation.benchmark import Benchmark
-    from olr_cli.evaluation.generations import Generation
+    from olr_cli.evaluation.store import Generation
 
 _MOST_OPTIONS = 10
 """Of a problem that doesn't say how many options it has."""

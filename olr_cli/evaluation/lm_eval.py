@@ -1,232 +1,263 @@
-"""Sample logs of lm-evaluation-harness (``lm_eval --log_samples --output_path DIR``), as of version 0.4.13.
+"""Evaluations from sample logs of lm-evaluation-harness (``lm_eval --log_samples --output_path DIR``), version 0.4.13.
 
     DIR/<model>/results_<date>.json            scores, settings, versions
     DIR/<model>/samples_<task>_<date>.jsonl    a line a problem and filter: doc_id, doc, target, resps, filter, …
 
-`resps` holds the responses as generated, `filtered_resps` what a filter made of them. A task with several filters has a
-line for each, with the same responses.
+`resps` holds the responses as generated; a task with several filters has a line for each, with the same responses.
+With benchmarks named, each task becomes the benchmark whose problems it asked, so it can be compared, problem by
+problem, with any other evaluation of that benchmark. Without, a task is a benchmark with the golds of the log.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from olr_cli.answers import Judge
+from olr_cli.answers.choices import option_letter
 from olr_cli.answers.extraction import boxed
-from olr_cli.errors import UserError, no_path
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt
+from olr_cli.errors import UserError, no_path, taken
+from olr_cli.evaluation.backends import Sampling
+from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
+from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
+from olr_cli.evaluation.plan import EvaluationRequest, Say
+from olr_cli.evaluation.problems import load_problems
+from olr_cli.evaluation.published import model_name
+from olr_cli.evaluation.results import check_reference, scores_answer
+from olr_cli.evaluation.scores import is_evaluation
+from olr_cli.evaluation.store import EvaluationRecord, Generation, Target, Task
 from olr_cli.files import read_json, read_lines
+from olr_cli.recipe.layers import folder_name
+from olr_cli.runs.directory import GIVEN_UP
+from olr_cli.tables import Answer
 
 TOOL = "lm-eval"
-PATTERN = "samples_*.jsonl"
-
+_PATTERN = "samples_*.jsonl"
 _MAX_NEW_TOKENS = 256
-"""Where a task doesn't say, lm-eval generates at most so many tokens."""
+"""The length limit that lm-eval takes where a task names none."""
+_SHOWN = 5
+"""Answers that are shown of those that two graders grade differently."""
+_LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 @dataclass(frozen=True)
-class LoggedSample:
-    """A problem and a model's responses to it.
-
-    Attributes:
-        problem_id: unique in its task.
-        texts: every text of the problem's record, one of them usually the bare question.
-        prompt: as the model read it, as far as the log says.
-        gold: what the log gives as the right answer; of a worked solution, what it ends with.
-        responses: at least one.
-        metrics: the tool's own scores of the problem, by name.
-    """
+class _Sample:
+    """A problem of a log, and a model's responses to it."""
 
     problem_id: str
-    texts: frozenset[str]
+    texts: frozenset[str]  # every text of the problem's record, usually with the bare question
     prompt: str
     gold: str
-    responses: tuple[str, ...]
-    metrics: Mapping[str, float]
+    responses: Sequence[str]
+    metrics: Mapping[str, float]  # the tool's own scores of the problem
 
 
 @dataclass(frozen=True)
-class LoggedTask:
-    """A task of a log.
-
-    Attributes:
-        name: as the tool calls it.
-        file: where it was read from.
-        temperature: 0 where the most likely token was taken.
-        max_new_tokens: length limit of a response.
-    """
+class _LoggedTask:
+    """A task of a log with generated text."""
 
     name: str
     file: Path
-    samples: Sequence[LoggedSample]
-    temperature: float
-    max_new_tokens: int
+    samples: Sequence[_Sample]
+    sampling: Sampling
 
     @property
     def metrics(self) -> dict[str, float]:
         """The tool's own scores: the mean over problems of each metric that every problem has."""
         names = [name for name in self.samples[0].metrics if all(name in s.metrics for s in self.samples)]
-        return {
-            name: sum(sample.metrics[name] for sample in self.samples) / len(self.samples) for name in names
-        }
+        return {name: sum(s.metrics[name] for s in self.samples) / len(self.samples) for name in names}
 
 
-@dataclass(frozen=True)
-class Log:
-    """A model's responses to the tasks of lm-eval.
-
-    Attributes:
-        version: of the tool; empty if the log doesn't say.
-        model: as the log calls it: a hub id or a folder.
-        left_out: tasks without generated text.
-        facts: what else is known of how the responses were made.
-    """
-
-    version: str
-    model: str
-    tasks: Sequence[LoggedTask]
-    left_out: Sequence[str]
-    facts: Mapping[str, str]
-
-
-def read_log(path: Path) -> Log:
-    """The log at a place: a file, or a folder that is searched; of a task that was run several times the latest run.
-
-    A file without generated text is an error only if it is alone.
+def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
+    """Grade the responses in a sample log, a file or a folder with logs of one model.
 
     Raises:
-        UserError: there is no log, it is damaged, of several models, or has no generated text.
+        UserError: the log can't be read or doesn't fit the benchmarks, or the folder for results is taken.
     """
+    if request.data is not None and request.benchmarks is None:
+        raise UserError("--import takes --data with --benchmarks alone: name the benchmark that was asked")
+    if request.compare != "paper":
+        check_reference(request.compare, [])
+    benchmarks = choose(request.benchmarks) if request.benchmarks else []
+    model, result, logged = _read_log(log, say)
+    name = model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else model_name(model)
+    folder = request.out or Path("evaluations") / f"{folder_name(name).strip('-.') or 'model'}-{TOOL}"
+    if is_evaluation(folder):
+        raise taken(folder, "--out", " and holds an evaluation")
+    known = [(benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks]
+    tasks: dict[str, Task] = {}
+    for task in logged:
+        benchmark, problems = _asked(task, known) if known else _of_its_own(task)
+        [benchmark] = read_by(request.extractor, [benchmark])
+        if benchmark.name in tasks:
+            raise UserError(
+                f"{log} has several tasks that ask {benchmark.name}; import them one by one, each with another --out"
+            )
+        data = str(request.data) if request.data is not None else None
+        tasks[benchmark.name] = Task(benchmark, problems, len(task.samples[0].responses), data)
+    if len({task.sampling.temperature for task in logged}) > 1:
+        raise UserError(
+            f"{log} has tasks at several temperatures; import them one by one, each with another --out"
+        )
+    version = str(result.get("lm_eval_version") or "")
+    origin = {
+        "imported": str(log.absolute()),
+        "tool": f"{TOOL} {version}".strip(),
+        "metrics": {name: task.metrics for name, task in zip(tasks, logged, strict=True)},
+    }
+    target = Target(model, folder, f"{name} ({TOOL})", origin)
+    record = EvaluationRecord(
+        name=target.name,
+        model=model,
+        origin=origin,
+        sampling=max((task.sampling for task in logged), key=lambda it: it.max_new_tokens),
+        seed=0,
+        benchmarks={name: task.record() for name, task in tasks.items()},
+        generated_by=({"name": TOOL, "version": version, **_facts(result)},),
+    )
+    rows = {name: _generations(it, task) for (name, it), task in zip(tasks.items(), logged, strict=True)}
+    store = target.store
+    with store.locked(), Judge(time_limit=VERIFICATION_SECONDS, ledger=folder / GIVEN_UP) as judge:
+        if not store.is_empty:
+            raise taken(folder, "--out")
+        graded = {name: grade(tasks[name].benchmark, rows[name], judge) for name in tasks}
+        for name in tasks:
+            store.replace(name, graded[name])
+        store.write_record(record)
+        scores = store.rescore()
+    for name, task in zip(tasks, logged, strict=True):
+        for sentence in _comparison(task, graded[name]):
+            say(sentence)
+    return scores_answer([(target, [scores[name] for name in tasks])], request.compare)
+
+
+def _read_log(path: Path, say: Say) -> tuple[str, dict[str, Any], list[_LoggedTask]]:
+    """The model's name, the results file, and the tasks; of a task that was run several times the latest run."""
     if not path.exists():
         raise no_path(path, "name a sample log, or the folder that lm-eval wrote")
-    files = [path] if path.is_file() else sorted(path.rglob(PATTERN))
+    files = [path] if path.is_file() else sorted(path.rglob(_PATTERN))
     if not files or files[0].suffix != ".jsonl":
-        raise UserError(f"{path} has no sample log ({PATTERN}, which lm_eval --log_samples writes)")
+        raise UserError(f"{path} has no sample log ({_PATTERN}, which lm_eval --log_samples writes)")
     results = {file: _results(file) for file in files}
     models = {
-        file: str(result.get("model_name") or file.parent.name.replace("__", "/"))
+        str(result.get("model_name") or file.parent.name.replace("__", "/")): file.parent
         for file, result in results.items()
     }
-    if len(set(models.values())) > 1:
-        names, folders = (
-            ", ".join(sorted(set(texts)))
-            for texts in (models.values(), (str(file.parent) for file in models))
-        )
+    if len(models) > 1:
+        folders = ", ".join(sorted(map(str, models.values())))
         raise UserError(
-            f"there are logs of {len(set(models.values()))} models ({names}); name one of {folders}"
+            f"there are logs of {len(models)} models ({', '.join(sorted(models))}); name one of {folders}"
         )
-    read = {name: _task(name, file) for name, file in _latest(files).items()}
+    latest: dict[str, tuple[str, Path]] = {}
+    for (
+        file
+    ) in files:  # such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date
+        name, _, date = file.stem.removeprefix("samples_").rpartition("_")
+        name, date = (name, date) if name else (date, "")
+        latest[name] = max(latest.get(name, ("", file)), (date, file))
+    read = {name: _task(name, file) for name, (_, file) in latest.items()}
     tasks = [task for task in read.values() if task is not None]
     if not tasks:
         raise UserError(
             f"{files[0]} has likelihoods of given answers and no generated text, so there is nothing to grade again;"
             " import a task that generates"
         )
-    result = results[tasks[0].file]
-    config = result.get("config")
-    facts = {
-        key: str(value)
-        for key, value in {
-            "backend": result.get("model_source"),
-            "dtype": config.get("model_dtype") if isinstance(config, dict) else None,
-            "transformers": result.get("transformers_version"),
-        }.items()
-        if value
-    }
-    left_out = [name for name, task in read.items() if task is None]
-    return Log(str(result.get("lm_eval_version") or ""), models[files[0]], tasks, left_out, facts)
+    for name, task in read.items():
+        if task is None:
+            say(f"{name} has likelihoods of given answers and no generated text; left out")
+    return next(iter(models)), results[tasks[0].file], tasks
 
 
 def _results(file: Path) -> dict[str, Any]:
     """The results file of the same date; empty if there is none."""
-    date = file.stem.rpartition("_")[2]
-    beside = file.with_name(f"results_{date}.json")
     try:
-        plain = read_json(beside)
+        plain = read_json(file.with_name(f"results_{file.stem.rpartition('_')[2]}.json"))
     except UserError:
         return {}
     return plain if isinstance(plain, dict) else {}
 
 
-def _task(name: str, file: Path) -> LoggedTask | None:
+def _facts(result: Mapping[str, Any]) -> dict[str, str]:
+    config = result.get("config")
+    facts = {
+        "backend": result.get("model_source"),
+        "dtype": config.get("model_dtype") if isinstance(config, dict) else None,
+        "transformers": result.get("transformers_version"),
+    }
+    return {key: str(value) for key, value in facts.items() if value}
+
+
+def _task(name: str, file: Path) -> _LoggedTask | None:
     """A task; None if it has no generated text."""
     lines: dict[str, list[dict[str, Any]]] = {}
-    for line in _lines(file):
-        lines.setdefault(str(line["doc_id"]), []).append(line)
-    if not lines:
-        raise _damaged(file, "it is empty")
-    samples, settings = [], dict[str, Any]()
-    for problem_id, filtered in lines.items():
-        first = filtered[0]
-        try:
-            responses = _responses(first["resps"])
-            prompt, settings = _arguments(first["arguments"])
-        except (TypeError, AttributeError):
-            raise _damaged(file, f"resps or arguments of problem {problem_id} are wrong") from None
-        if responses is None:
-            return None
-        samples.append(
-            LoggedSample(
-                problem_id,
-                frozenset(_texts(first["doc"])),
-                prompt,
-                _gold_answer(_readable(str(first["target"]))),
-                responses,
-                _metrics(filtered),
-            )
-        )
-    greedy = settings.get("do_sample") is False or not settings.get("temperature", 1)
-    try:
-        temperature = 0.0 if greedy else float(settings.get("temperature", 1))
-        most = int(settings.get("max_gen_toks") or settings.get("max_tokens") or _MAX_NEW_TOKENS)
-    except (TypeError, ValueError):
-        raise _damaged(file, "its generation settings are no numbers") from None
-    return LoggedTask(name, file, samples, temperature, most)
-
-
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
     try:
         for number, text in enumerate(read_lines(file), start=1):
             line = json.loads(text)
             missing = {"doc_id", "doc", "target", "arguments", "resps"} - set(line)
             if missing:
                 raise _damaged(file, f"line {number} has no {min(missing)}")
-            yield line
-    except UserError:
-        raise
+            lines.setdefault(str(line["doc_id"]), []).append(line)
     except (ValueError, TypeError, AttributeError):
         raise _damaged(file, "not a line of JSON for each sample") from None
-
-
-def _responses(resps: Any) -> tuple[str, ...] | None:
-    """The generated texts; None if they are likelihoods."""
-    flat = [text for part in resps for text in (part if isinstance(part, list) else [part])] if resps else []
-    return tuple(map(_readable, flat)) if flat and all(isinstance(text, str) for text in flat) else None
+    if not lines:
+        raise _damaged(file, "it is empty")
+    samples, settings = [], dict[str, Any]()
+    for problem_id, filtered in lines.items():
+        line = filtered[0]
+        try:
+            responses = [
+                text for part in line["resps"] or () for text in (part if isinstance(part, list) else [part])
+            ]
+            prompt, settings = _arguments(line["arguments"])
+        except (TypeError, AttributeError):
+            raise _damaged(file, f"resps or arguments of problem {problem_id} are wrong") from None
+        if not responses or not all(isinstance(text, str) for text in responses):
+            return None
+        samples.append(
+            _Sample(
+                problem_id,
+                frozenset(_texts(line["doc"])),
+                prompt,
+                _gold_answer(_readable(str(line["target"]))),
+                [*map(_readable, responses)],
+                _metrics(filtered),
+            )
+        )
+    try:
+        temperature = (
+            0.0 if settings.get("do_sample") is False else float(settings.get("temperature", 1) or 0)
+        )
+        limit = int(settings.get("max_gen_toks") or settings.get("max_tokens") or _MAX_NEW_TOKENS)
+    except (TypeError, ValueError):
+        raise _damaged(file, "its generation settings are no numbers") from None
+    return _LoggedTask(name, file, samples, Sampling(temperature, limit))
 
 
 def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
     """The prompt, and how the response was drawn; version 0.4.4 and before wrote lists."""
     request = next(iter(arguments.values() if isinstance(arguments, dict) else arguments), ())
-    parts = list(request.values() if isinstance(request, dict) else request)
-    settings = parts[1] if len(parts) > 1 and isinstance(parts[1], dict) else {}
-    prompt = parts[0] if parts else ""
-    text = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-    return _readable(text), settings
+    parts = [*(request.values() if isinstance(request, dict) else request), "", {}]
+    prompt = parts[0] if isinstance(parts[0], str) else json.dumps(parts[0], ensure_ascii=False)
+    return _readable(prompt), parts[1] if isinstance(parts[1], dict) else {}
 
 
 def _texts(value: Any) -> Iterator[str]:
     """Every text in a JSON value."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)
 
 
-def _metrics(lines: list[dict[str, Any]]) -> dict[str, float]:
+def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """``metric,filter`` -> score; the filter only where there are several."""
     metrics = {}
     for line in lines:
@@ -249,20 +280,103 @@ def _readable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _latest(files: Iterable[Path]) -> dict[str, Path]:
-    """Task -> its latest file, of names such as ``samples_gsm8k_2026-01-31T12-00-00.123456.jsonl``.
-
-    A file without a date, which was renamed, is a task of its own.
-    """
-    newest: dict[str, tuple[str, Path]] = {}
-    for file in files:
-        task, _, date = file.stem.removeprefix("samples_").rpartition("_")
-        if not task:
-            task, date = date, ""
-        if task not in newest or date > newest[task][0]:
-            newest[task] = (date, file)
-    return {task: file for task, (_, file) in newest.items()}
-
-
 def _damaged(file: Path, detail: str) -> UserError:
     return UserError(f"{file} is no sample log of {TOOL} ({detail}); name another, or write it again")
+
+
+def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
+    """A benchmark with the problems and golds of the log."""
+    letters = all(_LETTER.fullmatch(sample.gold) for sample in task.samples)
+    benchmark = Benchmark(
+        name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+") or "task",
+        title=task.name,
+        grader="choice" if letters else "math",
+        source=ProblemSource(file=str(task.file.absolute())),
+        system=None,
+    )
+    problems = []
+    for sample in task.samples:
+        gold = option_letter(sample.gold, 10) if letters else sample.gold
+        if not gold:
+            raise UserError(
+                f"{task.file}: problem {sample.problem_id} has no gold; name the benchmark with --benchmarks"
+            )
+        message = Message("user", sample.prompt)
+        problems.append(Prompt(sample.problem_id, (message,), gold, gold, None, benchmark.name))
+    return benchmark, problems
+
+
+def _asked(
+    task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
+) -> tuple[Benchmark, list[Prompt]]:
+    """The benchmark that a task asks, and its problems in the order of the log."""
+    nearest = ("", -1)
+    for benchmark, problems in known:
+        by_question = {_plain(problem.messages[-1].content): problem for problem in problems}
+        asked = [by_question[it] for sample in task.samples if (it := _question(sample, by_question))]
+        if len(asked) == len(task.samples):
+            if len({problem.prompt_id for problem in asked}) < len(asked):
+                raise UserError(
+                    f"{task.file} asks a problem of {benchmark.name} more than once; import it without --benchmarks"
+                )
+            return benchmark, asked
+        nearest = max(nearest, (benchmark.name, len(asked)), key=lambda pair: pair[1])
+    raise UserError(
+        f"{task.file}: {len(task.samples) - nearest[1]} of {len(task.samples)} problems are none of {nearest[0]};"
+        " name the benchmark that was asked, or none"
+    )
+
+
+def _question(sample: _Sample, questions: Mapping[str, Prompt]) -> str | None:
+    """The question that is a text of the sample's record, else the longest one in its prompt."""
+    prompt = _plain(sample.prompt)
+    whole = [text for text in map(_plain, sample.texts) if text in questions]
+    return max(whole or [text for text in questions if text in prompt], key=len, default=None)
+
+
+def _plain(text: str) -> str:
+    """A question with spaces and line breaks alike."""
+    return " ".join(text.split())
+
+
+def _generations(task: Task, logged: _LoggedTask) -> list[Generation]:
+    rows = []
+    for problem, sample in zip(task.problems, logged.samples, strict=True):
+        if len(sample.responses) != task.samples:
+            raise UserError(
+                f"{logged.file}: problem {sample.problem_id} has {len(sample.responses)} responses, the first problem"
+                f" {task.samples}; all must have as many (R19)"
+            )
+        rows += [
+            Generation(
+                benchmark=task.benchmark.name,
+                problem_id=problem.prompt_id,
+                sample=number,
+                prompt=sample.prompt,
+                response=response,
+                gold=str(problem.gold),
+                choices=problem.choices,
+                tokens=None,
+                truncated=None,
+                seed=None,
+            )
+            for number, response in enumerate(sample.responses)
+        ]
+    return rows
+
+
+def _comparison(task: _LoggedTask, rows: Sequence[Generation]) -> Iterator[str]:
+    """Where the tool's grades differ from olr's: of tasks with one response to each problem, graded 0 or 1."""
+    for metric in task.metrics if len(rows) == len(task.samples) else ():
+        theirs = [sample.metrics[metric] for sample in task.samples]
+        if not set(theirs) <= {0.0, 1.0}:
+            continue
+        differ = [(row, it) for row, it in zip(rows, theirs, strict=True) if row.is_correct != it]
+        agree = len(rows) - len(differ)
+        yield f"{task.name}: olr and {metric} of {TOOL} agree on {agree:,} of {len(rows):,} responses"
+        for row, _ in differ[:_SHOWN]:
+            who = "olr" if row.is_correct else metric
+            answer = "no answer" if row.answer is None else row.answer
+            yield f"  right by {who} alone: {answer} for {row.gold} (problem {row.problem_id})"
+        if len(differ) > _SHOWN:
+            yield f"  … and {len(differ) - _SHOWN:,} more"

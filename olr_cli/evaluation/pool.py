@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from olr_cli import seeding
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
-from olr_cli.evaluation.backends import Request
-from olr_cli.evaluation.folder import EvaluationRecord, Target, Task, write_evaluation
-from olr_cli.evaluation.generations import Generation
+from olr_cli.evaluation.backends import GenerationRequest
 from olr_cli.evaluation.grading import grade
+from olr_cli.evaluation.store import EvaluationRecord, EvaluationStore, Generation, Task
 from olr_cli.supervision import Rollout
 
 STORED_AT_ONCE = 64
@@ -46,9 +45,9 @@ class PooledProblem:
     seeds: Mapping[int, int]
     stored: Sequence[Generation]
 
-    def request(self, prompt: str) -> Request:
-        """What the backend is asked; `prompt` as the model reads it."""
-        return Request(self.problem.messages, list(self.seeds.values()), prompt)
+    def request(self, prompt: str) -> GenerationRequest:
+        """The samples to generate; `prompt` as the model reads it."""
+        return GenerationRequest(self.problem.messages, list(self.seeds.values()), prompt)
 
     def generations(self, prompt: str, rollouts: Sequence[Rollout]) -> Iterator[Generation]:
         """All samples, the new ones not graded yet; `prompt` as the model read it.
@@ -74,22 +73,21 @@ class PooledProblem:
             )
 
 
-def pool_of(
-    target: Target, tasks: Sequence[Task], missing: Sequence[Mapping[str, Sequence[int]]], seed: int
-) -> list[PooledProblem]:
+def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[PooledProblem]:
     """The problems of all tasks that lack samples, in the order in which they are asked.
 
     Args:
-        target: has what is stored.
+        store: has the samples so far.
         tasks: in that order.
-        missing: of each task, the numbers of the missing samples by problem (`GenerationStore.missing`).
         seed: of the evaluation.
     """
     pool = []
-    for task, lacking in zip(tasks, missing, strict=True):
-        name = task.benchmark.name
-        partial = [problem_id for problem_id, numbers in lacking.items() if len(numbers) < task.samples]
-        stored = target.store(name).samples_of(partial) if partial else {}
+    for task in tasks:
+        name, missing = task.benchmark.name, store.missing(task)
+        stored: dict[str, list[Generation]] = {}
+        if partial := [problem_id for problem_id, numbers in missing.items() if len(numbers) < task.samples]:
+            for sample in store.generations(name, partial):
+                stored.setdefault(sample.problem_id, []).append(sample)
         pool += [
             PooledProblem(
                 task,
@@ -98,7 +96,7 @@ def pool_of(
                 stored.get(problem.prompt_id, []),
             )
             for problem in task.problems
-            if (numbers := lacking.get(problem.prompt_id))
+            if (numbers := missing.get(problem.prompt_id))
         ]
     return pool
 
@@ -114,7 +112,7 @@ class Recorder(AbstractContextManager["Recorder"]):
     Leaving the context after an error that a user can mend, or a request to stop, stores what is finished.
 
     Args:
-        target: the evaluation.
+        store: of the evaluation.
         record: of the evaluation; written with the first samples.
         pool: all problems that will come.
         judge: grades.
@@ -124,15 +122,15 @@ class Recorder(AbstractContextManager["Recorder"]):
 
     def __init__(
         self,
-        target: Target,
+        store: EvaluationStore,
         record: EvaluationRecord,
         pool: Sequence[PooledProblem],
         judge: Judge,
         stored: Callable[[int], None],
         finished: Callable[[Task], None],
     ) -> None:
-        self._target, self._record, self._judge = target, record, judge
-        self._stored, self._finished = stored, finished
+        self._store, self._record, self._judge = store, record, judge
+        self._on_stored, self._on_finished = stored, finished
         self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
         self._left = Counter(entry.task.benchmark.name for entry in pool)
         self._lacked = {
@@ -148,7 +146,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         """Store what is finished, unless the program ends at once."""
         try:
             if kind is None or issubclass(kind, Exception):
-                self._store()
+                self._hand_over()
                 for job in self._jobs:
                     job.result()
         finally:
@@ -165,9 +163,9 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._jobs.pop(0).result()
         is_time = time.monotonic() - self._last > STORED_EVERY
         if len(self._waiting) >= STORED_AT_ONCE or is_time:
-            self._store()
+            self._hand_over()
 
-    def _store(self) -> None:
+    def _hand_over(self) -> None:
         """Let the thread grade and store what waits."""
         self._last = time.monotonic()
         if self._waiting:
@@ -182,11 +180,11 @@ class Recorder(AbstractContextManager["Recorder"]):
             graded = grade(self._tasks[name].benchmark, rows, self._judge)
             if not self._is_recorded:
                 # Not before there are samples: until then, nothing ties the user to these settings.
-                write_evaluation(self._target.folder, self._record)
+                self._store.write_record(self._record)
                 self._is_recorded = True
-            self._target.store(name).append(graded)
+            self._store.append(name, graded)
             problems = {row.problem_id for row in graded}
-            self._stored(sum(self._lacked[name, problem_id] for problem_id in problems))
+            self._on_stored(sum(self._lacked[name, problem_id] for problem_id in problems))
             self._left[name] -= len(problems)
             if not self._left[name]:
-                self._finished(self._tasks[name])
+                self._on_finished(self._tasks[name])

@@ -25,7 +25,7 @@ from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.rows import Rows, matching_files, read_table
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import PAPER, Benchmark, Fields, registry
+from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,7 +215,9 @@ def _has_messages(table: pa.Table) -> bool:
     return "prompt" in table.column_names and pa.types.is_nested(table.schema.field("prompt").type)
 
 
-def _of_table(benchmark: Benchmark, fields: Fields | None, table: pa.Table, place: str) -> list[Prompt]:
+def _of_table(
+    benchmark: Benchmark, fields: ProblemFields | None, table: pa.Table, place: str
+) -> list[Prompt]:
     """Problems of interchange rows, of plain question and answer columns, or of the columns that `fields` names."""
     is_plain, prompts_place = not _has_messages(table), place
     options: list[tuple[Any, Any]] | None = None
@@ -296,7 +298,7 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
     )
 
 
-def _require_columns(benchmark: Benchmark, fields: Fields, table: pa.Table, place: str) -> None:
+def _require_columns(benchmark: Benchmark, fields: ProblemFields, table: pa.Table, place: str) -> None:
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if name not in table.column_names:
             raise UserError(
@@ -305,7 +307,7 @@ def _require_columns(benchmark: Benchmark, fields: Fields, table: pa.Table, plac
             )
 
 
-def _renamed(fields: Fields, table: pa.Table) -> pa.Table:
+def _renamed(fields: ProblemFields, table: pa.Table) -> pa.Table:
     """The columns of question, answer and id under names that `read_rows` knows."""
     import pyarrow as pa
 
@@ -317,7 +319,7 @@ def _renamed(fields: Fields, table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _options(fields: Fields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:
+def _options(fields: ProblemFields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:
     """Labels (None: A, B, C …) and texts of every row's options, as found."""
     if isinstance(fields.choices, tuple):
         columns = [Rows(table, place).values(name) for name in fields.choices]
@@ -330,7 +332,7 @@ def _options(fields: Fields, table: pa.Table, place: str) -> list[tuple[Any, Any
 
 
 def _multiple_choice(
-    benchmark: Benchmark, fields: Fields, prompt: Prompt, options: tuple[Any, Any], place: str
+    benchmark: Benchmark, fields: ProblemFields, prompt: Prompt, options: tuple[Any, Any], place: str
 ) -> Prompt:
     labels, texts = _checked(*options, place)
     right = fields.right_option

@@ -1,6 +1,6 @@
 """Scores of a benchmark with their bootstrap intervals over problems, averages, and paired differences (R19).
 
-`olr_cli.evaluation.folder` writes them to scores.json; `stored_scores` reads that.
+`olr_cli.evaluation.store` writes them to scores.json; `stored_scores` reads that.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def score(
         whole=benchmark.problems,
         samples=samples,
         avg=fmean(shares),
-        interval=interval([shares], benchmark.name),
+        interval=bootstrap_interval([shares], benchmark.name),
         pass_at={
             k: fmean(pass_at(k, samples, right) for right in by_problem["right"])
             for k in sorted({samples, *powers_of_two})
@@ -165,7 +165,7 @@ def _majority(generations: pl.DataFrame) -> int:
     return int(winners["wins"].sum())
 
 
-def interval(strata: Sequence[Sequence[float]], *purpose: str) -> Interval | None:
+def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Interval | None:
     """The 95 % bootstrap interval (BCa, Efron 1987) of the mean over strata of their means.
 
     Args:
@@ -212,7 +212,7 @@ def averages(scores: Iterable[Score]) -> dict[Group, float]:
 
 
 @dataclass(frozen=True)
-class Value:
+class Estimate:
     """A share, 0 .. 1, or a difference of shares.
 
     Attributes:
@@ -225,17 +225,17 @@ class Value:
     pairs: int | None = None
 
 
-def values(scores: Iterable[Score]) -> dict[str, Value]:
+def estimates(scores: Iterable[Score]) -> dict[str, Estimate]:
     """Scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
     by_name = {score.benchmark: score for score in scores}
-    shown = {name: Value(score.avg, score.interval) for name, score in by_name.items()}
+    shown = {name: Estimate(score.avg, score.interval) for name, score in by_name.items()}
     for group, mean in averages(by_name.values()).items():
         strata = [list(by_name[name].by_problem.values()) for name in groups(by_name)[group]]
-        shown[group] = Value(mean, interval(strata, group))
+        shown[group] = Estimate(mean, bootstrap_interval(strata, group))
     return shown
 
 
-def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Value]:
+def paired_differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Estimate]:
     """Paired differences, by benchmark name, and of the averages by ``in`` and ``out``.
 
     Benchmarks that have no problem in common are left out.
@@ -250,7 +250,9 @@ def differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str,
     strata = {name: [common] for name, common in paired.items()}
     strata |= {group: [paired[name] for name in names] for group, names in groups(paired).items()}
     return {
-        name: Value(fmean(map(fmean, parts)), interval(parts, "difference", name), sum(map(len, parts)))
+        name: Estimate(
+            fmean(map(fmean, parts)), bootstrap_interval(parts, "difference", name), sum(map(len, parts))
+        )
         for name, parts in strata.items()
     }
 

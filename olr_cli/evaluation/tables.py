@@ -10,9 +10,8 @@ from typing import Any
 from olr_cli.evaluation import scores as scoring
 from olr_cli.evaluation.benchmark import registry
 from olr_cli.evaluation.published import PublishedRow
-from olr_cli.evaluation.scores import Group, Score, Value
-from olr_cli.tables import NOTHING, Block, Row, Table, interval, percent, points
-from olr_cli.tables import Column as TableColumn
+from olr_cli.evaluation.scores import Estimate, Group, Score
+from olr_cli.tables import NOTHING, Block, Column, Row, Table, interval, percent, points
 from olr_cli.tables.numbers import joined
 
 _SIDE_BY_SIDE = 5
@@ -36,7 +35,7 @@ GROUPS: Mapping[Group | None, str] = {"in": "In-distribution", "out": "Out-of-di
 
 
 @dataclass(frozen=True)
-class Column:
+class ScoreColumn:
     """A benchmark, or the average of a group.
 
     Attributes:
@@ -56,7 +55,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class NamedScores:
     """The scores of one model or checkpoint, under a name that is unique in its table.
 
     Attributes:
@@ -68,9 +67,9 @@ class Evaluation:
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def values(self) -> Mapping[str, Value]:
+    def values(self) -> Mapping[str, Estimate]:
         """Scores and averages by name of the column."""
-        return scoring.values(self.scores)
+        return scoring.estimates(self.scores)
 
 
 @dataclass(frozen=True)
@@ -79,15 +78,15 @@ class Reference:
 
     name: str
     note: str
-    values: Mapping[str, Value]
+    values: Mapping[str, Estimate]
 
 
-Pairs = Sequence[tuple[Evaluation, Mapping[str, Value]]]
+Pairs = Sequence[tuple[NamedScores, Mapping[str, Estimate]]]
 """Evaluations, each with its differences to the reference by name of the column."""
 
 
 def scores_table(
-    evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow | None = None
+    evaluations: Sequence[NamedScores], reference: NamedScores | PublishedRow | None = None
 ) -> Table:
     """Evaluations side by side.
 
@@ -117,57 +116,57 @@ def scores_table(
         for evaluation, by in pairs:
             name = f"difference: {evaluation.name}" if len(pairs) > 1 else "difference"
             lines.append(Row([name, *(_cell(by, column, points) for column in columns)], "compared"))
-    heads = [TableColumn(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
-    blocks.append(Block([TableColumn(""), *heads], lines, only="document"))
+    heads = [Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
+    blocks.append(Block([Column(""), *heads], lines, only="document"))
     sentences = list(_notes(pairs, compared))
     return Table(blocks, _data(pairs, compared), notes=sentences, footnotes=sentences)
 
 
-def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
+def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
     """The benchmarks that any evaluation has, and the averages, in the paper's order."""
     scores = {score.benchmark: score for evaluation in evaluations for score in evaluation.scores}
     order = [name for name in registry() if name in scores]
     columns = []
     for group in GROUPS:
         columns += [
-            Column(name, scores[name].title, group)
+            ScoreColumn(name, scores[name].title, group)
             for name in dict.fromkeys([*order, *scores])
             if scores[name].distribution == group
         ]
         if group is not None and any(group in evaluation.values for evaluation in evaluations):
-            columns.append(Column(group, "", group, is_average=True))
+            columns.append(ScoreColumn(group, "", group, is_average=True))
     return columns
 
 
 def _compared(
-    evaluations: Sequence[Evaluation], reference: Evaluation | PublishedRow
+    evaluations: Sequence[NamedScores], reference: NamedScores | PublishedRow
 ) -> tuple[Reference, Pairs]:
-    if isinstance(reference, Evaluation):
+    if isinstance(reference, NamedScores):
         note = " ".join(
             (f"Differences are to {reference.name}, in points, paired by problem.", *reference.notes)
         )
-        paired = [(ours, scoring.differences(ours.scores, reference.scores)) for ours in evaluations]
+        paired = [(ours, scoring.paired_differences(ours.scores, reference.scores)) for ours in evaluations]
         return Reference(reference.name, note, reference.values), paired
     shares = reference.shares
     note = (
-        f"The paper's row is {reference.setting} ({', '.join(reference.tables)}), printed without intervals;"
-        " differences are in points."
+        f"The paper's row is {reference.setting} ({', '.join(reference.tables)}): 8 samples of AIME and AMC, the"
+        " authors' grader, no intervals; differences are in points."
     )
-    values = {name: Value(share) for name, share in shares.items()}
+    values = {name: Estimate(share) for name, share in shares.items()}
     return Reference("paper", note, values), [
-        (ours, {name: Value(it.mean - shares[name]) for name, it in ours.values.items() if name in shares})
+        (ours, {name: Estimate(it.mean - shares[name]) for name, it in ours.values.items() if name in shares})
         for ours in evaluations
     ]
 
 
-def _cell(values: Mapping[str, Value], column: Column, text: Callable[[float], str] = percent) -> str:
+def _cell(values: Mapping[str, Estimate], column: ScoreColumn, text: Callable[[float], str] = percent) -> str:
     """A value with its interval."""
     mean, ends = _parts(values, column, text)
     return joined(mean, ends if ends != NOTHING else "")
 
 
 def _parts(
-    values: Mapping[str, Value], column: Column, text: Callable[[float], str] = percent
+    values: Mapping[str, Estimate], column: ScoreColumn, text: Callable[[float], str] = percent
 ) -> tuple[str, str]:
     """A value and its interval."""
     value = values.get(column.name)
@@ -176,7 +175,7 @@ def _parts(
     return text(value.mean), interval(value.interval, text) or NOTHING
 
 
-def _in_detail(evaluation: Evaluation, columns: Sequence[Column]) -> Block:
+def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block:
     scores = {score.benchmark: score for score in evaluation.scores}
     thinks = any(score.unfinished_thoughts is not None for score in scores.values())
     cells: dict[str, list[str]] = {}
@@ -200,13 +199,13 @@ def _in_detail(evaluation: Evaluation, columns: Sequence[Column]) -> Block:
     return _block(f"{evaluation.name}, %", heads, columns, cells)
 
 
-def _side_by_side(evaluations: Sequence[Evaluation], columns: Sequence[Column]) -> Block:
+def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]) -> Block:
     cells = {column.name: [_parts(it.values, column)[0] for it in evaluations] for column in columns}
     return _block("avg@n, %", [evaluation.name for evaluation in evaluations], columns, cells)
 
 
 def _against(
-    evaluation: Evaluation, reference: Reference, by: Mapping[str, Value], columns: Sequence[Column]
+    evaluation: NamedScores, reference: Reference, by: Mapping[str, Estimate], columns: Sequence[ScoreColumn]
 ) -> Block:
     """An evaluation, the reference, and the differences between them."""
     cells = {
@@ -223,7 +222,7 @@ def _against(
 
 
 def _block(
-    title: str, heads: Sequence[str], columns: Sequence[Column], cells: Mapping[str, Sequence[str]]
+    title: str, heads: Sequence[str], columns: Sequence[ScoreColumn], cells: Mapping[str, Sequence[str]]
 ) -> Block:
     """A row a benchmark or average that has cells, for a terminal."""
     rows = [
@@ -231,13 +230,13 @@ def _block(
         for column in columns
         if column.name in cells
     ]
-    return Block([*map(TableColumn, ("benchmark", *heads))], rows, title, only="terminal")
+    return Block([*map(Column, ("benchmark", *heads))], rows, title, only="terminal")
 
 
 def _data(pairs: Pairs, reference: Reference | None) -> dict[str, Any]:
     """As JSON values; shares from 0 to 1."""
 
-    def plain(values: Mapping[str, Value]) -> dict[str, Any]:
+    def plain(values: Mapping[str, Estimate]) -> dict[str, Any]:
         return {name: {"share": value.mean, "interval": value.interval} for name, value in values.items()}
 
     return {
@@ -266,7 +265,7 @@ def _data(pairs: Pairs, reference: Reference | None) -> dict[str, Any]:
 def _rows(pairs: Pairs, reference: Reference | None) -> Iterator[dict[str, Any]]:
     """Flat lines for CSV: one an evaluation and benchmark, or average."""
 
-    def flat(value: Value | None, *names: str) -> dict[str, Any]:
+    def flat(value: Estimate | None, *names: str) -> dict[str, Any]:
         low, high = (value and value.interval) or (None, None)
         return dict(zip(names, (value and value.mean, low, high), strict=True))
 

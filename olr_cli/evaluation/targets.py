@@ -1,4 +1,4 @@
-"""The models, checkpoints and stored evaluations that a command names."""
+"""The models and checkpoints that a command names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path, require_known_code
 from olr_cli.errors import UserError, did_you_mean, no_path
-from olr_cli.evaluation.folder import Target, read_evaluation
 from olr_cli.evaluation.scores import is_evaluation
+from olr_cli.evaluation.store import Target
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
@@ -191,19 +191,3 @@ def _step(run: Path, wanted: str) -> tuple[int, str]:
     if not wanted.isdecimal() or int(wanted) not in steps:
         raise UserError(f"--checkpoint {wanted}: {run} has no such checkpoint; {there}, last and best")
     return int(wanted), "named"
-
-
-def evaluations_at(place: Path) -> list[Target]:
-    """The evaluations at or right below a place, or in a run, in the order of their folders' names.
-
-    Raises:
-        UserError: there is none, or one cannot be read.
-    """
-    for folder in (place, place / "evaluation"):
-        below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
-        evaluations = [folder] if is_evaluation(folder) else below
-        if evaluations:
-            return [read_evaluation(evaluation).target(evaluation) for evaluation in evaluations]
-    if not os.path.exists(place):
-        raise no_path(place, "`olr evaluate` makes evaluations")
-    raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")

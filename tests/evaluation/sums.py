@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from olr_cli.evaluation.benchmark import Benchmark, read_benchmark
-from olr_cli.evaluation.evaluate import Settings, evaluate
-from olr_cli.evaluation.folder import Target
-from olr_cli.evaluation.generations import Generation
+from olr_cli.evaluation.evaluate import evaluate
+from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
+from olr_cli.evaluation.store import Generation, Target
 from olr_cli.supervision import Rollout
 
 PROBLEMS = 12
@@ -116,12 +116,6 @@ def run(folder, benchmarks, backend=None, *, model="someone/model", progress=Non
     def no_model():
         raise AssertionError("the model was loaded")
 
-    asked = Settings(**settings)
-    target = Target(str(model), folder, "some model", {})
-    return evaluate(
-        target,
-        asked.tasks(benchmarks),
-        asked,
-        no_model if backend is None else lambda: backend,
-        progress or Silent(),
-    )
+    request = EvaluationRequest(**settings)
+    evaluation = Evaluation(Target(str(model), folder, "some model", {}), request.tasks(benchmarks), request)
+    return evaluate(evaluation, progress or Silent(), no_model if backend is None else lambda: backend)

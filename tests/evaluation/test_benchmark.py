@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import PAPER, Benchmark, Source, choose, find_benchmark, listing, registry
+from olr_cli.evaluation.benchmark import (
+    PAPER,
+    Benchmark,
+    ProblemSource,
+    choose,
+    find_benchmark,
+    listing,
+    registry,
+)
 
 OWN = """
 name: planets
@@ -112,7 +120,7 @@ def test_two_benchmarks_of_one_name_are_refused(own):
 
 def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp_path):
     benchmark = find_benchmark(str(own))
-    assert benchmark.source == Source(file=str(tmp_path / "data" / "planets.jsonl"))
+    assert benchmark.source == ProblemSource(file=str(tmp_path / "data" / "planets.jsonl"))
     assert (benchmark.title, benchmark.samples, benchmark.distribution) == ("planets", 1, None)
 
 
@@ -151,7 +159,7 @@ def test_a_yaml_file_that_is_not_there_is_named(tmp_path):
 def test_only_the_placeholders_of_a_prompt_are_filled_in():
     benchmark = Benchmark(
         name="x",
-        source=Source(file="x"),
+        source=ProblemSource(file="x"),
         grader="choice",
         fields={"problem": "q", "answer": "a", "choices": "c"},
         prompt=r"{problem} {choices} in \boxed{} {x}",

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import time
 from dataclasses import asdict
@@ -13,10 +14,9 @@ import pytest
 from sums import CHUNK, FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation import generations
 from olr_cli.evaluation.backends import Sampling, model_digest
-from olr_cli.evaluation.folder import read_scores
 from olr_cli.evaluation.pool import sample_seed
+from olr_cli.evaluation.store import EvaluationStore
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
 
@@ -127,7 +127,7 @@ def test_killed_while_parts_are_put_together_nothing_is_counted_twice(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(generations.shutil, "rmtree", killed)
+        patch.setattr(shutil, "rmtree", killed)
         run(folder, [benchmark], Backend())
     assert len(list((folder / "generations" / "sums.parts").iterdir())) == 3
     run(folder, [benchmark])
@@ -192,7 +192,7 @@ def test_a_missing_sample_is_an_error_and_the_same_command_makes_it_again(folder
     file = folder / "generations" / "sums.parquet"
     lose_a_row(file, 20)
     with pytest.raises(UserError, match="has 15 stored samples, not the 16 numbered 0 to 15"):
-        read_scores(folder)
+        EvaluationStore(folder).scores()
     backend = Backend()
     run(folder, [benchmark], backend)
     assert backend.asked == [["1 + 7 = ?"]]
@@ -205,7 +205,7 @@ def test_a_problem_without_generations_is_an_error(folder, benchmark):
     for _ in range(SAMPLES):
         lose_a_row(file, 0)
     with pytest.raises(UserError, match="11 of 12 problems have generations"):
-        read_scores(folder)
+        EvaluationStore(folder).scores()
 
 
 def test_a_torn_part_is_named_and_made_again_once_it_is_removed(folder, benchmark, uninterrupted):

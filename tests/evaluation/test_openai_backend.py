@@ -14,7 +14,7 @@ from olr_cli.cli import app
 from olr_cli.data.chat import Message
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import Request, Sampling, open_backend, openai_backend
+from olr_cli.evaluation.backends import GenerationRequest, Sampling, open_backend, openai_backend
 from olr_cli.supervision import Rollout
 
 MODEL = "org/adder"
@@ -103,7 +103,7 @@ def server(monkeypatch):
 
 
 def requests(seeds, count=1):
-    return [Request((Message("user", f"{number} + 7 = ?"),), seeds, "") for number in range(count)]
+    return [GenerationRequest((Message("user", f"{number} + 7 = ?"),), seeds, "") for number in range(count)]
 
 
 def ask(server, wanted, sampling=SAMPLING, **options):

@@ -12,7 +12,7 @@ from olr_cli.answers import RULES
 from olr_cli.cli import app
 from olr_cli.errors import UserError
 from olr_cli.evaluation.evaluate import regrade
-from olr_cli.evaluation.folder import read_scores
+from olr_cli.evaluation.store import EvaluationStore
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_generations_of_an_older_olr_are_read_and_graded_again(folder):
     table = pq.read_table(file)
     older = table.drop_columns("unfinished_thought").replace_schema_metadata({"olr.generations": "1"})
     pq.write_table(older, file)
-    assert read_scores(folder)[0].unfinished_thoughts is None
+    assert EvaluationStore(folder).scores()[0].unfinished_thoughts is None
     assert not (regraded := regrade(folder)).now_right and not regraded.now_wrong
     assert pq.read_table(file) == table
 

@@ -12,7 +12,16 @@ from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
-from olr_cli.evaluation.scores import Score, Value, averages, differences, interval, pass_at, score, values
+from olr_cli.evaluation.scores import (
+    Estimate,
+    Score,
+    averages,
+    bootstrap_interval,
+    estimates,
+    paired_differences,
+    pass_at,
+    score,
+)
 
 AMC = find_benchmark("amc")
 
@@ -122,9 +131,9 @@ def test_the_interval_is_scipys_and_the_same_every_time():
 
     draw = random.Random(0)
     values = [draw.random() ** 2 for _ in range(60)]
-    low, high = interval([values], "a")
-    assert interval([values], "a") == (low, high)
-    assert interval([values], "b") != (low, high)
+    low, high = bootstrap_interval([values], "a")
+    assert bootstrap_interval([values], "a") == (low, high)
+    assert bootstrap_interval([values], "b") != (low, high)
     expected = bootstrap([values], lambda x, axis: x.mean(axis), method="BCa", rng=1).confidence_interval
     assert (low, high) == pytest.approx(expected, abs=0.01)
 
@@ -132,7 +141,7 @@ def test_the_interval_is_scipys_and_the_same_every_time():
 def test_the_interval_covers_the_true_score_about_95_times_in_100():
     draw, covered = random.Random(1), 0
     for trial in range(200):
-        low, high = interval([[float(draw.random() < 0.3) for _ in range(50)]], str(trial))
+        low, high = bootstrap_interval([[float(draw.random() < 0.3) for _ in range(50)]], str(trial))
         covered += low <= 0.3 <= high
     assert 180 <= covered <= 198
 
@@ -161,45 +170,45 @@ def test_averages_are_the_papers_and_only_of_whole_groups():
 
 def test_the_interval_of_an_average_is_narrower_than_those_of_its_benchmarks():
     scores = [of(name, *"RRRAAAAAAA") for name in PAPER[:6]]
-    low, high = values(scores)["in"].interval
+    low, high = estimates(scores)["in"].interval
     assert low < 0.3 < high
     assert all(high - low < s.interval[1] - s.interval[0] for s in scores)
-    assert values([of(name, "R", "R") for name in PAPER[6:]])["out"] == Value(1.0)
+    assert estimates([of(name, "R", "R") for name in PAPER[6:]])["out"] == Estimate(1.0)
 
 
 def test_differences_are_paired_by_problem():
     ours, theirs = of("amc", *"RRRRRRAAAA"), of("amc", *"RRRAAAAAAA")
-    paired = differences([ours], [theirs])["amc"]
+    paired = paired_differences([ours], [theirs])["amc"]
     assert paired.mean == pytest.approx(0.3)
     assert paired.pairs == 10
     low, high = paired.interval
     assert 0 <= low < 0.3 < high < 0.7
     # The same two scores, but on other problems right: the differences within problems spread more.
-    unpaired = differences([ours], [of("amc", *"AAAAAAARRR")])["amc"]
+    unpaired = paired_differences([ours], [of("amc", *"AAAAAAARRR")])["amc"]
     assert unpaired.mean == pytest.approx(0.3)
     assert unpaired.interval[0] < 0
 
 
 def test_differences_are_over_the_problems_that_both_have():
-    found = differences([of("amc", *"RRAA")], [of("amc", *"AR")])["amc"]
+    found = paired_differences([of("amc", *"RRAA")], [of("amc", *"AR")])["amc"]
     assert (found.mean, found.pairs) == (0.5, 2)
 
 
 def test_benchmarks_without_a_common_problem_have_no_difference():
     other = score(AMC, generations("R", "A", problem_id=pl.Series(["x", "y"])), 1)
-    assert differences([of("amc", "R", "A"), of("math500", "R", "A")], [other]) == {}
+    assert paired_differences([of("amc", "R", "A"), of("math500", "R", "A")], [other]) == {}
 
 
 def test_evaluations_that_agree_on_every_problem_differ_by_nothing_known_exactly():
-    found = differences([of("amc", *"RA")], [of("amc", *"RA")])["amc"]
+    found = paired_differences([of("amc", *"RA")], [of("amc", *"RA")])["amc"]
     assert (found.mean, found.interval) == (0, None)
 
 
 def test_the_difference_of_an_average_takes_all_its_benchmarks():
     ours = [of(name, *"RRRRAAAAAA") for name in PAPER[6:]]
     theirs = [of(name, *"RRRAAAAAAA") for name in PAPER[6:]]
-    found = differences(ours, theirs)
+    found = paired_differences(ours, theirs)
     assert list(found) == [*PAPER[6:], "out"]
     assert (found["out"].mean, found["out"].pairs) == (pytest.approx(0.1), 30)
     assert 0 <= found["out"].interval[0] < 0.1 < found["out"].interval[1]
-    assert "out" not in differences(ours[1:], theirs)
+    assert "out" not in paired_differences(ours[1:], theirs)

@@ -14,7 +14,7 @@ from olr_cli import tables
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, find_benchmark
 from olr_cli.evaluation.published import Setting, published_row
 from olr_cli.evaluation.scores import score
-from olr_cli.evaluation.tables import Evaluation, scores_table
+from olr_cli.evaluation.tables import NamedScores, scores_table
 
 OLR = published_row(Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.5"), 800, Decimal("0.05"), 5))
 OWN = Benchmark(name="own_set", title="Own_set & co", source={"file": "own.jsonl"})
@@ -43,12 +43,12 @@ def scored(benchmark, right, problems, samples=1, thoughts=None):
 
 
 def evaluation(name, right=10, names=PAPER, problems=20, samples=1):
-    return Evaluation(name, tuple(scored(find_benchmark(n), right, problems, samples) for n in names))
+    return NamedScores(name, tuple(scored(find_benchmark(n), right, problems, samples) for n in names))
 
 
 def test_thinking_that_does_not_end_has_a_column_where_models_think():
     score_of_thinker = scored(OWN, 15, 20, thoughts=True)
-    table = scores_table([Evaluation("thinker", (score_of_thinker,))])
+    table = scores_table([NamedScores("thinker", (score_of_thinker,))])
     text = printed(table)
     assert re.search(r"cut no answer +think", text) and re.search(r"25\.0 +0\.0 +25\.0", text)
     assert any("end inside <think>" in note for note in table.footnotes)
@@ -80,7 +80,7 @@ def theirs():
 
 
 def test_columns_are_in_the_papers_order_with_the_averages_and_own_benchmarks_last():
-    shuffled = Evaluation("a", tuple(scored(b, 1, 2) for b in (OWN, *map(find_benchmark, reversed(PAPER)))))
+    shuffled = NamedScores("a", tuple(scored(b, 1, 2) for b in (OWN, *map(find_benchmark, reversed(PAPER)))))
     titles = [find_benchmark(name).title for name in PAPER]
     averages = ("in-distribution", "out-of-distr.")
     expected = [*titles[:6], averages[0], *titles[6:], averages[1], "Own_set & co"]
@@ -145,7 +145,7 @@ def test_the_papers_averages_are_those_it_prints():
 
 
 def test_what_the_paper_does_not_have_is_left_open():
-    both = Evaluation("a", (scored(find_benchmark("amc"), 1, 2), scored(OWN, 1, 2)))
+    both = NamedScores("a", (scored(find_benchmark("amc"), 1, 2), scored(OWN, 1, 2)))
     rows = rows_of(scores_table([both], OLR))
     assert rows["paper"] == ["49.7", "–"]
     assert rows["difference"] == ["+0.3", "–"]

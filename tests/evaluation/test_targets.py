@@ -11,13 +11,12 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation.answer import answer, check_reference, paper_row
-from olr_cli.evaluation.benchmark import PAPER, choose
-from olr_cli.evaluation.data_benchmarks import file_benchmarks
-from olr_cli.evaluation.folder import Target
+from olr_cli.evaluation.benchmark import PAPER, choose, file_benchmarks
+from olr_cli.evaluation.plan import default_benchmarks
 from olr_cli.evaluation.problems import load_problems
-from olr_cli.evaluation.request import default_benchmarks
-from olr_cli.evaluation.targets import all_targets, evaluations_at, targets
+from olr_cli.evaluation.results import check_reference, paper_row, scores_answer
+from olr_cli.evaluation.store import Target, evaluations_at
+from olr_cli.evaluation.targets import all_targets, targets
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import read_recipe
 
@@ -186,7 +185,7 @@ def test_evaluations_are_found_at_in_and_below_a_place(evaluated, tmp_path, trai
 
 
 def test_an_evaluation_among_those_shown_is_what_the_others_are_compared_with(evaluated):
-    data = answer(evaluated, str(evaluated[0][0].folder)).data
+    data = scores_answer(evaluated, str(evaluated[0][0].folder)).data
     [name] = [each["name"] for each in data["evaluations"]]
     assert name == str(evaluated[1][0].folder)
     assert data["reference"]["differences"][name]["sums"]["pairs"] == 12
@@ -194,7 +193,7 @@ def test_an_evaluation_among_those_shown_is_what_the_others_are_compared_with(ev
 
 def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tmp_path):
     check_reference(str(tmp_path / "all"), [evaluated[0][0]])
-    data = answer(evaluated[:1], str(tmp_path / "all")).data
+    data = scores_answer(evaluated[:1], str(tmp_path / "all")).data
     assert [each["name"] for each in data["evaluations"]] == ["some model"]
     assert data["reference"]["name"] == str(evaluated[1][0].folder), "both are called some model"
     last = evaluated[1][0].folder
@@ -202,7 +201,7 @@ def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tm
         data["notes"][-1]
         == f"{tmp_path / 'all'} holds 2 evaluations; {last}, the last by name, is compared with."
     )
-    assert "holds" not in str(answer(evaluated[:1], str(last)).notes)
+    assert "holds" not in str(scores_answer(evaluated[:1], str(last)).notes)
     with pytest.raises(UserError, match="nowhere does not exist"):
         check_reference(str(tmp_path / "nowhere"), [evaluated[0][0]])
 

@@ -90,13 +90,14 @@ def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list
 
 
 def _faults_of_evaluation(folder: Path) -> list[str]:
-    from olr_cli.evaluation.folder import read_evaluation, read_scores
+    from olr_cli.evaluation.store import EvaluationStore
 
     if not (folder / "evaluation.json").exists():
         return []
-    read_evaluation(folder)
+    store = EvaluationStore(folder)
+    store.record()
     try:
-        scores = read_scores(folder)
+        scores = store.scores()
     except UserError as error:
         return [str(error)]
     scored = folder / "scores.json"

@@ -16,8 +16,7 @@ from forks import ROOT
 from outcomes import differences
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.folder import VERSION, read_evaluation
-from olr_cli.evaluation.generations import GenerationStore
+from olr_cli.evaluation.store import VERSION, EvaluationStore
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import MANIFEST_VERSION, read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
@@ -52,10 +51,10 @@ def contents(run):
 FILES = {
     "labels/step-*.parquet": lambda file: check_shard(file, "labels"),
     "rollouts/step-*.parquet": lambda file: check_shard(file, "rollouts"),
-    "generations/arithmetic.parquet": lambda file: GenerationStore(file.parents[1], "arithmetic").read(),
+    "generations/arithmetic.parquet": lambda file: EvaluationStore(file.parents[1]).read("arithmetic"),
     "manifest.json": lambda file: read_manifest(file.parent),
     "recipe.yaml": lambda file: read_recipe(file.parent),
-    "evaluation.json": lambda file: read_evaluation(file.parent),
+    "evaluation.json": lambda file: EvaluationStore(file.parent).record(),
 }
 """Files of a run and of an evaluation; who reads them."""
 MESSAGES = {".parquet": "is not a whole Parquet file", ".json": "is not valid JSON", ".yaml": "is cut off"}

@@ -33,7 +33,7 @@ from olr_cli.data.rows import matching_files, read_table
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import Benchmark, Fields, Source, choose, read_benchmark
+from olr_cli.evaluation.benchmark import Benchmark, ProblemFields, ProblemSource, choose, read_benchmark
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.recipe.layers import dump_yaml
 from olr_cli.runs.wrong_answers import wrong_answers
@@ -448,8 +448,8 @@ WRONG: list[Any] = [None, True, "", " ", "x", -1, 0, 1.5, NAN, INF, 10**30, [], 
                     "x" * 500, "{problem}{choices}", "{problem!r}", "{problem.__class__}", "\0"]  # fmt: skip
 KEYS = [
     *((key,) for key in (*Benchmark.model_fields, "base", "x")),
-    *(("source", key) for key in Source.model_fields),
-    *(("fields", key) for key in Fields.model_fields),
+    *(("source", key) for key in ProblemSource.model_fields),
+    *(("fields", key) for key in ProblemFields.model_fields),
 ]
 
 

@@ -23,7 +23,7 @@ from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, Source, source_of, 
 from olr_cli.analysis.tables.arms import difference_cell, mean_and_sd
 from olr_cli.analysis.tables.layouts import BASE, TITLES, Layout
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
-from olr_cli.evaluation.tables import Column as Score
+from olr_cli.evaluation.tables import ScoreColumn
 from olr_cli.tables import Block, Cell, Column, Row, Table, percent, points
 
 OTHERS = "Not in the paper's table"
@@ -78,7 +78,7 @@ class PaperTable:
 
     layout: Layout
     source: Source
-    published: Sequence[Score]
+    published: Sequence[ScoreColumn]
     rows: Sequence[PaperRow]
     notes: Sequence[str]
 
@@ -166,7 +166,7 @@ class PaperTable:
                 }
 
 
-def _published_cells(row: PaperRow, score: Score) -> tuple[str, str]:
+def _published_cells(row: PaperRow, score: ScoreColumn) -> tuple[str, str]:
     published = row.published.get(score.name)
     if published is None:
         return "", ""
@@ -201,7 +201,7 @@ class _Rows:
     """The rows of one table; `published` are the columns of the paper's scores that are shown."""
 
     def __init__(
-        self, layout: Layout, arms: Sequence[Arm], source: Source, published: Sequence[Score]
+        self, layout: Layout, arms: Sequence[Arm], source: Source, published: Sequence[ScoreColumn]
     ) -> None:
         self.layout, self.arms, self.source, self.published = layout, arms, source, published
         self.settings = {arm.name: setting_of(arm.runs[0].path) for arm in arms}

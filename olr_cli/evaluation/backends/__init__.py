@@ -85,7 +85,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerationRequest:
     """A prompt, and the samples that are wanted of it.
 
     Attributes:
@@ -118,7 +118,7 @@ class Backend(AbstractContextManager["Backend"]):
 
     @abstractmethod
     def stream(
-        self, requests: Sequence[Request], sampling: Sampling
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
         """Respond to every request as often as it has seeds.
 
@@ -142,7 +142,7 @@ class Backend(AbstractContextManager["Backend"]):
     ) -> list[list[Rollout]]:
         """The rollouts of every prompt, in the order of prompts and of their seeds; errors as of `stream`."""
         texts = self.render(prompts)
-        requests = [Request(*request) for request in zip(prompts, seeds, texts, strict=True)]
+        requests = [GenerationRequest(*request) for request in zip(prompts, seeds, texts, strict=True)]
         rollouts: dict[int, list[Rollout]] = {}
         for finished in self.stream(requests, sampling):
             rollouts.update(finished)
@@ -199,7 +199,7 @@ def open_backend(
         device: ``auto`` takes the GPU if there is one.
         trust_remote_code: run model code that comes with the weights.
         chat: how chat turns become text.
-        vllm: settings of vLLM's engine (`olr_cli.evaluation.backends.vllm_settings`).
+        vllm: settings of vLLM's engine (`check_settings`).
         seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
         url: of an OpenAI-compatible server, whose `model` answers.
         concurrency: the most requests to the server at a time.

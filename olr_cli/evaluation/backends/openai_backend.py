@@ -24,7 +24,7 @@ from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line
-from olr_cli.evaluation.backends import Backend, Request, Sampling
+from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling
 from olr_cli.supervision import Rollout
 
 KEY = "OPENAI_API_KEY"
@@ -101,7 +101,7 @@ class OpenAIBackend(Backend):
         """Nothing to free: `stream` closes its connections."""
 
     def stream(
-        self, requests: Sequence[Request], sampling: Sampling
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
         """See `Backend`."""
         written: dict[int, dict[int, Rollout]] = defaultdict(dict)
@@ -119,7 +119,7 @@ class OpenAIBackend(Backend):
                 yield finished
 
     async def ask(
-        self, client: httpx.AsyncClient, request: Request, seed: int, sampling: Sampling
+        self, client: httpx.AsyncClient, request: GenerationRequest, seed: int, sampling: Sampling
     ) -> Rollout:
         """One sample of a request.
 
@@ -239,7 +239,9 @@ class OpenAIBackend(Backend):
 class _Requests:
     """The samples of a stream on their way: an event loop in a thread of its own, which cancels them when it closes."""
 
-    def __init__(self, backend: OpenAIBackend, requests: Sequence[Request], sampling: Sampling) -> None:
+    def __init__(
+        self, backend: OpenAIBackend, requests: Sequence[GenerationRequest], sampling: Sampling
+    ) -> None:
         self._backend, self._requests, self._sampling = backend, requests, sampling
         self._arrived: SimpleQueue[tuple[int, int, Rollout] | BaseException] = SimpleQueue()
         self._loop = asyncio.new_event_loop()

@@ -11,7 +11,7 @@ import transformers
 
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
-from olr_cli.evaluation.backends import Backend, Request, Sampling, model_digest
+from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling, model_digest
 from olr_cli.recipe.schema import Device
 from olr_cli.supervision import Rollout
 
@@ -60,7 +60,7 @@ class TransformersBackend(Backend):
             torch.cuda.empty_cache()
 
     def stream(
-        self, requests: Sequence[Request], sampling: Sampling
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
         """See `Backend`; batch after batch, the longest prompts first."""
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
@@ -80,7 +80,7 @@ class TransformersBackend(Backend):
         self,
         numbers: Sequence[int],
         prompts: Sequence[list[int]],
-        requests: Sequence[Request],
+        requests: Sequence[GenerationRequest],
         rows: int,
         limit: int,
         sampling: Sampling,

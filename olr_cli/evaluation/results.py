@@ -1,4 +1,4 @@
-"""What `olr evaluate` answers: scores side by side, beside what `--compare` names, and what to do next."""
+"""The result of `olr evaluate`: scores side by side, beside what `--compare` names, and what to do next."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.folder import Target, finished, read_evaluation, read_scores
-from olr_cli.evaluation.protocol import differences
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.tables import Evaluation, scores_table
-from olr_cli.evaluation.targets import evaluations_at, is_run
+from olr_cli.evaluation.store import Target, evaluations_at
+from olr_cli.evaluation.tables import NamedScores, scores_table
+from olr_cli.evaluation.targets import is_run
 from olr_cli.tables import Answer, File
+
+Evaluated = Sequence[tuple[Target, Sequence[Score]]]
+"""Evaluations with their scores."""
 
 
 def paper_row(targets: Sequence[Target]) -> PublishedRow:
@@ -49,14 +51,10 @@ def check_reference(named: str | None, targets: Sequence[Target]) -> None:
     if named == "paper":
         paper_row(targets)
     elif named is not None and not any(_same(Path(named), target.folder) for target in targets):
-        _other(named)
+        _reference(named)
 
 
-def answer(
-    evaluated: Sequence[tuple[Target, Sequence[Score]]],
-    compare: str | None,
-    note: str | None = None,
-) -> Answer:
+def scores_answer(evaluated: Evaluated, compare: str | None, note: str | None = None) -> Answer:
     """The scores of evaluations side by side and beside what `--compare` names, and what to do next.
 
     Of several evaluations at the place that `--compare` names, the last counts, as the last checkpoint of a run.
@@ -66,66 +64,65 @@ def answer(
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
-    row = paper_row(targets) if compare == "paper" else None
-    shown = [
-        Evaluation(
+    shown = {
+        target.folder: NamedScores(
             target.name if names.count(target.name) == 1 else str(target.folder),
             tuple(scores),
-            (*_tool_grades(target.origin), *(differences(target, row) if row is not None else ())),
+            tuple(_tool_grades(target.origin)),
         )
         for target, scores in evaluated
-    ]
+    }
     notes = [] if note is None else [note]
-    reference: Evaluation | PublishedRow | None = row
-    if compare not in (None, "paper"):
-        other = _other(compare)
+    reference: NamedScores | PublishedRow | None = None
+    if compare == "paper":
+        reference = paper_row(targets)
+    elif compare is not None:
+        other = _reference(compare)
         if (there := len(evaluations_at(Path(compare)))) > 1:
             notes.append(
                 f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
             )
-        among = [pair[1] for pair in zip(targets, shown, strict=True) if _same(pair[0].folder, other.folder)]
-        name = other.name if other.name not in names else str(other.folder)
-        reference = (
-            among[0]
-            if among
-            else Evaluation(name, tuple(read_scores(other.folder)), tuple(_tool_grades(other.origin)))
-        )
+        reference = next((it for folder, it in shown.items() if _same(folder, other.folder)), None)
+        if reference is None:
+            name = other.name if other.name not in names else str(other.folder)
+            reference = NamedScores(name, tuple(other.store.scores()), tuple(_tool_grades(other.origin)))
         notes += _read_otherwise(targets, other)
-    table = scores_table(shown, reference)
-    files = []
-    places = {
-        evaluation.name: {
+    table = scores_table(list(shown.values()), reference)
+    facts = {
+        shown[target.folder].name: {
             "model": target.model,
             **{key: target.origin[key] for key in ("run", "step") if key in target.origin},
             "folder": str(target.folder),
         }
-        for target, evaluation in zip(targets, shown, strict=True)
+        for target in targets
     }
-    for target in targets:
-        chosen = target.origin.get("chosen", "named")
-        which = "" if chosen == "named" else f" (checkpoint: {chosen})"
-        files.append(File(target.folder / "scores.json", f" and generations/{which}"))
     return Answer(
         parts=[table],
         data={
             **{key: value for key, value in table.data.items() if key != "rows"},
             "evaluations": [
-                {"name": scores["name"], **places[scores["name"]], **scores}
+                {"name": scores["name"], **facts[scores["name"]], **scores}
                 for scores in table.data["evaluations"]
             ],
             "notes": [*table.data["notes"], *notes],
         },
         notes=notes,
-        files=files,
+        files=[_scores_file(target) for target in targets],
         next=_next_command(targets, compare),
     )
 
 
+def _scores_file(target: Target) -> File:
+    chosen = target.origin.get("chosen", "named")
+    which = "" if chosen == "named" else f" (checkpoint: {chosen})"
+    return File(target.folder / "scores.json", f" and generations/{which}")
+
+
 def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
     """Benchmarks whose answers two evaluations read with different extractors."""
-    theirs = read_evaluation(other.folder).benchmarks
+    theirs = other.store.record().benchmarks
     for target in targets:
-        for name, task in read_evaluation(target.folder).benchmarks.items():
+        for name, task in target.store.record().benchmarks.items():
             if name in theirs and task.definition.extractor != theirs[name].definition.extractor:
                 yield (
                     f"{task.definition.title}: answers are read with {task.definition.extractor} in {target.name}, and"
@@ -134,7 +131,7 @@ def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
 
 
 def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
-    """What the tool that an evaluation was imported from had scored; nothing for any other evaluation."""
+    """The scores by the tool that an evaluation was imported from; nothing for any other evaluation."""
     for name, metrics in origin.get("metrics", {}).items():
         scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
         if scores:
@@ -142,7 +139,7 @@ def _tool_grades(origin: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _next_command(targets: Sequence[Target], compare: str | None) -> dict[str, str]:
-    """What most would do next with these evaluations: its command and its purpose."""
+    """A likely next command with these evaluations, and its purpose."""
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
     if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {it.folder for it in targets}:
         return {}
@@ -155,10 +152,10 @@ def _next_command(targets: Sequence[Target], compare: str | None) -> dict[str, s
     return {f"{command} --format markdown": "the table for a paper or README"}
 
 
-def _other(named: str) -> Target:
+def _reference(named: str) -> Target:
     """The evaluation that `--compare` names."""
     other = evaluations_at(Path(named))[-1]
-    if not finished(other.folder):
+    if not other.store.finished():
         raise UserError(f"--compare {named}: no benchmark is done yet in {other.folder}; finish it first")
     return other
 

@@ -1,0 +1,551 @@
+"""An evaluation's folder: what a model was asked, its graded responses, and the scores.
+
+    <folder>/evaluation.json                                    `EvaluationRecord`
+    <folder>/generations/<benchmark>.parts/part-000001.parquet  all samples of some problems, until all are done
+    <folder>/generations/<benchmark>.parquet                    the finished benchmark, a row a sample
+    <folder>/scores.json                                        the scores (read by `scores.stored_scores` alone)
+
+A sample's key is (benchmark, problem_id, sample), whether it was generated, graded again or imported. If several files
+have a problem, the latest one counts, and a part is later than the finished file. So nothing is lost or counted twice
+if the process is killed while parts are merged. Benchmarks can be added to an evaluation, problems to a benchmark and
+samples to each problem, if nothing else changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pydantic import Field, ValidationError
+
+from olr_cli.answers import RULES
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.rows import read_table
+from olr_cli.errors import UserError, no_path, shortened
+from olr_cli.evaluation.backends import Sampling
+from olr_cli.evaluation.benchmark import Benchmark
+from olr_cli.evaluation.problems import digest
+from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
+from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
+from olr_cli.files import read_record, write_text, write_whole, writing
+from olr_cli.recipe.schema import Section
+from olr_cli.runs.directory import GIVEN_UP, versions
+from olr_cli.runs.locks import held
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+VERSION = 1
+"""Raised whenever a key of evaluation.json changes its meaning."""
+GENERATIONS_VERSION = 2
+_MARK = b"olr.generations"
+
+_MADE_WITH = {
+    "model_digest": ("other weights", ""),
+    "name": ("another backend", "ask for --backend {}, "),
+    "dtype": ("another number format", "use a device like the one before, "),
+    "quantization": ("another quantization", "give --vllm quantization={}, "),
+    "adapter_digest": ("another LoRA adapter", "name the adapter of before, "),
+}
+"""Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
+
+_SCORED = (
+    "problem_id",
+    "sample",
+    "answer",
+    "answer_class",
+    "is_correct",
+    "tokens",
+    "truncated",
+    "unfinished_thought",
+)
+
+Protocol = Literal["standard", "paper"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One sample of a benchmark's problem; until it is graded (`olr_cli.evaluation.grading.grade`), it has no answer.
+
+    Attributes:
+        problem_id: unique in its benchmark.
+        sample: its number among the problem's samples, from 0.
+        prompt: exactly as the model saw it.
+        response: the text as generated, special tokens left out.
+        answer: as extracted (R6); None if there is none.
+        answer_class: what the answer says, the same for all samples of the problem that say it: the most frequent
+            spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
+        choices: how many options a multiple-choice problem shows (`Prompt.choices`).
+        is_correct: the answer matches the gold (R7); False without an answer.
+        tokens: response length, end token included; None if it was imported from a log that doesn't say.
+        truncated: the length limit cut the response; None likewise.
+        seed: of the sample; None if it was imported.
+        unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
+            at all, or was graded by an older olr.
+    """
+
+    benchmark: str
+    problem_id: str
+    sample: int
+    prompt: str
+    response: str
+    answer: str | None = None
+    answer_class: str | None = None
+    gold: str
+    choices: int | None
+    is_correct: bool = False
+    tokens: int | None
+    truncated: bool | None
+    seed: int | None
+    unfinished_thought: bool | None = None
+
+
+class TaskRecord(Section):
+    """A benchmark in evaluation.json.
+
+    Attributes:
+        definition: the benchmark as it was when the samples were graded.
+        samples: n, of each problem.
+        problems: how many.
+        problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
+        answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
+            differ.
+        data: file or folder that took the place of the benchmark's source.
+    """
+
+    definition: Benchmark
+    samples: int
+    problems: int
+    problems_digest: str
+    answer_rules: int = 1
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A benchmark, its problems, and how many samples of each are taken (R19).
+
+    Attributes:
+        data: file or folder that took the place of the benchmark's source.
+    """
+
+    benchmark: Benchmark
+    problems: Sequence[Prompt]
+    samples: int
+    data: str | None = None
+
+    def record(self) -> TaskRecord:
+        """As evaluation.json has it, graded by today's rules."""
+        return TaskRecord(
+            definition=self.benchmark,
+            samples=self.samples,
+            problems=len(self.problems),
+            problems_digest=digest(self.problems),
+            answer_rules=RULES,
+            data=self.data,
+        )
+
+
+class EvaluationRecord(Section):
+    """evaluation.json: what decides the generations, and what they were made with.
+
+    Attributes:
+        schema_version: `VERSION` of the olr that wrote it.
+        name: as in `Target`, like `model` and `origin`.
+        benchmarks: by name.
+        prompting: what the command changed in the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
+        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (`olr_cli.evaluation.protocol`).
+        generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
+    """
+
+    schema_version: int = VERSION
+    name: str
+    model: str
+    origin: dict[str, Any]
+    sampling: Sampling
+    seed: int
+    benchmarks: dict[str, TaskRecord]
+    prompting: dict[str, Any] = Field(default_factory=dict)
+    protocol: Protocol = "standard"
+    generated_by: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def old_grades(self) -> list[str]:
+        """The benchmarks with grades by other rules than today's."""
+        return [name for name, task in self.benchmarks.items() if task.answer_rules != RULES]
+
+    def decisive(self) -> dict[str, object]:
+        """The settings that must not change while an evaluation goes on, except for its problems."""
+        settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
+        settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
+        for name, task in self.benchmarks.items():
+            settings[f"grader of {name}"] = task.definition.grader
+            settings[f"extractor of {name}"] = task.definition.extractor
+        return settings
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model to evaluate, and where its evaluation goes.
+
+    Attributes:
+        model: absolute path of a folder in Hugging Face layout, or hub id.
+        folder: of the evaluation.
+        name: in tables.
+        origin: of a run's checkpoint: the run, the step and how it was chosen (R22); empty for any other model.
+        is_served: the model is a server's, which knows it by this name.
+    """
+
+    model: str
+    folder: Path
+    name: str
+    origin: Mapping[str, Any]
+    is_served: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the model is a folder on this machine."""
+        return not self.is_served and Path(self.model).is_dir()
+
+    @property
+    def store(self) -> EvaluationStore:
+        """The evaluation's files."""
+        return EvaluationStore(self.folder)
+
+
+class EvaluationStore:
+    """The files of one evaluation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    # ---- the record ---------------------------------------------------------------------------------------------
+
+    def record(self) -> EvaluationRecord:
+        """What evaluation.json says.
+
+        Raises:
+            UserError: there is none, or it is damaged or of a newer olr.
+        """
+        file = self.folder / "evaluation.json"
+        if not file.is_file():
+            raise UserError(
+                f"{self.folder} is not an evaluation (no evaluation.json); `olr evaluate` makes one"
+            )
+        plain = read_record(file, VERSION)
+        try:
+            return EvaluationRecord.model_validate(plain)
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
+            raise UserError(
+                f"{file} is no evaluation's record ({place} is wrong); restore it from a copy"
+            ) from None
+
+    def write_record(self, record: EvaluationRecord) -> None:
+        """Replace evaluation.json, whole."""
+        _write_json(self.folder / "evaluation.json", record.model_dump(mode="json"))
+
+    def target(self) -> Target:
+        """The model that was evaluated here; errors as of `record`."""
+        record = self.record()
+        return Target(record.model, self.folder, record.name, record.origin)
+
+    def begin(self, asked: EvaluationRecord, tasks: Sequence[Task], *, is_local: bool) -> EvaluationRecord:
+        """The record of an evaluation that begins, or goes on; it isn't written yet.
+
+        Args:
+            asked: what is asked for now.
+            tasks: its benchmarks with their problems.
+            is_local: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
+
+        Raises:
+            UserError: the folder holds something else, or an evaluation with other settings; says what changed.
+        """
+        if not is_evaluation(self.folder):
+            if not self.is_empty:
+                raise UserError(
+                    f"{self.folder} holds something else than an evaluation; choose another --out"
+                )
+            return asked
+        before = self.record()
+        old, new = before.decisive(), asked.decisive()
+        if is_local:
+            old["model"] = new["model"]
+        changes = [
+            f"{key}: {shortened(str(old[key]))} -> {shortened(str(value))}"
+            for key, value in new.items()
+            if old.get(key, value) != value
+        ]
+        benchmarks = before.benchmarks | asked.benchmarks
+        for task in tasks:
+            name = task.benchmark.name
+            stored = before.benchmarks.get(name)
+            if stored is None:
+                continue
+            if task.samples < stored.samples:
+                changes.append(
+                    f"samples of {name}: {stored.samples} -> {task.samples}, and --samples can only be raised"
+                )
+            if len(task.problems) < stored.problems:
+                changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
+            elif (
+                before.prompting == asked.prompting
+                and digest(task.problems[: stored.problems]) != stored.problems_digest
+            ):
+                changes.append(f"{name} has other problems or golds")
+            if task.samples == stored.samples:  # else all samples of a problem are graded again
+                rules = {"answer_rules": stored.answer_rules}
+                benchmarks[name] = benchmarks[name].model_copy(update=rules)
+        if changes:
+            raise UserError(
+                f"{self.folder} holds an evaluation that was asked otherwise ({'; '.join(changes)}); ask as before, or"
+                " choose another --out"
+            )
+        return asked.model_copy(update={"benchmarks": benchmarks, "generated_by": before.generated_by})
+
+    def with_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> EvaluationRecord:
+        """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""
+        self.check_backend(record, facts)
+        entry = versions() | dict(facts)
+        if entry in record.generated_by:
+            return record
+        return record.model_copy(update={"generated_by": (*record.generated_by, entry)})
+
+    def check_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> None:
+        """Make sure that a backend can add samples to those that are stored.
+
+        Raises:
+            UserError: it has other weights, is another backend, or computes in another number format.
+        """
+        known = record.generated_by[-1] if record.generated_by else facts
+        for key, (difference, remedy) in _MADE_WITH.items():
+            before, now = str(known.get(key)), str(facts.get(key))
+            if key in facts and before != now:
+                raise UserError(
+                    f"{self.folder} holds generations of {difference} ({before[:15]} -> {now[:15]});"
+                    f" {remedy.format(before)}choose another --out, or remove it"
+                )
+
+    # ---- generations --------------------------------------------------------------------------------------------
+
+    def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
+        """Store all samples of some problems, or nothing.
+
+        Raises:
+            UserError: the disk is full or not writable.
+        """
+        parts = self._parts(benchmark)
+        with writing(parts):
+            # Not the evaluation's folder, which may have been moved.
+            for folder in (parts.parent, parts):
+                folder.mkdir(exist_ok=True)
+        # Not the number of parts: one may have been removed.
+        numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)]
+        _write(parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
+
+    def finish(self, benchmark: str, problem_ids: Sequence[str]) -> None:
+        """Merge all parts into one file, with its rows in the order of `problem_ids`, which must be complete."""
+        import polars as pl
+
+        if self._parts(benchmark).is_dir():
+            places = pl.DataFrame({"problem_id": problem_ids}).with_row_index("place")
+            rows = self.read(benchmark).join(places, on="problem_id", how="left")
+            _write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
+            shutil.rmtree(self._parts(benchmark))
+
+    def replace(self, benchmark: str, rows: Sequence[Generation]) -> None:
+        """Write the rows of a finished benchmark, in place of any that are there."""
+        file = self._whole(benchmark)
+        with writing(file):
+            file.parent.mkdir(exist_ok=True)
+        _write(file, _table(rows))
+
+    def missing(self, task: Task) -> dict[str, list[int]]:
+        """The numbers of the samples that problems lack, by the id of each problem that lacks some."""
+        stored: dict[str, set[int]] = {}
+        for problem_id, sample in self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows():
+            stored.setdefault(problem_id, set()).add(sample)
+        missing = {
+            problem.prompt_id: sorted(set(range(task.samples)) - stored.get(problem.prompt_id, set()))
+            for problem in task.problems
+        }
+        return {problem_id: numbers for problem_id, numbers in missing.items() if numbers}
+
+    def generations(self, benchmark: str, problem_ids: Collection[str] | None = None) -> list[Generation]:
+        """The stored samples, of some problems or of all; errors as of `read`."""
+        import polars as pl
+
+        rows = self.read(benchmark)
+        if problem_ids is not None:
+            rows = rows.filter(pl.col("problem_id").is_in(list(problem_ids)))
+        return [Generation(**row) for row in rows.iter_rows(named=True)]
+
+    def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """All rows so far, in the order in which problems were worked on.
+
+        Args:
+            benchmark: its name.
+            columns: only these, among them ``problem_id``.
+
+        Raises:
+            UserError: a file is torn, of another program or of a newer olr.
+        """
+        import polars as pl
+
+        whole = self._whole(benchmark)
+        files = [whole] * whole.exists() + self._part_files(benchmark)
+        if not files:
+            empty = pl.DataFrame(pl.from_arrow(_arrow_schema().empty_table()))
+            return empty if columns is None else empty.select(columns)
+        rows = pl.concat([_read(file, columns).with_columns(file=place) for place, file in enumerate(files)])
+        return rows.filter(pl.col("file") == pl.col("file").max().over("problem_id")).drop("file")
+
+    def _whole(self, benchmark: str) -> Path:
+        return self.folder / "generations" / f"{benchmark}.parquet"
+
+    def _parts(self, benchmark: str) -> Path:
+        return self.folder / "generations" / f"{benchmark}.parts"
+
+    def _part_files(self, benchmark: str) -> list[Path]:
+        return sorted(self._parts(benchmark).glob("part-*.parquet"))
+
+    # ---- scores -------------------------------------------------------------------------------------------------
+
+    def finished(self) -> list[str]:
+        """The benchmarks that are done, in the order in which they were begun."""
+        return [
+            name
+            for name in self.record().benchmarks
+            if self._whole(name).exists() and not self._part_files(name)
+        ]
+
+    def scores(self, names: Sequence[str] | None = None) -> list[Score]:
+        """The scores of the finished benchmarks, or of those `names`, computed from the generations.
+
+        Raises:
+            UserError: it is no evaluation, its files cannot be read, or samples or problems are missing (R19).
+        """
+        tasks = self.record().benchmarks
+        return [
+            score(
+                tasks[name].definition,
+                self.read(name, _SCORED),
+                tasks[name].samples,
+                problems=tasks[name].problems,
+            )
+            for name in (self.finished() if names is None else names)
+        ]
+
+    def rescore(self) -> dict[str, Score]:
+        """Score the finished benchmarks and replace scores.json; errors as of `scores`."""
+        scores = self.scores()
+        plain = self.record().model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
+        plain |= {
+            "scores": [score.plain() for score in scores],
+            "averages": averages(scores),
+            "versions": versions(),
+        }
+        _write_json(self.folder / "scores.json", plain)
+        return {score.benchmark: score for score in scores}
+
+    # ---- the folder ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the folder has no files, except hidden ones and what computer algebra gave up."""
+        return all(file.name.startswith(".") or file.name == GIVEN_UP for file in self.folder.iterdir())
+
+    @contextmanager
+    def locked(self, *, make: bool = True) -> Iterator[None]:
+        """Hold the folder's lock; a folder that was made for it and stays empty is removed again.
+
+        Raises:
+            UserError: another live process holds it, or it can't be made.
+        """
+        made = [parent for parent in self.folder.parents if make and not parent.exists()]
+        try:
+            with held(self.folder, make=make, option="--out" if make else "folder"):
+                for leftover in (  # of a killed process
+                    *self.folder.glob(".evaluation.json.*.tmp"),
+                    *self.folder.glob(".scores.json.*.tmp"),
+                    *(self.folder / "generations").rglob(".*.parquet.*.tmp"),
+                ):
+                    leftover.unlink()
+                yield
+        finally:
+            for parent in made:
+                with suppress(OSError):  # it is not empty
+                    parent.rmdir()
+
+
+def evaluations_at(place: Path) -> list[Target]:
+    """The evaluations at or right below a place, or in a run, in the order of their folders' names.
+
+    Raises:
+        UserError: there is none, or one cannot be read.
+    """
+    for folder in (place, place / "evaluation"):
+        below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
+        evaluations = [folder] if is_evaluation(folder) else below
+        if evaluations:
+            return [EvaluationStore(evaluation).target() for evaluation in evaluations]
+    if not os.path.exists(place):
+        raise no_path(place, "`olr evaluate` makes evaluations")
+    raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
+
+
+def _write_json(file: Path, value: Mapping[str, Any]) -> None:
+    write_text(file, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _arrow_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    kinds = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
+    columns = [
+        pa.field(f.name, kinds[str(f.type).removesuffix(" | None")], nullable="None" in str(f.type))
+        for f in fields(Generation)
+    ]
+    return pa.schema(columns, {_MARK: str(GENERATIONS_VERSION)})
+
+
+def _table(rows: Sequence[Generation]) -> pa.Table:
+    import pyarrow as pa
+
+    schema = _arrow_schema()
+    return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
+
+
+def _write(file: Path, table: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    marked = table.cast(_arrow_schema())
+    write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
+
+
+def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
+    import polars as pl
+    import pyarrow as pa
+
+    try:
+        table = read_table([file], columns)
+    except UserError as error:
+        detail = str(error).removeprefix(f"{file} ").partition(";")[0]
+        raise UserError(f"{file} {detail}; remove it, and the command that made it makes it again") from None
+    version = int((table.schema.metadata or {}).get(_MARK, b"0"))
+    if not 0 < version <= GENERATIONS_VERSION:
+        what = "was written by a newer olr" if version else "is not a file of generations"
+        raise UserError(f"{file} {what}; {'upgrade olr' if version else 'move it away'}")
+    schema = _arrow_schema()
+    for name in columns or schema.names:
+        if name not in table.column_names and schema.field(name).nullable:  # of an older olr
+            table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
+    return pl.DataFrame(pl.from_arrow(table)).select(columns or schema.names)
