@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from label_update import mixed
-from olr_cli.evaluation.folder import Target, Task
 
 from olr_cli.engines.models import is_builtin, policy_path
 from olr_cli.evaluation.backends import GenerationRequest, Sampling, open_backend
