@@ -136,22 +136,6 @@ def test_statistics_are_those_of_the_local_engines_sampler(size, at_once, rollou
         assert not found.entropies[~is_action].any()
 
 
-def test_statistics_are_the_sums_of_their_formulas_on_a_small_vocabulary(rollouts):
-    """By brute force: every word of the vocabulary, one token at a time, without cache, batch or mask."""
-    sampler, (p, g) = policy(), (1, 2)
-    batch = batch_of(rollouts, [(p, g)])
-    found = forward(openrlhf_actor(sampler), batch)
-    first = len(rollouts.prompts[p])
-    for t in range(int(rollouts.lengths_PG[p, g])):
-        logits = sampler.model(input_ids=batch[0][:, : first + t]).logits[0, -1].double() / TEMPERATURE
-        total = sum(math.exp(logit) for logit in logits.tolist())
-        pi = [math.exp(logit) / total for logit in logits.tolist()]
-        entropy = -sum(share * math.log(share) for share in pi)
-        divergence = sum(math.log(1 / len(pi) / share) / len(pi) for share in pi)
-        assert found.entropies[0, first - 1 + t].item() == pytest.approx(entropy, abs=1e-5)
-        assert found.self_certainties[0, first - 1 + t].item() == pytest.approx(divergence, abs=1e-5)
-
-
 @pytest.fixture
 def packs(monkeypatch):
     """What OpenRLHF packs batches with, from transformers and einops: flash-attn is not here."""
@@ -325,27 +309,6 @@ def test_loss_and_gradient_are_the_local_engines(method, trains, loss_average, r
     assert status["kl"] == pytest.approx(metrics["policy/kl"], rel=1e-4)
 
 
-@pytest.mark.parametrize("trains", [ALL, SOME], ids=["all train", "some train"])
-def test_a_mean_over_responses_is_the_gradient_of_each_response_alone_averaged(trains, rollouts):
-    """By brute force: KL and penalty included, and OpenRLHF's token mean of one response is its own mean."""
-    method = METHODS["both"]
-    _, (gradient,) = updated(rollouts, method, micro_batch=4, trains=trains, loss_average="sequence")
-    training = [(p, g) for p, g in PLACES if trains[p]]
-    alone = [updated(rollouts, method, micro_batch=1, places=[place])[1][0] for place in training]
-    expected = {name: sum(one[name] for one in alone) / len(alone) for name in gradient}
-    assert_same_gradient(gradient, expected)
-    _, (by_token,) = updated(rollouts, method, micro_batch=4, trains=trains)
-    assert any((gradient[name] - by_token[name]).abs().max() > 1e-3 for name in gradient)
-
-
-def test_the_parts_of_the_loss_matter(rollouts):
-    """Or the test above would pass without them."""
-    gradients = [updated(rollouts, method)[1][0]["model.norm.weight"] for method in METHODS.values()]
-    for number, one in enumerate(gradients):
-        for other in gradients[:number]:
-            assert (one - other).abs().max() > 1e-4
-
-
 def test_mini_batches_are_the_samples_in_the_order_in_which_they_were_dealt(rollouts):
     dealt = [(p, g) for g in range(G) for p in range(len(TEXTS))]
     _, gradients = updated(rollouts, METHODS["plain"], places=dealt, mini_batch=4)
@@ -405,24 +368,3 @@ def test_a_step_in_which_nothing_trains_has_gradient_0_and_no_nan(rollouts):
     assert not any(value.any() for value in gradient.values())
     assert all(math.isfinite(value) for value in status.values())
     assert status["kl"] == status["ppo_clip_ratio"] == 0
-
-
-def test_the_smoothed_log_likelihood_is_that_of_the_mixed_target(rollouts):
-    """(1 - s) log pi(token) + s mean_v log pi(v), but for a constant, and with its gradient."""
-    places, s = PLACES[:3], 0.3
-    sequences, attention_mask, action_mask = batch_of(rollouts, places)
-    actor = openrlhf_actor(policy())
-    log_probs, output = actor(sequences, action_mask, attention_mask, return_output=True)
-    where = actor_module.ResponsePlaces(actor, sequences, action_mask, attention_mask)
-    found = smoothed(log_probs, where.self_certainties(output["logits"], log_probs), s)
-    log_pi = output["logits"][:, :-1].log_softmax(-1)
-    target = torch.nn.functional.one_hot(sequences[:, 1:], log_pi.shape[-1]) * (1 - s) + s / log_pi.shape[-1]
-    expected = (target * log_pi).sum(-1) + s * math.log(log_pi.shape[-1])
-    is_action = action_mask.bool()
-    torch.testing.assert_close(found[is_action], expected[is_action], rtol=1e-5, atol=1e-5)
-    weight = output["logits"]
-    ours, theirs = (
-        torch.autograd.grad(values[is_action].sum(), weight, retain_graph=True)[0]
-        for values in (found, expected)
-    )
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

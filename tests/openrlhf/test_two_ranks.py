@@ -16,13 +16,7 @@ import pytest
 import torch
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.data.sets import training_prompts
-from olr_cli.engines.local.grpo import response_statistics
-from olr_cli.engines.local.loop import encode_prompts
-from olr_cli.engines.local.policy import Policy
-from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.job_files import saved_parts
-from olr_cli.recipe.layers import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
@@ -88,7 +82,7 @@ def test_the_death_of_a_rank_ends_the_run_in_a_sentence(story: tuple[Path, Train
     assert processes_of(run) == {}
 
 
-def test_both_views_of_every_prompt_are_rolled_out_and_reward_each_other(
+def test_both_views_of_every_prompt_are_rolled_out_and_rewarded_by_the_label(
     story: tuple[Path, Train, int],
 ) -> None:
     run, _, _ = story
@@ -97,20 +91,10 @@ def test_both_views_of_every_prompt_are_rolled_out_and_reward_each_other(
     assert len(groups) == 3 * 40
     assert all(views == [view for view in VIEWS for _ in range(8)] for views in groups["view"].to_list())
     assert all(numbers == list(range(16)) for numbers in groups["sample"].to_list())
-    # The original view's label is the majority of the other's rollouts.
     labels = scan_labels(run).select("prompt_id", "visit", "effective_label").collect()
     original = rollouts.filter(pl.col("view") == "original").join(labels, on=["prompt_id", "visit"])
     is_label = pl.col("answer_class").eq_missing(pl.col("effective_label")) & pl.col("answer").is_not_null()
     assert (original["reward"] == original.select(is_label.cast(float)).to_series()).all()
-    others = rollouts.filter((pl.col("view") == "rephrased") & pl.col("answer").is_not_null())
-    votes = others.group_by("prompt_id", "visit", "answer_class").len()
-    most = votes.group_by("prompt_id", "visit").agg(pl.col("len").max().alias("most"))
-    won = votes.join(most, on=["prompt_id", "visit"]).filter(pl.col("len") == pl.col("most"))
-    winners = {(p, v, a) for p, v, a in won.select("prompt_id", "visit", "answer_class").rows()}
-    voted = labels.filter(pl.col("effective_label").is_not_null())
-    assert len(voted) > 0
-    known = set(rollouts.select("prompt_id", "visit").unique().rows())
-    assert all(row in winners for row in voted.rows() if row[:2] in known)
 
 
 def test_a_share_of_each_steps_prompts_trains(story: tuple[Path, Train, int]) -> None:
@@ -131,47 +115,6 @@ def test_the_policys_entropy_is_that_of_the_stored_rollouts(story: tuple[Path, T
     )
     found = {line["step"]: line["policy/entropy"] for line in metrics(run) if line["step"]}
     assert found == {step: pytest.approx(mean, rel=1e-9) for step, mean in means.rows()}
-
-
-def test_statistics_are_those_of_the_policy_that_sampled(story: tuple[Path, Train, int]) -> None:
-    """Of the first step's rollouts, from the starting weights, which the run rounds to bfloat16."""
-    run, _, _ = story
-    recipe, policy = (
-        load_recipe(run / "recipe.yaml"),
-        Policy.load(policy_path("addition-easier"), device="cpu"),
-    )
-    prompts = training_prompts(recipe).prompts
-    encoded = {
-        (prompt.prompt_id, view): tokens
-        for view in VIEWS
-        for prompt, tokens in zip(prompts, encode_prompts(policy, prompts, recipe, view), strict=True)
-    }
-    rollouts = scan_rollouts(run).filter(pl.col("step") == 1).collect()
-    names, differences = ("mean_logprob", "entropy", "self_certainty"), []
-    for row in rollouts.iter_rows(named=True):
-        response = policy.tokenizer(row["response"], add_special_tokens=False)["input_ids"]
-        response += [] if row["truncated"] else [policy.tokenizer.eos_token_id]
-        if len(response) != row["tokens"]:
-            continue  # a special token, which the text leaves out
-        with torch.no_grad():
-            own = response_statistics(
-                policy,
-                [encoded[row["prompt_id"], row["view"]]],
-                torch.tensor([[response]]),
-                recipe.train.temperature,
-                entropy=True,
-                self_certainty=True,
-            )
-        values = [
-            tensor.mean().item()
-            for tensor in (own.logprobs, own.entropy, own.self_certainty)
-            if tensor is not None
-        ]
-        differences.append([row[name] - value for name, value in zip(names, values, strict=True)])
-    difference = torch.tensor(differences).abs()
-    assert len(difference) > 0.9 * len(rollouts) == 0.9 * 40 * 16
-    assert (difference.mean(0) < torch.tensor([0.01, 0.01, 0.1])).all(), difference.mean(0)
-    assert (difference.amax(0) < torch.tensor([0.05, 0.05, 0.5])).all(), difference.amax(0)
 
 
 def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole(

@@ -89,36 +89,6 @@ def test_a_sample_is_the_same_whatever_is_sampled_with_it(vllm, sampled):
     assert backwards == [own[::-1] for own in sampled[::-1]]
 
 
-def test_prompts_may_differ_in_their_number_of_samples(vllm, sampled):
-    counts = [3, 1, 0, 3]
-    outputs = generate(vllm, MESSAGES[:4], [SEEDS[p][:n] for p, n in enumerate(counts)], SAMPLED)
-    assert outputs == [sampled[p][:n] for p, n in enumerate(counts)]
-
-
-def test_neighbouring_seeds_draw_from_one_distribution(vllm):
-    responses = [
-        [output.response for output in generate(vllm, MESSAGES[:1], [range(first, first + 400)], SAMPLED)[0]]
-        for first in (0, 400)
-    ]
-    assert len(set(responses[0])) > 1
-    commonest = max(set(responses[0]), key=responses[0].count)
-    shares = [own.count(commonest) / 400 for own in responses]
-    assert abs(shares[0] - shares[1]) < 4 * math.sqrt(2 * 0.25 / 400)
-
-
-def test_less_of_the_distribution_gives_fewer_responses(vllm, sampled):
-    nucleus = generate(vllm, MESSAGES, SEEDS, Sampling(temperature=1, max_new_tokens=8, top_p=0.01))
-    greedy = generate(vllm, MESSAGES, ONE_SEED, GREEDY)
-    assert all(set(own) == set(best) for own, best in zip(nucleus, greedy, strict=True))
-    assert any(len(set(own)) > 1 for own in sampled)
-
-
-def test_both_read_the_same_prompt_and_name_the_same_model(vllm, transformers):
-    assert vllm.render(MESSAGES) == transformers.render(MESSAGES)
-    assert vllm.facts["model_digest"] == transformers.facts["model_digest"]
-    assert (vllm.facts["device"], vllm.facts["dtype"]) == ("cpu", "float32")
-
-
 def test_a_path_that_is_no_model_is_one_sentence(tmp_path):
     (tmp_path / "empty").mkdir()
     for model in (tmp_path / "missing", tmp_path / "empty"):

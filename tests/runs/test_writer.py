@@ -2,7 +2,7 @@
 
 import pytest
 
-from olr_cli.engines.divergence import Diverged
+from olr_cli.engines.run import Diverged
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import checkpoint_steps

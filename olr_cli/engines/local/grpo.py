@@ -22,11 +22,18 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from olr_cli.engines.divergence import LOSS_OR_GRADIENT, NONFINITE, NonFinite
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
-from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY
+from olr_cli.engines.run import (
+    ADAM_BETAS,
+    DUAL_CLIP,
+    GRADIENT_CLIP,
+    LOSS_OR_GRADIENT,
+    NONFINITE,
+    WEIGHT_DECAY,
+    NonFinite,
+)
 from olr_cli.recipe.schema import LossAverage, MethodSection, TrainSection
 
 MOST_SCORES = 2**28

@@ -26,7 +26,6 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
-from olr_cli.engines.divergence import NonFinite, diverged
 from olr_cli.engines.held_out import held_out_metrics
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy, require_peft
@@ -35,7 +34,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.reporting import MetricLog, reports, require_log_packages, start_progress
-from olr_cli.engines.run import DataSets, Run, engine_section, loss_average_departure
+from olr_cli.engines.run import DataSets, NonFinite, Run, diverged, engine_section, loss_average_departure
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, is_best

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from olr_cli.engines.divergence import LOGITS, NonFinite
 from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.prompt_text import before_stop
+from olr_cli.engines.run import LOGITS, NonFinite
 from olr_cli.seeding import uniform_streams
 
 

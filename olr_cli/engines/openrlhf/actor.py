@@ -23,12 +23,12 @@ from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from olr_cli.engines.divergence import LOSS_OR_GRADIENT, NonFinite
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.local.sampler import self_certainty_of
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
+from olr_cli.engines.run import LOSS_OR_GRADIENT, NonFinite
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""

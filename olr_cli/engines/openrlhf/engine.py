@@ -16,7 +16,6 @@ import torch
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.models import model_location
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.checks import (
@@ -48,7 +47,7 @@ from olr_cli.engines.openrlhf.job_files import (
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_log_packages, start_progress
-from olr_cli.engines.run import DataSets, EngineFailed, Run, engine_section, loss_average_departure
+from olr_cli.engines.run import DataSets, Diverged, EngineFailed, Run, engine_section, loss_average_departure
 from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
 from olr_cli.packages import installed_version

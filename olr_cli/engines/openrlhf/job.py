@@ -16,14 +16,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from olr_cli.engines.divergence import Diverged
 from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
 from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.openrlhf.job_files import UNIVERSAL, JobEnd, JobFiles, JobStopped, put_together
 from olr_cli.engines.openrlhf.process import LEASH, end_with
-from olr_cli.engines.run import engine_section
+from olr_cli.engines.run import Diverged, engine_section
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe

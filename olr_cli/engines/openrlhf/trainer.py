@@ -23,7 +23,6 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
-from olr_cli.engines.divergence import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, diverged
 from olr_cli.engines.held_out import held_out_metrics
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.actor import PolicyForward
@@ -44,7 +43,15 @@ from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data
-from olr_cli.engines.run import engine_section, load_data
+from olr_cli.engines.run import (
+    LOGITS,
+    LOSS_OR_GRADIENT,
+    NONFINITE,
+    NonFinite,
+    diverged,
+    engine_section,
+    load_data,
+)
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_steps, is_best

@@ -7,7 +7,6 @@ import pytest
 import torch
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
-from olr_cli.engines.divergence import NonFinite
 from olr_cli.engines.local import grpo as grpo_module
 from olr_cli.engines.local.grpo import (
     Grpo,
@@ -16,6 +15,7 @@ from olr_cli.engines.local.grpo import (
     response_statistics,
 )
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.run import NonFinite
 from olr_cli.recipe.schema import MethodSection, TrainSection
 from olr_cli.supervision.rewards import group_advantages
 
