@@ -399,7 +399,7 @@ class Controller(SupervisedTrainer):
         """A step's samples with rewards and advantages; its records are in the store then."""
         self._step = step
         batches = self.experience_maker.make_experience_batch(samples)
-        self._store()
+        self.writer.store(step, self._decided.labels, self._decided.rollouts)
         return batches
 
 

@@ -156,39 +156,28 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
             )
 
 
-def attention_of(engine: OpenRlhfEngine, *, has_flash_attention: bool) -> str:
+def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
     """The implementation of attention, by the name that transformers has for it.
 
     Raises:
-        UserError: the recipe names one that is not here, or that needs a GPU.
+        NotHere: the recipe names one that is not here, or that needs a GPU; or it packs samples, with which OpenRLHF's
+            command line replaces sdpa by `flash_attention_2`.
     """
+    engine = engine_section(recipe, OpenRlhfEngine)
     on_gpu, wanted = engine.device == "cuda", engine.attention
     if wanted == "auto":
-        return "flash_attention_2" if on_gpu and has_flash_attention else "sdpa"
+        wanted = "flash_attention_2" if on_gpu and has_flash_attention else "sdpa"
     if wanted == "flash_attention_2" and not (on_gpu and has_flash_attention):
         where = "is not installed here" if on_gpu else "needs a GPU"
         raise NotHere(
             f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
         )
-    return wanted
-
-
-def check_attention(recipe: Recipe, attention: str) -> None:
-    """Make sure that samples are packed only where flash attention is there.
-
-    OpenRLHF's command line replaces sdpa by `flash_attention_2` when samples are packed.
-
-    Raises:
-        UserError: they are to be packed, and attention is sdpa.
-    """
-    if (
-        flatten(engine_section(recipe, OpenRlhfEngine).flags).get("ds.packing_samples")
-        and attention == "sdpa"
-    ):
+    if wanted == "sdpa" and flatten(engine.flags).get("ds.packing_samples"):
         raise NotHere(
             "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, or"
             " install flash-attn (docs/openrlhf-install.md)"
         )
+    return wanted
 
 
 def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +59,7 @@ from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import stored_history
 from olr_cli.runs.throughput import Hardware, throughput
-from olr_cli.runs.writer import RunWriter, StepTables
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, Step, make_supervisor
 from olr_cli.supervision.metrics import step_metrics
 
@@ -168,8 +167,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.files = JobFiles(self.run_path)
         self.files.enter_working_folder()
-        with _datasets_cache(self.files.scratch / "datasets"):
-            super().__init__(*args, **kwargs)
+        # OpenRLHF reads our files with the package datasets, which would leave its copies at home.
+        datasets.config.HF_DATASETS_CACHE = self.files.scratch / "datasets"
+        super().__init__(*args, **kwargs)
         self.recipe = read_recipe(self.run_path)
         self.writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe)
@@ -318,7 +318,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             JobStopped: somebody asked for it.
         """
         with self._clock.measure("store"):
-            tables = self._store()
+            tables = self.writer.store(self._step, self._decided.labels, self._decided.rollouts)
         metrics = step_metrics(*tables, self._timeouts) | self._openrlhf_metrics(logs_dict)
         if self.schedule.is_due(global_step, self.recipe.train.evaluate_every):
             with self._clock.measure("evaluation"):
@@ -356,9 +356,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     @property
     def _epoch(self) -> int:
         return self.schedule.epoch(self._step)
-
-    def _store(self) -> StepTables:
-        return self.writer.store(self._step, self._decided.labels, self._decided.rollouts)
 
     def _openrlhf_metrics(self, status: dict[str, Any]) -> Metrics:
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
@@ -430,14 +427,3 @@ def trainer_actor(run_path: Path, node_id: str) -> Any:
     here = NodeAffinitySchedulingStrategy(node_id, soft=False)
     # No CPU of its own: the models' placement may have taken all of this node's.
     return ray.remote(num_cpus=0, scheduling_strategy=here)(Trainer)
-
-
-@contextmanager
-def _datasets_cache(folder: Path) -> Iterator[None]:
-    """Let the package datasets, which OpenRLHF reads our files with, leave its copies here instead of at home."""
-    before = datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = folder
-    try:
-        yield
-    finally:
-        datasets.config.HF_DATASETS_CACHE = before

@@ -250,9 +250,18 @@ def test_a_rehearsal_needs_no_gpu_but_shows_no_tensor_parallelism():
 def test_attention_is_the_fastest_that_there_is_or_the_one_that_is_named(
     attention, device, has_flash_attention, implementation
 ):
-    engine = recipe(attention=attention, device=device).engine
-    here = {"has_flash_attention": has_flash_attention}
+    a_recipe, here = recipe(attention=attention, device=device), {"has_flash_attention": has_flash_attention}
     if " " in implementation:
-        assert implementation in refusal(lambda: attention_of(engine, **here))
+        assert implementation in refusal(lambda: attention_of(a_recipe, **here))
     else:
-        assert attention_of(engine, **here) == implementation
+        assert attention_of(a_recipe, **here) == implementation
+
+
+@pytest.mark.parametrize("flags", [{"ds.packing_samples": True}, {"ds": {"packing_samples": True}}])
+def test_samples_are_packed_only_with_flash_attention(flags):
+    """`True` is 1 in Python, which let it through where a size of 1 was meant."""
+    said = refusal(lambda: attention_of(recipe(flags=flags), has_flash_attention=False))
+    assert said.startswith("engine.flags: ds.packing_samples needs flash attention, and attention is sdpa")
+    assert attention_of(recipe(flags=flags), has_flash_attention=True) == "flash_attention_2"
+    for off in (False, None):
+        attention_of(recipe(flags={"ds.packing_samples": off}), has_flash_attention=False)

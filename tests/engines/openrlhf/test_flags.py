@@ -10,7 +10,7 @@ import pytest
 
 from olr_cli.engines.launch import engine_of, launch
 from olr_cli.engines.openrlhf import checks
-from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_attention, check_flags, require_openrlhf
+from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
     Places,
     arguments,
@@ -137,18 +137,6 @@ def test_a_resume_continues_from_the_checkpoint_with_other_random_numbers():
     assert fresh["train.seed"] != resumed["train.seed"]
     assert flags_of(recipe())["train.seed"] == fresh["train.seed"]
     assert all(0 <= found["train.seed"] < 2**31 for found in (fresh, resumed))
-
-
-@pytest.mark.parametrize("flags", [{"ds.packing_samples": True}, {"ds": {"packing_samples": True}}])
-def test_samples_are_packed_only_with_flash_attention(flags):
-    """`True` is 1 in Python, which let it through where a size of 1 was meant."""
-    with pytest.raises(
-        UserError, match=r"^engine\.flags: ds\.packing_samples needs flash attention, and attention is sdpa"
-    ):
-        check_attention(recipe(flags=flags), "sdpa")
-    check_attention(recipe(flags=flags), "flash_attention_2")
-    for off in (False, None):
-        check_attention(recipe(flags={"ds.packing_samples": off}), "sdpa")
 
 
 def test_a_cluster_is_the_recipes_else_the_one_that_ray_is_told_of(monkeypatch):
