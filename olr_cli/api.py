@@ -411,12 +411,9 @@ class OnlineLabelRefinement:
         if path is not None and run_id is not None:
             self._resume(path, run_id)
         elif path is None:
-            judge, sums = self._supervisor.judge, state["history"]
+            judge = self._supervisor.judge
             judge.give_up(tuple(task) for task in state["given_up"])
-            keys = judge.keys(
-                dict.fromkeys(answer for past in sums.values() for answer in past["majorities"])
-            )
-            self._supervisor = self._make_supervisor(judge, History.from_state(sums, keys))
+            self._supervisor = self._make_supervisor(judge, History.from_state(state["history"], judge))
             self._ids = dict(state["ids"])
         self._taken_ids = set(self._ids.values())
 

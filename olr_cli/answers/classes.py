@@ -164,18 +164,20 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     for answer in answers:
         if answer is not None:
             spellings[answer] = spellings.get(answer, 0) + 1
-    counts: dict[Key, int] = {}
-    spelling: dict[Key, str] = {}
-    for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
-        key = keys[answer]
-        counts[key] = counts.get(key, 0) + count
-        spelling.setdefault(key, answer)
+    spelling = {keys[answer]: answer for answer in spellings}
+    if len(spelling) == len(spellings):
+        counts = {key: spellings[answer] for key, answer in spelling.items()}
+    else:
+        counts, spelling = {}, {}
+        for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
+            key = keys[answer]
+            counts[key] = counts.get(key, 0) + count
+            spelling.setdefault(key, answer)
     most = max(counts.values(), default=0)
-    top = [key for key, count in counts.items() if count == most]
-    majority = top[0] if len(top) == 1 else None
+    majority = max(counts, key=counts.__getitem__) if [*counts.values()].count(most) == 1 else None
     return Vote(
         majority=majority,
-        majority_count=0 if majority is None else counts[majority],
+        majority_count=0 if majority is None else most,
         rollouts=len(answers),
         answered=sum(spellings.values()),
         counts=counts,

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, write_whole, writing
-from olr_cli.supervision.history import History
+from olr_cli.supervision.history import History, Visit
+from olr_cli.supervision.self_training import VerifiedVisit
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -302,8 +303,18 @@ def stored_history(path: Path, judge: Judge) -> History:
     labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
     verified = labels.filter(pl.col("label_source") == "trusted", pl.col("noisy_label").is_null())
-    pairs = verified.select("true_answer", "given_label").drop_nulls().unique(maintain_order=True).rows()
-    return History.from_rows(labels.iter_rows(named=True), keys, judge.matches(pairs))
+    pairs = verified.select("true_answer", "given_label").drop_nulls().unique(maintain_order=True)
+    verdicts = judge.matches(pairs.iter_rows())
+    history = History()
+    for row in labels.iter_rows(named=True):
+        answer = row["majority_answer"]
+        key = None if answer is None else keys[answer]
+        visit = Visit(key, answer, row["majority_count"], row["rollouts"])
+        history.add(row["prompt_id"], row["visit"], visit)
+        if row["label_source"] == "trusted":
+            is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
+            history.verified[row["prompt_id"]] = VerifiedVisit.of_row(row, given_is_right=is_right)
+    return history
 
 
 def explain_removed_shard(error: FileNotFoundError) -> str | None:

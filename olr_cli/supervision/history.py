@@ -9,7 +9,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from olr_cli.answers import Key, Vote
+from olr_cli.answers import Judge, Key, Vote
 from olr_cli.supervision.self_training import VerifiedVisit
 
 
@@ -46,28 +46,31 @@ class Past(NamedTuple):
         if visit.majority is not None and answer is not None:
             spellings = majorities.get(visit.majority, {})
             majorities = {**majorities, visit.majority: {**spellings, answer: spellings.get(answer, 0) + 1}}
-        scale = math.lcm(self.scale, visit.rollouts)
-        pass_rate, stretched = visit.majority_count * (scale // visit.rollouts), scale // self.scale
-        return Past(
-            visits=self.visits + 1,
-            majorities=majorities,
-            scale=scale,
-            total=self.total * stretched + pass_rate,
-            moment=self.moment * stretched + (self.visits + 1) * pass_rate,
-        )
+        scale, total, moment, rollouts = self.scale, self.total, self.moment, visit.rollouts
+        if scale != rollouts:
+            scale = math.lcm(scale, rollouts)
+            total, moment = total * (scale // self.scale), moment * (scale // self.scale)
+        pass_rate, number = visit.majority_count * (scale // rollouts), self.visits + 1
+        return Past(number, majorities, scale, total + pass_rate, moment + number * pass_rate)
 
     @property
     def slope(self) -> Fraction:
+        """`slope_ratio` as a number."""
+        return Fraction(*self.slope_ratio)
+
+    @property
+    def slope_ratio(self) -> tuple[int, int]:
         """Least-squares slope of the majority's pass rate over visits 1..t (Eq. slope, R12), exact; 0 with one visit.
 
-        A visit without majority counts with pass rate 0 (R11).
+        A visit without majority counts with pass rate 0 (R11). It is numerator and denominator, not in lowest terms:
+        a `Fraction` takes six times as long to make.
         """
         t = self.visits
         if t < 2:
-            return Fraction(0)
+            return 0, 1
         # With x(i) = i - (t + 1) / 2, sum x(i)^2 = t (t^2 - 1) / 12 and sum x(i) p(i) = rise / (2 scale).
         rise = 2 * self.moment - (t + 1) * self.total
-        return Fraction(6 * rise, self.scale * t * (t * t - 1))
+        return 6 * rise, self.scale * t * (t * t - 1)
 
     @property
     def historical_majority(self) -> Key | None:
@@ -103,11 +106,6 @@ class History:
         """The prompt's visits so far; none before the first."""
         return self._pasts.get(prompt_id, _NO_VISIT)
 
-    @property
-    def visits(self) -> int:
-        """Visits of all prompts together."""
-        return sum(past.visits for past in self._pasts.values())
-
     def add(self, prompt_id: str, number: int, visit: Visit) -> None:
         """Append visit `number` (from 1) of a prompt.
 
@@ -123,37 +121,6 @@ class History:
         """Record a step whose visits follow those so far: the past of each of its prompts that includes it."""
         self._pasts.update(pasts)
         self.verified.update(verified)
-
-    @classmethod
-    def from_rows(
-        cls,
-        rows: Iterable[Mapping[str, Any]],
-        keys: Mapping[str, Key],
-        verdicts: Mapping[tuple[str, str], bool | None],
-    ) -> History:
-        """The history in stored label rows.
-
-        Args:
-            rows: ordered by visit within each prompt.
-            keys: of their majority answers.
-            verdicts: whether the given label of a verified prompt matches its true answer, by (true answer, label).
-        """
-        history = cls()
-        for row in rows:
-            answer = row["majority_answer"]
-            key = None if answer is None else keys[answer]
-            visit = Visit(key, answer, row["majority_count"], row["rollouts"])
-            history.add(row["prompt_id"], row["visit"], visit)
-            if row["label_source"] == "trusted":
-                is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
-                history.verified[row["prompt_id"]] = VerifiedVisit.of_row(row, given_is_right=is_right)
-        return history
-
-    def copy(self) -> History:
-        """A history that grows apart from this one."""
-        history = History()
-        history._pasts, history.verified = dict(self._pasts), dict(self.verified)
-        return history
 
     def state(self) -> dict[str, Any]:
         """The history as JSON values; answers stand for their classes."""
@@ -172,9 +139,10 @@ class History:
         return state
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], keys: Mapping[str, Key]) -> History:
-        """The history of a `state`; `keys` are those of its majority answers."""
+    def from_state(cls, state: Mapping[str, Any], judge: Judge) -> History:
+        """The history of a `state`; `judge` finds the classes of its majority answers."""
         history = cls()
+        keys = judge.keys(dict.fromkeys(answer for sums in state.values() for answer in sums["majorities"]))
         for prompt_id, sums in state.items():
             majorities: dict[Key, dict[str, int]] = {}
             for answer, times in sums["majorities"].items():

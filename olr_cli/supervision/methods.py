@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
@@ -44,7 +43,7 @@ class Evidence:
         majorities: the majority answer of each visit that has one (R9).
         majority_counts: rollouts in the majority; 0 without one.
         rollouts: K.
-        slopes: S_t (R12).
+        slopes: S_t, each a numerator and a denominator (R12).
         are_consistent: the majority is the historical majority (R13).
         labels: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
             prompt, else the given label (R15).
@@ -59,7 +58,7 @@ class Evidence:
     majorities: Sequence[str | None]
     majority_counts: Sequence[int]
     rollouts: Sequence[int]
-    slopes: Sequence[Fraction]
+    slopes: Sequence[tuple[int, int]]
     are_consistent: Sequence[bool]
     labels: Sequence[str | None]
     sources: Sequence[LabelSource]
@@ -120,7 +119,7 @@ def given_label(evidence: Evidence) -> EffectiveLabels:
 
 def refined_label(section: OlrMethod) -> LabelRule:
     """The majority where it meets the criteria, else the label as it stands (Eq. effective_label, R14, R15)."""
-    threshold = Fraction(section.slope_threshold)
+    numerator, denominator = section.slope_threshold.as_integer_ratio()
     needs_slope, needs_consistency = "slope" in section.criteria, "consistency" in section.criteria
 
     def rule(evidence: Evidence) -> EffectiveLabels:
@@ -130,9 +129,9 @@ def refined_label(section: OlrMethod) -> LabelRule:
             [
                 visit > section.warmup_epochs
                 and majority is not None
-                and (not needs_slope or slope > threshold)
+                and (not needs_slope or rise * denominator > numerator * run)
                 and (not needs_consistency or is_consistent)
-                for visit, majority, slope, is_consistent in zip(*columns, strict=True)
+                for visit, majority, (rise, run), is_consistent in zip(*columns, strict=True)
             ],
         )
 

@@ -25,7 +25,7 @@ what the rest is worth: Hendrycks et al. 2018, arXiv:1802.05300.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import log, sqrt
 from typing import Any
 
@@ -126,9 +126,7 @@ class VerifiedVisit:
 
     def state(self) -> list[int]:
         """The visit as JSON values."""
-        counts = self.counts
-        of_visit = [counts.majority, counts.label, counts.rollouts, int(counts.is_consistent)]
-        return [*of_visit, self.right_rollouts, self.right_candidate, int(self.label_is_right)]
+        return [*astuple(self.counts), self.right_rollouts, self.right_candidate, self.label_is_right]
 
     @classmethod
     def from_state(cls, state: Sequence[int]) -> VerifiedVisit:

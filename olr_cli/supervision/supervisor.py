@@ -11,11 +11,12 @@ tie.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any, TypeAlias
 
 from olr_cli import seeding
@@ -92,20 +93,28 @@ class Supervisor:
             answers = self._answers(step)
             verified = self._verified(step, answers)
         with measure("labels"):
-            votes = [vote(answers[start:end], verified.keys) for start, end in pairwise(step.parts)]
+            texts = [answers[start:end] for start, end in pairwise(step.parts)]
+            votes = [vote(text, verified.keys) for text in texts]
             tallies = votes[:: len(self.method.views)]
-            noisy_labels = self._noisy_labels(step, tallies, verified)
-        with measure("verification"):
-            verified.add(self.judge, _pairs(noisy_labels, step, answers))
-        with measure("labels"):
-            pasts = [
-                self.history.of(prompt.prompt_id).after(tally)
-                for prompt, tally in zip(step.prompts, tallies, strict=True)
+            noisy_labels = [
+                self._noisy_label(prompt, visit, tally, verified) if prompt.is_marked else None
+                for prompt, visit, tally in zip(step.prompts, step.visits, tallies, strict=True)
             ]
-            decided, verified_visits = self._decide(step, answers, votes, noisy_labels, pasts, verified)
-            decided = self._choose(decided)
-            names = [prompt.prompt_id for prompt in step.prompts]
-            self.history.extend(dict(zip(names, pasts, strict=True)), verified_visits)
+        with measure("verification"):
+            verified.compare(self.judge, noisy_labels)
+        with measure("labels"):
+            pasts = {
+                prompt.prompt_id: self.history.of(prompt.prompt_id).after(tally)
+                for prompt, tally in zip(step.prompts, tallies, strict=True)
+            }
+            decided, verified_visits = self._decide(
+                step, texts, votes, noisy_labels, [*pasts.values()], verified
+            )
+            if self.method.rank is not None:
+                chosen = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
+                trains = [teaches and it for teaches, it in zip(decided.trains, chosen, strict=True)]
+                decided = replace(decided, labels={**decided.labels, "trains": trains})
+            self.history.extend(pasts, verified_visits)
             return decided
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
@@ -156,25 +165,17 @@ class Supervisor:
 
     def _verified(self, step: Step, answers: Sequence[str | None]) -> _Verified:
         """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
-        verified = _Verified(self.judge.keys(dict.fromkeys(text for text in answers if text is not None)))
-        given, true = (
-            [getattr(prompt, name) for prompt in step.prompts] for name in ("given_label", "true_answer")
-        )
-        verified.add(self.judge, _pairs(true, step, answers) | _pairs(given, step, answers))
-        verified.add(
-            self.judge,
-            dict.fromkeys(
-                pair for pair in zip(true, given, strict=True) if SENTINEL not in pair and None not in pair
-            ),
-        )
-        return verified
-
-    def _noisy_labels(self, step: Step, tallies: Sequence[Vote], verified: _Verified) -> list[str | None]:
-        """This visit's wrong label on each marked prompt (R2 to R4); None on the others."""
-        return [
-            self._noisy_label(prompt, visit, tally, verified) if prompt.is_marked else None
-            for prompt, visit, tally in zip(step.prompts, step.visits, tallies, strict=True)
+        said = [
+            dict.fromkeys(answer for answer in answers[start:end] if answer is not None)
+            for start, end in pairwise(step.starts)
         ]
+        verified = _Verified(self.judge.keys(dict.fromkeys(chain.from_iterable(said))), said)
+        trues, givens = (
+            [getattr(prompt, name) for prompt in step.prompts] for name in ("true_answer", "given_label")
+        )
+        verified.compare(self.judge, trues, givens)
+        verified.add(self.judge, _pairs(trues, [[] if it in (None, SENTINEL) else [it] for it in givens]))
+        return verified
 
     def _noisy_label(self, prompt: Prompt, visit: int, tally: Vote, verified: _Verified) -> str | None:
         if prompt.noise_type != "active":
@@ -195,32 +196,31 @@ class Supervisor:
     def _decide(
         self,
         step: Step,
-        answers: Sequence[str | None],
+        texts: Sequence[Sequence[str | None]],
         votes: Sequence[Vote],
         noisy_labels: Sequence[str | None],
         pasts: Sequence[Past],
         verified: _Verified,
     ) -> tuple[Decided, dict[str, VerifiedVisit]]:
-        """Everything but which prompts train, and what the visits of verified prompts say about the others."""
-        prompts, parts, views, right = step.prompts, step.parts, len(self.method.views), verified.right
-        tallies, of_original = votes[::views], list(pairwise(parts))[::views]
-        texts = [answers[start:end] for start, end in of_original]
-        is_correct = [
-            None if prompt.true_answer is None else (prompt.true_answer, answer) in right
-            for prompt, (start, end) in zip(prompts, pairwise(step.starts), strict=True)
-            for answer in answers[start:end]
-        ]
-        slopes = [past.slope for past in pasts]
+        """Everything but which prompts train, and what the visits of verified prompts say about the others.
+
+        `texts` and `votes` are of each view of the step's groups.
+        """
+        prompts, views = step.prompts, len(self.method.views)
+        tallies, originals = votes[::views], texts[::views]
+        trues, givens = [prompt.true_answer for prompt in prompts], [prompt.given_label for prompt in prompts]
+        rights, are_marked = (
+            [verified.right(true) for true in trues],
+            [prompt.is_marked for prompt in prompts],
+        )
+        slopes = [past.slope_ratio for past in pasts]
         historical = [past.historical_majority for past in pasts]
         majorities = [tally.majority_answer for tally in tallies]
         standing = [_standing_label(*pair) for pair in zip(prompts, noisy_labels, strict=True)]
-        trues, givens = [prompt.true_answer for prompt in prompts], [prompt.given_label for prompt in prompts]
-        true_counts = [
-            None if true is None else sum(is_correct[start:end])  # type: ignore[arg-type]  # none is None
-            for true, (start, end) in zip(trues, of_original, strict=True)
-        ]
-        given_counts = [verified.count(*pair) for pair in zip(givens, texts, strict=True)]
-        noisy_counts = [verified.count(*pair) for pair in zip(noisy_labels, texts, strict=True)]
+        true_counts, given_counts, noisy_counts = (
+            [verified.count(*pair) for pair in zip(labels, originals, strict=True)]
+            for labels in (trues, givens, noisy_labels)
+        )
         columns: dict[str, list[Any]] = {
             "prompt_id": [prompt.prompt_id for prompt in prompts],
             "visit": list(step.visits),
@@ -237,19 +237,19 @@ class Supervisor:
             "rollouts": [tally.rollouts for tally in tallies],
             "answered": [tally.answered for tally in tallies],
             "pass_rate": [tally.majority_count / tally.rollouts for tally in tallies],
-            "slope": [float(slope) for slope in slopes],
+            "slope": [rise / run for rise, run in slopes],
             "historical_majority": list(map(_spelling, historical, pasts, tallies)),
             "is_consistent": [
                 tally.majority is not None and tally.majority == key
                 for tally, key in zip(tallies, historical, strict=True)
             ],
             "majority_is_correct": [
-                None if true is None else (true, majority) in right
-                for true, majority in zip(trues, majorities, strict=True)
+                None if true is None else majority in right
+                for true, right, majority in zip(trues, rights, majorities, strict=True)
             ],
             "majority_is_noisy_label": [
-                (noisy, majority) in right if prompt.is_marked else None
-                for prompt, noisy, majority in zip(prompts, noisy_labels, majorities, strict=True)
+                majority in verified.right(noisy) if is_marked else None
+                for is_marked, noisy, majority in zip(are_marked, noisy_labels, majorities, strict=True)
             ],
         }
         verified_visits = self._verified_visits(prompts, columns, verified)
@@ -264,34 +264,30 @@ class Supervisor:
                 [label for label, _ in standing],
                 [source for _, source in standing],
                 [
-                    (noisy if prompt.is_marked else given) or 0
-                    for prompt, noisy, given in zip(prompts, noisy_counts, given_counts, strict=True)
+                    (noisy if is_marked else given) or 0
+                    for is_marked, noisy, given in zip(are_marked, noisy_counts, given_counts, strict=True)
                 ],
-                self._first_majorities(parts, answers, votes, verified.keys),
+                self._first_majorities(texts, votes, verified.keys),
                 self._calibration(verified_visits),
             )
         )
         _keep_trusted(labels, prompts, standing, views)
-        rewards = [
-            reward
-            for place, span in enumerate(pairwise(parts))
-            for reward in self._rewards(
-                step, span, answers, labels.answers[place], labels.sources[place], verified
+        of_views = [
+            self._rewards(step, *columns_of_view, verified)
+            for columns_of_view in zip(
+                pairwise(step.parts), texts, labels.answers, labels.sources, strict=True
             )
         ]
-        effective, sources = labels.answers[::views], labels.sources[::views]
-        of_class = [
-            None if answer is None else tally.spelling[verified.keys[answer]]
-            for tally, (start, end) in zip(votes, pairwise(parts), strict=True)
-            for answer in answers[start:end]
-        ]
-        uniform = [len(set(rewards[start:end])) == 1 for start, end in pairwise(parts)]
+        uniform = [len(set(rewards)) == 1 for rewards in of_views]
+        rewards = [*chain.from_iterable(of_views)]
+        effective = labels.answers[::views]
         columns |= {
             "is_selected": labels.are_selected[::views],
             "effective_label": effective,
-            "label_source": sources,
+            "label_source": labels.sources[::views],
             "effective_label_is_correct": [
-                _label_is_correct(label, true, right) for label, true in zip(effective, trues, strict=True)
+                _label_is_correct(label, true, right)
+                for label, true, right in zip(effective, trues, rights, strict=True)
             ],
             "reward_mean": [sum(rewards[start:end]) / (end - start) for start, end in pairwise(step.starts)],
             "has_zero_variance": [
@@ -299,41 +295,49 @@ class Supervisor:
             ],
             "trains": labels.teach[::views],
         }
-        labels_table = {name: columns[name] for name in LABEL_COLUMNS}
-        return Decided(step, labels_table, answers, of_class, is_correct, rewards), verified_visits
+        answers = [*chain.from_iterable(texts)]
+        decided = Decided(
+            step,
+            {name: columns[name] for name in LABEL_COLUMNS},
+            answers=answers,
+            answer_classes=[
+                None if answer is None else tally.spelling[verified.keys[answer]]
+                for tally, text in zip(votes, texts, strict=True)
+                for answer in text
+            ],
+            is_correct=[
+                None if true is None else answer in right
+                for true, right, (start, end) in zip(trues, rights, pairwise(step.starts), strict=True)
+                for answer in answers[start:end]
+            ],
+            rewards=rewards,
+        )
+        return decided, verified_visits
 
     def _rewards(
         self,
         step: Step,
         span: tuple[int, int],
-        answers: Sequence[str | None],
+        text: Sequence[str | None],
         label: str | None,
         source: LabelSource,
         verified: _Verified,
     ) -> list[float]:
         """A majority rewards its class, another label whatever matches it (R16); a trusted one in every method."""
-        start, end = span
         if self.method.score is not None and source != "trusted":
-            return self.method.score.rewards(step, start, end)
+            return self.method.score.rewards(step, *span)
         if source == "majority" and label is not None:
             key, keys = verified.keys[label], verified.keys
-            return [float(text is not None and keys[text] == key) for text in answers[start:end]]
-        right = verified.right
-        return [float((label, text) in right) for text in answers[start:end]]
+            return [float(answer is not None and keys[answer] == key) for answer in text]
+        right = verified.right(label)
+        return [float(answer in right) for answer in text]
 
     def _first_majorities(
-        self,
-        parts: Sequence[int],
-        answers: Sequence[str | None],
-        votes: Sequence[Vote],
-        keys: Mapping[str, Key],
+        self, texts: Sequence[Sequence[str | None]], votes: Sequence[Vote], keys: Mapping[str, Key]
     ) -> list[str | None]:
         if not self.method.orders_rollouts:
             return []
-        firsts = [
-            first_majority(answers[start:end], tally, keys)
-            for tally, (start, end) in zip(votes, pairwise(parts), strict=True)
-        ]
+        firsts = [first_majority(text, tally, keys) for text, tally in zip(texts, votes, strict=True)]
         return [
             None if first is None else tally.spelling[first]
             for first, tally in zip(firsts, votes, strict=True)
@@ -346,7 +350,7 @@ class Supervisor:
         return {
             prompt.prompt_id: VerifiedVisit.of_row(
                 {name: values[place] for name, values in columns.items()},
-                given_is_right=(prompt.true_answer, prompt.given_label) in verified.right,
+                given_is_right=prompt.given_label in verified.right(prompt.true_answer),
             )
             for place, prompt in enumerate(prompts)
             if prompt.is_trusted
@@ -358,14 +362,6 @@ class Supervisor:
             return None
         visits = {**self.history.verified, **of_step}
         return calibrate(visit for _, visit in sorted(visits.items()))
-
-    def _choose(self, decided: Decided) -> Decided:
-        """The same decisions, with the prompts that don't train marked."""
-        if self.method.rank is None:
-            return decided
-        chosen = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
-        trains = [teaches and is_chosen for teaches, is_chosen in zip(decided.trains, chosen, strict=True)]
-        return replace(decided, labels={**decided.labels, "trains": trains})
 
 
 def make_supervisor(
@@ -386,23 +382,33 @@ def make_supervisor(
 class _Verified:
     """What the judge said about one step: the class of each answer, and which answers match which labels.
 
+    A label is a prompt's label or truth. Nothing matches the sentinel or a missing label (R16).
+
     Attributes:
         keys: of every answer.
-        right: pairs of a label or truth and an answer that matches it. Neither is missing or the sentinel (R16).
     """
 
-    def __init__(self, keys: Mapping[str, Key]) -> None:
+    def __init__(self, keys: Mapping[str, Key], said: Sequence[Iterable[str]]) -> None:
         self.keys = keys
-        self.right: set[tuple[str | None, str | None]] = set()
+        self._said = said
+        self._right: defaultdict[str | None, set[str | None]] = defaultdict(set)
         self._wrong: set[Pair] = set()
 
+    def compare(self, judge: Judge, *columns: Sequence[str | None]) -> None:
+        """Ask which of the answers to each prompt match its label in each of these columns."""
+        self.add(judge, {pair: None for labels in columns for pair in _pairs(labels, self._said)})
+
     def add(self, judge: Judge, pairs: Collection[Pair]) -> None:
-        """Ask for verdicts about these pairs."""
+        """Ask for verdicts about these pairs of a label and an answer."""
         for pair, verdict in judge.matches(pairs).items():
             if verdict:
-                self.right.add(pair)
+                self._right[pair[0]].add(pair[1])
             elif verdict is False:
                 self._wrong.add(pair)
+
+    def right(self, label: str | None) -> Collection[str | None]:
+        """The answers that match a label."""
+        return self._right.get(label, _NONE)
 
     def is_wrong(self, label: str, answer: str) -> bool:
         """Whether it is proved that an answer does not match a label."""
@@ -410,17 +416,19 @@ class _Verified:
 
     def count(self, label: str | None, answers: Iterable[str | None]) -> int | None:
         """How many answers match a label; None without a label, 0 for the sentinel."""
-        return None if label is None else sum((label, answer) in self.right for answer in answers)
+        return None if label is None else sum(map(self.right(label).__contains__, answers))
 
 
-def _pairs(labels: Sequence[str | None], step: Step, answers: Sequence[str | None]) -> dict[Pair, None]:
-    """Each group's label with every answer that can be compared with it, each pair once."""
+_NONE: frozenset[str | None] = frozenset()
+
+
+def _pairs(labels: Sequence[str | None], said: Sequence[Iterable[str]]) -> dict[Pair, None]:
+    """Each prompt's label with every answer to it, each pair once."""
     return {
         (label, answer): None
-        for label, (start, end) in zip(labels, pairwise(step.starts), strict=True)
+        for label, answers in zip(labels, said, strict=True)
         if label is not None and label != SENTINEL
-        for answer in answers[start:end]
-        if answer is not None
+        for answer in answers
     }
 
 
@@ -473,11 +481,9 @@ def _keep_trusted(
                 labels.are_selected[place], labels.teach[place] = False, True
 
 
-def _label_is_correct(
-    label: str | None, true: str | None, right: Collection[tuple[str | None, str | None]]
-) -> bool | None:
+def _label_is_correct(label: str | None, true: str | None, right: Collection[str | None]) -> bool | None:
     if label is None:
         return None
     if label == SENTINEL:
         return False  # right of no prompt, whatever its true answer (R2)
-    return None if true is None else (true, label) in right
+    return None if true is None else label in right

@@ -2,7 +2,6 @@
 
 import json
 import random
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.schema import OlrMethod, SelfTrainingMethod
+from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.supervision import History, Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
 from olr_cli.supervision.self_training import LABEL, MAJORITY, NEITHER, Counts, VerifiedVisit, calibrate
@@ -33,15 +32,6 @@ def votes(rights, wrongs):
 def group(name, visit, answers, label="7", *, is_trusted=False):
     prompt = Prompt(name, (), label, "12", None, is_trusted=is_trusted)
     return RolloutGroup(prompt, visit, visit, tuple(Rollout(rf"\boxed{{{a}}}") for a in answers))
-
-
-def history_of(labels):
-    """A history as `resume` finds it in rows of the labels table."""
-    rows = [asdict(label) for label in labels]
-    judge = Judge()
-    keys = judge.keys({row["majority_answer"] for row in rows} - {None})
-    pairs = {(row["true_answer"], row["given_label"]) for row in rows}
-    return History.from_rows(rows, keys, judge.matches(pairs))
 
 
 outcomes = st.lists(
@@ -174,7 +164,7 @@ def test_without_a_verified_label_it_is_the_consistent_majority(judge):
     assert any(label.is_selected for label in ours)
 
 
-def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge):
+def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path):
     """Whether the history comes from stored rows or from a state, and in whatever order the prompts came."""
     draw = random.Random(5)
 
@@ -188,11 +178,12 @@ def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge):
         draw.shuffle(groups)
         return groups
 
-    whole = Supervisor(compose(SelfTrainingMethod()), judge, seed=0)
-    labels = [one.label for visit in (1, 2) for one in by_group(whole.supervise(Step.of(step(visit))))]
+    whole, store = Supervisor(compose(SelfTrainingMethod()), judge, seed=0), RunStore(tmp_path)
+    for visit in (1, 2):
+        decided = whole.supervise(Step.of(step(visit)))
+        store.append(visit, decided.labels, decided.rollouts)
     state = json.loads(json.dumps(whole.history.state()))
-    answers = {answer for sums in state.values() for answer in sums["majorities"]}
-    histories = [history_of(labels), History.from_state(state, judge.keys(answers))]
+    histories = [stored_history(tmp_path, judge), History.from_state(state, judge)]
     third = step(3)
     decided = by_group(whole.supervise(Step.of(third)))
     for history in histories:
