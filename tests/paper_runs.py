@@ -8,7 +8,7 @@ from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.tables.layouts import LAYOUTS, UNSUPERVISED
-from olr_cli.analysis.tables.paper import paper_table
+from olr_cli.analysis.tables.paper import PaperTable
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.scores import Score, averages
 
@@ -47,7 +47,7 @@ def write_grid(folder):
 
 
 def table_of(*places, name="baselines", models=()):
-    return paper_table(LAYOUTS[name], group(find_runs(places)), models, with_published=True)
+    return PaperTable(LAYOUTS[name], group(find_runs(places)), models, with_published=True)
 
 
 def row(table, label, block=None):

@@ -35,10 +35,10 @@ def test_latex_escapes_names_and_sets_numbers_in_math_mode():
 
 def test_a_medium_shows_its_own_columns_and_texts():
     columns = [Column("arm"), Column("to\nGRPO", "to GRPO, %"), Column("steps", only="document")]
-    shown = Table([Block(columns, [Row(["a", Cell("+1", "+1 [0, 2]"), "7"])])], {"rows": []})
-    assert "| a | +1 [0, 2] | 7 |" in tables.markdown(shown)
+    shown = Table([Block(columns, [Row(["a", Cell(0.01, "points", ends=(0.0, 0.02)), "7"])])], {"rows": []})
+    assert "| a | +1.0 [+0.0, +2.0] | 7 |" in tables.markdown(shown)
     assert [column.head for column in shown.blocks[0].grid("terminal")[0]] == ["arm", "to\nGRPO"]
-    assert shown.blocks[0].grid("terminal")[1][0][1] == ["a", "+1"]
+    assert shown.blocks[0].grid("terminal")[1][0][1] == ["a", "+1.0"]
 
 
 def test_a_title_spans_the_row_in_every_document():

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.theory.measure import GAP_EDGES, gap_titles
 from benchmarks.theory.table import crossing
-from olr_cli.analysis.frame import mean_interval
+from olr_cli.analysis.frame import mean_cell, mean_interval
 
 COLUMNS = {
     "p_true": "p(y*)",
@@ -97,7 +97,7 @@ def print_critical(rows: Sequence[dict[str, Any]]) -> None:
         for span in spans:
             found = list(_crossings(at, method, span))
             known = [place for place in found if place is not None]
-            ends = mean_interval(known)
+            ends = mean_interval(mean_cell(known)) if known else None
             reach = "" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
             mean = f"{fmean(known):.2f}" if known else ""
             lines.append([method, f"{span[0]} to {span[1]}", str(len(known)), str(len(found)), mean, reach])

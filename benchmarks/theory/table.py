@@ -16,9 +16,8 @@ from benchmarks.theory import formulas
 from benchmarks.theory.measure import SMOOTHING, gap_titles, measure
 from olr_cli import tables
 from olr_cli.analysis.arms import Arm, Variation, tell_apart, vary
-from olr_cli.analysis.frame import Summary, frame, summarise
-from olr_cli.tables import Table, interval
-from olr_cli.tables.numbers import joined
+from olr_cli.analysis.frame import frame, mean_interval, summarise
+from olr_cli.tables import Cell, Table
 
 NOTHING = "No run here has noisy labels and known true answers, which the theory is about."
 
@@ -47,15 +46,16 @@ class Column:
         """As it is printed."""
         return tables.Column(self.title, self.title.replace("\n", " ") + ", %" * (self.kind == "share"))
 
-    def cell(self, values: Summary | None) -> str | tables.Cell:
+    def cell(self, values: Cell | None) -> str | Cell:
         """A cell as it is printed: the mean, with sd where there is room."""
-        if values is None or values.mean is None:
+        if values is None:
             return ""
-        ends = values.interval if self.kind == "interval" else None
-        mean = joined(self.text(values.mean), interval(ends, self.text))
+        mean = self.text(values.number)
+        if self.kind == "interval" and (ends := mean_interval(values)) is not None:
+            return f"{mean} [{self.text(ends[0])}, {self.text(ends[1])}]"
         if values.sd is None or self.kind in ("interval", "count"):
             return mean
-        return tables.Cell(mean, f"{mean} ± {self.text(values.sd)}")
+        return Cell(f"{mean} ± {self.text(values.sd)}", "text", short=mean)
 
     def text(self, value: float) -> str:
         """A value as it is printed; numbers near 0, as the footnote's chance, keep their exponent."""
@@ -96,9 +96,9 @@ def theory_table(arms: Sequence[Arm]) -> Table:
     """
     values = measure(arms)
     values = pl.concat([values, frame(_critical_ratios(arms, values))])
-    lines: dict[str, dict[tuple[str, int | None], Summary]] = {}
-    for one in summarise(values):
-        lines.setdefault(one.arm, {})[one.metric, one.at] = one
+    lines: dict[str, dict[tuple[str, int | None], Cell]] = {}
+    for (metric, arm, at), cell in summarise(values).items():
+        lines.setdefault(arm, {})[metric, at] = cell
     blocks: list[tables.Block] = []
     rows: list[dict[str, Any]] = []
     for subject in _subjects(max(arm.epochs for arm in arms)):
@@ -130,9 +130,9 @@ def theory_table(arms: Sequence[Arm]) -> Table:
     )
 
 
-def _plain(values: Summary) -> dict[str, Any]:
-    low, high = values.interval or (None, None)
-    return {"n": len(values.values), "mean": values.mean, "sd": values.sd, "low": low, "high": high}
+def _plain(values: Cell) -> dict[str, Any]:
+    low, high = mean_interval(values) or (None, None)
+    return {"n": values.n, "mean": values.value, "sd": values.sd, "low": low, "high": high}
 
 
 CHANGES = {

@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from olr_cli.analysis.frame import frame
+from olr_cli.analysis.frame import SCHEMA, frame
 from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError, unknown
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
@@ -189,13 +189,16 @@ class Arm:
 
     def frame(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
         """The metrics of the epochs that all runs have, by run; `at` is the epoch."""
-        by_run = [(run.seed, run.by_epoch(metrics).head(self.epochs).to_dicts()) for run in self.runs]
-        return frame(
-            (self.name, seed, metric, rows[at]["visit"], rows[at][metric])
-            for metric in metrics
-            for at in range(self.epochs)
-            for seed, rows in by_run
-        )
+        by_run = [
+            run.by_epoch(metrics)
+            .head(self.epochs)
+            .unpivot([*metrics], index="visit", variable_name="metric")
+            .select(arm=pl.lit(self.name), seed=pl.lit(run.seed), metric="metric", at="visit", value="value")
+            .cast(SCHEMA)  # type: ignore[arg-type]
+            for run in self.runs
+        ]
+        order = pl.col("metric").cast(pl.Enum([*metrics]))
+        return pl.concat(by_run).drop_nulls("value").sort(order, "at", maintain_order=True)
 
 
 def measured(arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]) -> pl.DataFrame:

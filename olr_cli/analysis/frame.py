@@ -1,6 +1,7 @@
 """Everything that is measured of runs as one long frame, and its one summary over seeds.
 
-    runs ──► frame: arm, seed, metric, at, value ──► summarise ──► n, mean, sd, paired difference and interval
+    runs ──► frame: arm, seed, metric, at, value ──► summarise ──► cells: mean, sd, n, paired change and interval
+                                                └──► spreads ──► the rows of a figure
 
 `at` is where a value belongs: an epoch, a part of a step, a bin; null for a metric with one value a run.
 
@@ -10,13 +11,14 @@ vary less than the runs do.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
 
 import polars as pl
+
+from olr_cli.tables.cell import UNKNOWN, Cell, Ends, Kind
 
 CONFIDENCE = 0.95
 
@@ -30,78 +32,12 @@ class Lack(Exception):
     """The arms cannot be shown as some figure or table; the message says what it needs, as in "true answers"."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """An arm's values minus the baseline's, seed by seed.
-
-    Attributes:
-        pairs: seeds that both have.
-        mean: of the differences.
-        low: end of the 95 % interval of the mean; None with one pair.
-        high: the other end.
-    """
-
-    pairs: int
-    mean: float
-    low: float | None
-    high: float | None
-
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """Both ends of the interval."""
-        return self.low, self.high
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A metric of an arm over its seeds.
-
-    Attributes:
-        values: seed -> value; seeds without a value are left out.
-        difference: to the baseline; None for the baseline and where no seed has both.
-        at: as in the frame.
-    """
+class Key(NamedTuple):
+    """What a summary is of."""
 
     metric: str
     arm: str
-    values: Mapping[int, float]
-    difference: Difference | None = None
     at: int | None = None
-
-    @cached_property
-    def mean(self) -> float | None:
-        """Over seeds."""
-        return statistics.fmean(self.values.values()) if self.values else None
-
-    @cached_property
-    def sd(self) -> float | None:
-        """Of the sample; None below two seeds."""
-        return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
-
-    @property
-    def spread(self) -> tuple[float | None, float | None, int]:
-        """The columns of `SPREAD`."""
-        return self.mean, self.sd, len(self.values)
-
-    @cached_property
-    def interval(self) -> tuple[float, float] | None:
-        """Student's 95 % interval of the mean; None below two seeds."""
-        return mean_interval(list(self.values.values()))
-
-    def plain(self) -> dict[str, Any]:
-        """As flat values, for CSV and JSON."""
-        difference = self.difference
-        return {
-            "metric": self.metric,
-            "arm": self.arm,
-            "n": len(self.values),
-            "mean": self.mean,
-            "sd": self.sd,
-            "pairs": difference.pairs if difference else None,
-            "difference": difference.mean if difference else None,
-            "low": difference.low if difference else None,
-            "high": difference.high if difference else None,
-        }
 
 
 def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.DataFrame:
@@ -109,25 +45,30 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
     return pl.DataFrame([row for row in rows if row[-1] is not None], schema=SCHEMA, orient="row")
 
 
-def summarise(values: pl.DataFrame, baseline: str | None = None) -> list[Summary]:
+def summarise(
+    values: pl.DataFrame,
+    references: Mapping[str, str] | None = None,
+    kind: Kind = "share",
+    change: Kind = "points",
+) -> dict[Key, Cell]:
     """Every metric of every arm over its seeds, at each `at`, in the order in which they first appear.
 
     Args:
         values: a frame.
-        baseline: the arm that the others are compared with; None for no differences.
+        references: arm -> the arm that it is compared with, seed by seed.
+        kind: of the values.
+        change: of their differences.
     """
-    grouped = values.group_by("metric", "at", "arm", maintain_order=True).agg("seed", "value")
-    summaries = [
-        Summary(metric, arm, dict(zip(seeds, numbers, strict=True)), at=at)
-        for metric, at, arm, seeds, numbers in grouped.iter_rows()
-    ]
-    references = {(one.metric, one.at): one.values for one in summaries if one.arm == baseline}
-    return [
-        one
-        if baseline in (None, one.arm)
-        else replace(one, difference=difference(one.values, references.get((one.metric, one.at), {})))
-        for one in summaries
-    ]
+    by_seed = {
+        Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
+        for metric, arm, at, seeds, numbers in _grouped(values).iter_rows()
+    }
+    cells = {}
+    for key, numbers in by_seed.items():
+        reference = key._replace(arm=(references or {}).get(key.arm, ""))
+        cell = mean_cell(list(numbers.values()), kind)
+        cells[key] = replace(cell, change=difference(numbers, by_seed.get(reference, {}), change))
+    return cells
 
 
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
@@ -140,28 +81,58 @@ def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
     Returns:
         Columns arm, metric, `at`, and those of `SPREAD`.
     """
-    rows = [(one.arm, one.metric, one.at, *one.spread) for one in summarise(values)]
-    return pl.DataFrame(rows, {"arm": str, "metric": str, at: int, **SPREAD}, orient="row")
+    grouped = _grouped(values)
+    cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
+    rows = pl.DataFrame([spread(cell) for cell in cells], SPREAD, orient="row")
+    return pl.concat([grouped.select("arm", "metric", pl.col("at").alias(at)), rows], how="horizontal")
 
 
-def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+def _grouped(values: pl.DataFrame) -> pl.DataFrame:
+    """Lists of seeds and of values, of every metric and arm at each `at`."""
+    return values.group_by("metric", "arm", "at", maintain_order=True).agg("seed", "value")
+
+
+def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
+    """A summary as the columns of `SPREAD`."""
+    return cell.value, cell.sd, cell.n
+
+
+def flat(cell: Cell) -> dict[str, Any]:
+    """A mean over seeds and its difference to another arm as flat values, for CSV and JSON."""
+    change = cell.change or UNKNOWN
+    return {
+        "n": cell.n,
+        "mean": cell.value,
+        "sd": cell.sd,
+        "pairs": change.n or None,
+        **change.flat("difference", "low", "high"),
+    }
+
+
+def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
+    """The mean of at least one value; with the sample's sd, if there are two."""
+    return Cell(fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values))
+
+
+def difference(
+    values: Mapping[int, float], baseline: Mapping[int, float], kind: Kind = "points"
+) -> Cell | None:
     """The paired difference over the seeds that both have; None if there are none.
 
-    The interval is Student's, as `scipy.stats.ttest_rel` gives it.
+    The interval is Student's, as `scipy.stats.ttest_rel` gives it; there is none with one pair.
     """
     paired = [values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())]
     if not paired:
         return None
-    low, high = mean_interval(paired) or (None, None)
-    return Difference(len(paired), statistics.fmean(paired), low, high)
+    mean = mean_cell(paired, kind)
+    return replace(mean, sd=None, ends=mean_interval(mean))
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's 95 % interval of the mean; None below two values."""
-    if len(values) < 2:
+def mean_interval(mean: Cell) -> Ends | None:
+    """Student's 95 % interval of a mean; None below two values."""
+    if mean.sd is None:
         return None
     from scipy.special import stdtrit
 
-    mean, standard_error = statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5
-    reach = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)) * standard_error
-    return mean - reach, mean + reach
+    reach = float(stdtrit(mean.n - 1, (1 + CONFIDENCE) / 2)) * (mean.sd / mean.n**0.5)
+    return mean.number - reach, mean.number + reach

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from olr_cli.analysis.arms import Arm, Run, telling_settings
+from olr_cli.analysis.frame import mean_cell
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name
@@ -15,6 +16,7 @@ from olr_cli.evaluation.scores import StoredScores, stored_scores
 from olr_cli.evaluation.tables import ScoreColumn
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.supervision.metrics import LABEL_METRICS
+from olr_cli.tables import Cell
 
 LOGGED = {"eval/avg": "held-out accuracy"}
 """Metrics from metrics.jsonl: the last value after training began."""
@@ -53,12 +55,12 @@ class Start:
     Attributes:
         model: as the paper's tables would call it.
         detail: what tells it from others of the table; empty if there are none.
-        values: column -> seed -> share.
+        cells: column -> its mean over seeds.
     """
 
     model: str
     detail: str
-    values: Mapping[str, Mapping[int, float]]
+    cells: Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,8 @@ def _held_out(runs: Sequence[Run]) -> Source:
         for run in runs:
             if repr(task(run)) == key and (start := first[run.path]) is not None:
                 seeds.setdefault(run.seed, []).append(start)
-        means = {seed: fmean(values) for seed, values in sorted(seeds.items())}
-        starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, {name: means}))
+        cells = {name: mean_cell([fmean(values) for values in seeds.values()])} if seeds else {}
+        starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, cells))
     notes = ["Ours: held-out accuracy at the end of training, on the run's own task."]
     return Source((HELD_OUT,), AVERAGES, shares, starts, notes)
 
@@ -169,7 +171,7 @@ def _benchmark_scores(
         Start(
             model_name(model.name),
             model.name if len(models) > 1 else "",
-            {name: {0: share} for name, share in shares(model).items()},
+            {name: mean_cell([share]) for name, share in shares(model).items()},
         )
         for model in models
     ]

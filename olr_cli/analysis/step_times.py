@@ -6,8 +6,8 @@ work on the machine, so everything here is a median with quartiles over the step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import median, quantiles
 from typing import Any
@@ -17,8 +17,7 @@ from olr_cli.analysis.frame import Lack
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.throughput import QUANTITIES
-from olr_cli.tables import Cell, interval
-from olr_cli.tables.numbers import three_digits
+from olr_cli.tables.cell import Cell, Kind
 
 STEP = "step"
 TOGETHER = "verification and labels"
@@ -38,29 +37,12 @@ PARTS: Mapping[str, str] = {
 """Part of a step, as after ``time/`` -> what it is called; what is left of the step is `other`."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The median of some numbers, and the quartiles below and above it."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """At least one value."""
-        if len(values) == 1:
-            return cls(values[0], values[0], values[0])
-        low, middle, high = quantiles(values, n=4, method="inclusive")
-        return cls(middle, low, high)
-
-    def cell(self, text: Callable[[float], str]) -> Cell:
-        """The median; with quartiles where there is room."""
-        return Cell(text(self.median), f"{text(self.median)} {interval((self.low, self.high), text)}")
+SECONDS: Mapping[Kind, float] = {"ms": 0.001, "s": 1.0}
+"""Units of a step's time."""
 
 
 @dataclass(frozen=True)
-class Cost:
+class StepTimes:
     """The times of an arm's steps.
 
     Attributes:
@@ -85,13 +67,14 @@ class Cost:
         """The parts of the steps, in the order of `PARTS`, and the whole."""
         return [part for part in (*PARTS, STEP) if part in self.names]
 
-    def spread(self, *parts: str) -> Spread:
-        """The spread over steps of the seconds that these parts take together."""
-        return Spread.of([_sum(step, parts) for step in self.all_steps])
+    def time(self, *parts: str, kind: Kind = "s") -> Cell:
+        """The seconds that these parts take together, over the steps."""
+        return median_cell([_sum(step, parts) for step in self.all_steps], kind)
 
-    def values(self, name: str) -> list[float]:
-        """A metric of `QUANTITIES` in the steps that have it."""
-        return [step[name] for step in self.all_steps if name in step]
+    def quantity(self, name: str) -> Cell | None:
+        """A metric of `QUANTITIES` over the steps that have it; None without any."""
+        values = [step[name] for step in self.all_steps if name in step]
+        return median_cell(values, QUANTITIES[name].kind) if values else None
 
     def share(self, part: str) -> float:
         """The median share of the step that a part takes."""
@@ -118,11 +101,17 @@ class Cost:
         return " / ".join(dict.fromkeys(machine for run in self.arm.runs for machine in _machines(run)))
 
 
+def median_cell(values: Sequence[float], kind: Kind) -> Cell:
+    """The median of at least one value, with the quartiles below and above it."""
+    low, middle, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
+    return Cell(middle, kind, ends=(low, high), n=len(values))
+
+
 def _sum(step: Mapping[str, float], parts: Iterable[str]) -> float:
     return sum(step.get(part, 0.0) for part in parts)
 
 
-def costs(arms: Sequence[Arm]) -> list[Cost]:
+def step_times(arms: Sequence[Arm]) -> list[StepTimes]:
     """The times of every arm that has some.
 
     Raises:
@@ -132,16 +121,18 @@ def costs(arms: Sequence[Arm]) -> list[Cost]:
     timed = [(arm, {run.seed: lines for run in arm.runs if (lines := _timed(run))}) for arm in arms]
     if not any(lines for _, lines in timed):
         raise Lack("runs whose metrics.jsonl has the time of a step (time/step)")
-    return [_cost(arm, lines) for arm, lines in timed if lines]
+    return [_of_arm(arm, lines) for arm, lines in timed if lines]
 
 
 def _timed(run: Run) -> list[Metrics]:
     return [line for line in read_metrics(run.path, "time/step") if line["step"] > 0]
 
 
-def _cost(arm: Arm, lines: Mapping[int, Sequence[Metrics]]) -> Cost:
+def _of_arm(arm: Arm, lines: Mapping[int, Sequence[Metrics]]) -> StepTimes:
     apart = all("time/verification" in line for steps in lines.values() for line in steps)
-    return Cost(arm, {seed: [_step(line, apart=apart) for line in steps] for seed, steps in lines.items()})
+    return StepTimes(
+        arm, {seed: [_step(line, apart=apart) for line in steps] for seed, steps in lines.items()}
+    )
 
 
 def _step(line: Metrics, *, apart: bool) -> dict[str, float]:
@@ -165,37 +156,20 @@ def _machines(run: Run) -> Iterator[str]:
         yield ", ".join(fact for fact in facts if fact is not None)
 
 
-def spreads(cost: Cost) -> Iterator[dict[str, Any]]:
+def flat(times: StepTimes) -> Iterator[dict[str, Any]]:
     """Flat values: a line a part and one for the step, in seconds, then one a quantity of throughput.
 
     The share is the median of the steps' shares.
     """
-    for part in cost.parts:
-        yield _line(cost, part, "s", [_sum(step, [part]) for step in cost.all_steps], cost.share(part))
-    for name in QUANTITIES:
-        if name in cost.names:
-            yield _line(cost, name, QUANTITIES[name].unit, cost.values(name), None)
+    cells = {part: times.time(part) for part in times.parts}
+    cells |= {name: cell for name in QUANTITIES if (cell := times.quantity(name))}
+    for name, cell in cells.items():
+        is_part = name in times.parts
+        unit, share = ("s", times.share(name)) if is_part else (QUANTITIES[name].unit, None)
+        line = {"arm": times.arm.name, "part": name, "unit": unit, "steps": cell.n}
+        yield line | cell.flat("median", "low", "high") | {"share": share}
 
 
-def _line(cost: Cost, name: str, unit: str, values: Sequence[float], share: float | None) -> dict[str, Any]:
-    line = {"arm": cost.arm.name, "part": name, "unit": unit, "steps": len(values)}
-    return line | asdict(Spread.of(values)) | {"share": share}
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit of time: its name, its length in seconds, and the digits of differences after the point."""
-
-    name: str
-    seconds: float
-    digits: int = 0
-
-    def text(self, seconds: float) -> str:
-        """Three digits."""
-        return three_digits(seconds / self.seconds)
-
-
-def unit_of(costs: Iterable[Cost]) -> Unit:
+def unit_of(arms: Iterable[StepTimes]) -> Kind:
     """Milliseconds if every arm's step is shorter than ten seconds, else seconds."""
-    longest = max(cost.spread(STEP).median for cost in costs)
-    return Unit("ms", 0.001, 1) if longest < 10 else Unit("s", 1.0, 2)
+    return "ms" if all(times.time(STEP).number < 10 for times in arms) else "s"

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, registry
 from olr_cli.seeding import key
+from olr_cli.tables.cell import Cell, Ends
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999
@@ -26,7 +27,6 @@ _BATCH = 2_000_000
 """Numbers of a bootstrap that are in memory at a time."""
 
 Group = Literal["in", "out"]
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Score:
     whole: int | None
     samples: int
     avg: float
-    interval: Interval | None
+    interval: Ends | None
     pass_at: Mapping[int, float]
     majority: float
     truncated: float | None
@@ -165,7 +165,7 @@ def _majority(generations: pl.DataFrame) -> int:
     return int(winners["wins"].sum())
 
 
-def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Interval | None:
+def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends | None:
     """The 95 % bootstrap interval (BCa, Efron 1987) of the mean over strata of their means.
 
     Args:
@@ -211,31 +211,17 @@ def averages(scores: Iterable[Score]) -> dict[Group, float]:
     return {group: fmean(shares[name] for name in names) for group, names in groups(shares).items()}
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A share, 0 .. 1, or a difference of shares.
-
-    Attributes:
-        interval: its 95 % bootstrap interval over problems, where one is known.
-        pairs: of a paired difference, the problems that both evaluations have.
-    """
-
-    mean: float
-    interval: Interval | None = None
-    pairs: int | None = None
-
-
-def estimates(scores: Iterable[Score]) -> dict[str, Estimate]:
+def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
     """Scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
     by_name = {score.benchmark: score for score in scores}
-    shown = {name: Estimate(score.avg, score.interval) for name, score in by_name.items()}
+    shown = {name: Cell(score.avg, ends=score.interval) for name, score in by_name.items()}
     for group, mean in averages(by_name.values()).items():
         strata = [list(by_name[name].by_problem.values()) for name in groups(by_name)[group]]
-        shown[group] = Estimate(mean, bootstrap_interval(strata, group))
+        shown[group] = Cell(mean, ends=bootstrap_interval(strata, group))
     return shown
 
 
-def paired_differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Estimate]:
+def paired_differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Cell]:
     """Paired differences, by benchmark name, and of the averages by ``in`` and ``out``.
 
     Benchmarks that have no problem in common are left out.
@@ -249,12 +235,11 @@ def paired_differences(scores: Iterable[Score], baseline: Iterable[Score]) -> di
             paired[score.benchmark] = common
     strata = {name: [common] for name, common in paired.items()}
     strata |= {group: [paired[name] for name in names] for group, names in groups(paired).items()}
-    return {
-        name: Estimate(
-            fmean(map(fmean, parts)), bootstrap_interval(parts, "difference", name), sum(map(len, parts))
-        )
-        for name, parts in strata.items()
-    }
+    changes = {}
+    for name, parts in strata.items():
+        ends = bootstrap_interval(parts, "difference", name)
+        changes[name] = Cell(fmean(map(fmean, parts)), "points", ends=ends, n=sum(map(len, parts)))
+    return changes
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from olr_cli.evaluation import scores as scoring
 from olr_cli.evaluation.benchmark import registry
 from olr_cli.evaluation.published import PublishedRow
-from olr_cli.evaluation.scores import Estimate, Group, Score
-from olr_cli.tables import NOTHING, Block, Column, Row, Table, interval, percent, points
-from olr_cli.tables.numbers import joined
+from olr_cli.evaluation.scores import Group, Score
+from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table, percent
 
 _SIDE_BY_SIDE = 5
 """Evaluations that fit into 80 columns."""
@@ -54,6 +53,10 @@ class ScoreColumn:
         return {"in": "in-distribution", "out": "out-of-distr."}[self.name] if self.is_average else self.title
 
 
+Cells: TypeAlias = Mapping[str, Cell]
+"""Scores and averages by name of the column."""
+
+
 @dataclass(frozen=True)
 class NamedScores:
     """The scores of one model or checkpoint, under a name that is unique in its table.
@@ -67,22 +70,22 @@ class NamedScores:
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def values(self) -> Mapping[str, Estimate]:
-        """Scores and averages by name of the column."""
+    def cells(self) -> Cells:
+        """Scores and averages."""
         return scoring.estimates(self.scores)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What evaluations are compared with, with a sentence that says so; its values by name of the column."""
+    """What evaluations are compared with, with a sentence that says so."""
 
     name: str
     note: str
-    values: Mapping[str, Estimate]
+    cells: Cells
 
 
-Pairs = Sequence[tuple[NamedScores, Mapping[str, Estimate]]]
-"""Evaluations, each with its differences to the reference by name of the column."""
+_Rows: TypeAlias = Sequence[tuple[NamedScores, Cells]]
+"""Evaluations, each with its cells, which have the differences to a reference."""
 
 
 def scores_table(
@@ -99,27 +102,18 @@ def scores_table(
     """
     evaluations = [evaluation for evaluation in evaluations if evaluation is not reference] or evaluations
     columns = _columns(evaluations)
-    pairs: Pairs = [(evaluation, {}) for evaluation in evaluations]
-    compared = None
-    if reference is not None:
-        compared, pairs = _compared(evaluations, reference)
+    rows: _Rows = [(evaluation, _compared(evaluation, reference)) for evaluation in evaluations]
+    compared = None if reference is None else _reference(reference)
     if len(evaluations) == 1:
         blocks = [_in_detail(evaluations[0], columns)]
     else:
         firsts = range(0, len(evaluations), _SIDE_BY_SIDE)
         blocks = [_side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns) for first in firsts]
-    lines = [Row([it.name, *(_cell(it.values, column) for column in columns)]) for it in evaluations]
     if compared is not None:
-        blocks += [_against(evaluation, compared, by, columns) for evaluation, by in pairs]
-        cells = [_cell(compared.values, column) for column in columns]
-        lines.append(Row([compared.name, *cells], "compared"))
-        for evaluation, by in pairs:
-            name = f"difference: {evaluation.name}" if len(pairs) > 1 else "difference"
-            lines.append(Row([name, *(_cell(by, column, points) for column in columns)], "compared"))
-    heads = [Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
-    blocks.append(Block([Column(""), *heads], lines, only="document"))
-    sentences = list(_notes(pairs, compared))
-    return Table(blocks, _data(pairs, compared), notes=sentences, footnotes=sentences)
+        blocks += [_against(evaluation, compared, cells, columns) for evaluation, cells in rows]
+    blocks.append(_document(rows, compared, columns))
+    sentences = list(_notes(rows, compared))
+    return Table(blocks, _data(rows, compared), notes=sentences, footnotes=sentences)
 
 
 def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
@@ -133,162 +127,175 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
             for name in dict.fromkeys([*order, *scores])
             if scores[name].distribution == group
         ]
-        if group is not None and any(group in evaluation.values for evaluation in evaluations):
+        if group is not None and any(group in evaluation.cells for evaluation in evaluations):
             columns.append(ScoreColumn(group, "", group, is_average=True))
     return columns
 
 
-def _compared(
-    evaluations: Sequence[NamedScores], reference: NamedScores | PublishedRow
-) -> tuple[Reference, Pairs]:
+def _reference(reference: NamedScores | PublishedRow) -> Reference:
     if isinstance(reference, NamedScores):
-        note = " ".join(
-            (f"Differences are to {reference.name}, in points, paired by problem.", *reference.notes)
-        )
-        paired = [(ours, scoring.paired_differences(ours.scores, reference.scores)) for ours in evaluations]
-        return Reference(reference.name, note, reference.values), paired
-    shares = reference.shares
+        note = f"Differences are to {reference.name}, in points, paired by problem."
+        return Reference(reference.name, " ".join((note, *reference.notes)), reference.cells)
     note = (
         f"The paper's row is {reference.setting} ({', '.join(reference.tables)}): 8 samples of AIME and AMC, the"
         " authors' grader, no intervals; differences are in points."
     )
-    values = {name: Estimate(share) for name, share in shares.items()}
-    return Reference("paper", note, values), [
-        (ours, {name: Estimate(it.mean - shares[name]) for name, it in ours.values.items() if name in shares})
-        for ours in evaluations
-    ]
+    return Reference("paper", note, {name: Cell(share) for name, share in reference.shares.items()})
 
 
-def _cell(values: Mapping[str, Estimate], column: ScoreColumn, text: Callable[[float], str] = percent) -> str:
-    """A value with its interval."""
-    mean, ends = _parts(values, column, text)
-    return joined(mean, ends if ends != NOTHING else "")
+def _compared(evaluation: NamedScores, reference: NamedScores | PublishedRow | None) -> Cells:
+    """The cells of an evaluation, with their differences to the reference's."""
+    changes: Cells = {}
+    if isinstance(reference, NamedScores):
+        changes = scoring.paired_differences(evaluation.scores, reference.scores)
+    elif reference is not None:
+        shares = reference.shares
+        changes = {
+            name: Cell(cell.number - shares[name], "points")
+            for name, cell in evaluation.cells.items()
+            if name in shares
+        }
+    return {name: replace(cell, change=changes.get(name)) for name, cell in evaluation.cells.items()}
 
 
-def _parts(
-    values: Mapping[str, Estimate], column: ScoreColumn, text: Callable[[float], str] = percent
-) -> tuple[str, str]:
-    """A value and its interval."""
-    value = values.get(column.name)
-    if value is None:
-        return NOTHING, NOTHING
-    return text(value.mean), interval(value.interval, text) or NOTHING
+def _document(rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]) -> Block:
+    """A row an evaluation; then the reference, and the differences to it."""
+
+    def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
+        return Row([name, *(cells.get(column.name, UNKNOWN) for column in columns)], kind)
+
+    lines = [row(evaluation.name, cells) for evaluation, cells in rows]
+    if reference is not None:
+        lines.append(row(reference.name, reference.cells, "compared"))
+        for evaluation, cells in rows:
+            name = f"difference: {evaluation.name}" if len(rows) > 1 else "difference"
+            lines.append(row(name, _changes(cells), "compared"))
+    heads = [Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
+    return Block([Column(""), *heads], lines, only="document")
+
+
+def _changes(cells: Cells) -> dict[str, Cell]:
+    return {name: cell.change for name, cell in cells.items() if cell.change}
 
 
 def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block:
     scores = {score.benchmark: score for score in evaluation.scores}
     thinks = any(score.unfinished_thoughts is not None for score in scores.values())
-    cells: dict[str, list[str]] = {}
+    heads = ["problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer"]
+    heads += ["think"] if thinks else []
+    lines = {}
     for column in columns:
-        shares = _parts(evaluation.values, column)
+        shares = _parts(evaluation.cells, column)
         if column.is_average:
-            cells[column.name] = ["", "", *shares, *[""] * (4 + thinks)]
+            lines[column.name] = ["", "", *shares, *[""] * (4 + thinks)]
             continue
         score = scores[column.name]
         n = score.samples
-        several = [percent(score.majority), percent(score.pass_at[n])] if n > 1 else [NOTHING] * 2
-        lost = [
-            NOTHING if share is None else percent(share) for share in (score.truncated, score.missing_answers)
-        ]
-        if thinks:
-            lost.append(NOTHING if (share := score.unfinished_thoughts) is None else percent(share))
-        cells[column.name] = [f"{score.problems:,}", str(n), *shares, *several, *lost]
-    heads = ["problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer"]
-    if thinks:
-        heads.append("think")
-    return _block(f"{evaluation.name}, %", heads, columns, cells)
+        several = [score.majority, score.pass_at[n]] if n > 1 else [None, None]
+        lost = [score.truncated, score.missing_answers, *([score.unfinished_thoughts] if thinks else [])]
+        lines[column.name] = [f"{score.problems:,}", str(n), *shares, *map(percent, [*several, *lost])]
+    return _block(f"{evaluation.name}, %", heads, columns, lines)
 
 
 def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]) -> Block:
-    cells = {column.name: [_parts(it.values, column)[0] for it in evaluations] for column in columns}
-    return _block("avg@n, %", [evaluation.name for evaluation in evaluations], columns, cells)
+    lines = {
+        column.name: [it.cells.get(column.name, UNKNOWN).brief for it in evaluations] for column in columns
+    }
+    return _block("avg@n, %", [evaluation.name for evaluation in evaluations], columns, lines)
 
 
 def _against(
-    evaluation: NamedScores, reference: Reference, by: Mapping[str, Estimate], columns: Sequence[ScoreColumn]
+    evaluation: NamedScores, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]
 ) -> Block:
     """An evaluation, the reference, and the differences between them."""
-    cells = {
+    changes = _changes(cells)
+    lines = {
         column.name: [
-            *(_parts(side.values, column)[0] for side in (evaluation, reference)),
-            *_parts(by, column, points),
+            cells[column.name].brief,
+            reference.cells.get(column.name, UNKNOWN).brief,
+            *_parts(changes, column),
         ]
         for column in columns
-        if column.name in evaluation.values
+        if column.name in cells
     }
     name = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
     heads = ("avg@n", name, "difference", "95 % interval")
-    return _block(f"{evaluation.name} against {reference.name}, %", heads, columns, cells)
+    return _block(f"{evaluation.name} against {reference.name}, %", heads, columns, lines)
+
+
+def _parts(cells: Cells, column: ScoreColumn) -> tuple[str, str]:
+    """A value and its interval."""
+    cell = cells.get(column.name, UNKNOWN)
+    return cell.brief, cell.interval or NOTHING
 
 
 def _block(
-    title: str, heads: Sequence[str], columns: Sequence[ScoreColumn], cells: Mapping[str, Sequence[str]]
+    title: str, heads: Sequence[str], columns: Sequence[ScoreColumn], lines: Mapping[str, Sequence[str]]
 ) -> Block:
-    """A row a benchmark or average that has cells, for a terminal."""
+    """A row a benchmark or average that has a line, for a terminal."""
     rows = [
-        Row([column.label, *cells[column.name]], "average" if column.is_average else "")
+        Row([column.label, *lines[column.name]], "average" if column.is_average else "")
         for column in columns
-        if column.name in cells
+        if column.name in lines
     ]
     return Block([*map(Column, ("benchmark", *heads))], rows, title, only="terminal")
 
 
-def _data(pairs: Pairs, reference: Reference | None) -> dict[str, Any]:
+def _data(rows: _Rows, reference: Reference | None) -> dict[str, Any]:
     """As JSON values; shares from 0 to 1."""
 
-    def plain(values: Mapping[str, Estimate]) -> dict[str, Any]:
-        return {name: {"share": value.mean, "interval": value.interval} for name, value in values.items()}
+    def plain(cells: Cells) -> dict[str, Any]:
+        return {name: {"share": cell.value, "interval": cell.ends} for name, cell in cells.items()}
+
+    def differences(cells: Cells) -> dict[str, Any]:
+        return {
+            name: {"mean": change.value, "interval": change.ends, "pairs": change.n or None}
+            for name, change in _changes(cells).items()
+        }
 
     return {
         "evaluations": [
             {
                 "name": evaluation.name,
                 "scores": [score.plain() for score in evaluation.scores],
-                "averages": plain({k: v for k, v in evaluation.values.items() if k in ("in", "out")}),
+                "averages": plain({name: cell for name, cell in cells.items() if name in ("in", "out")}),
             }
-            for evaluation, _ in pairs
+            for evaluation, cells in rows
         ],
         "reference": reference
         and {
             "name": reference.name,
-            "values": plain(reference.values),
-            "differences": {
-                evaluation.name: {name: asdict(value) for name, value in by.items()}
-                for evaluation, by in pairs
-            },
+            "values": plain(reference.cells),
+            "differences": {evaluation.name: differences(cells) for evaluation, cells in rows},
         },
-        "notes": list(_notes(pairs, reference, "as shares from 0 to 1")),
-        "rows": list(_rows(pairs, reference)),
+        "notes": list(_notes(rows, reference, "as shares from 0 to 1")),
+        "rows": list(_lines(rows, reference)),
     }
 
 
-def _rows(pairs: Pairs, reference: Reference | None) -> Iterator[dict[str, Any]]:
+def _lines(rows: _Rows, reference: Reference | None) -> Iterator[dict[str, Any]]:
     """Flat lines for CSV: one an evaluation and benchmark, or average."""
-
-    def flat(value: Estimate | None, *names: str) -> dict[str, Any]:
-        low, high = (value and value.interval) or (None, None)
-        return dict(zip(names, (value and value.mean, low, high), strict=True))
-
-    for evaluation, by in pairs:
+    for evaluation, cells in rows:
         scores = {score.benchmark: score.plain() for score in evaluation.scores}
-        for name, value in evaluation.values.items():
-            row = {"model": evaluation.name, "benchmark": name, **flat(value, "avg", "low", "high")}
-            row |= {key: scores.get(name, {}).get(key) for key in _FACTS}
+        for name, cell in cells.items():
+            line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
+            line |= {key: scores.get(name, {}).get(key) for key in _FACTS}
             if reference is not None:
-                theirs = reference.values.get(name)
-                row |= {"reference": reference.name, "reference_avg": theirs and theirs.mean}
-                row |= flat(by.get(name), "difference", "difference_low", "difference_high")
-            yield row
+                line |= {"reference": reference.name}
+                line |= {"reference_avg": reference.cells.get(name, UNKNOWN).value}
+                change = cell.change or UNKNOWN
+                line |= change.flat("difference", "difference_low", "difference_high")
+            yield line
 
 
-def _notes(pairs: Pairs, reference: Reference | None, unit: str = "in percent") -> Iterator[str]:
+def _notes(rows: _Rows, reference: Reference | None, unit: str = "in percent") -> Iterator[str]:
     """Sentences that the reader of a table should know."""
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if reference is not None:
         yield reference.note
-    shared = [note for note in pairs[0][0].notes if all(note in it.notes for it, _ in pairs)]
+    shared = [note for note in rows[0][0].notes if all(note in it.notes for it, _ in rows)]
     yield from shared
-    for evaluation, _ in pairs:
+    for evaluation, _ in rows:
         yield from (f"{evaluation.name}: {note}" for note in evaluation.notes if note not in shared)
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
@@ -297,20 +304,19 @@ def _notes(pairs: Pairs, reference: Reference | None, unit: str = "in percent") 
         ]
         if partial:
             yield f"{evaluation.name}: only some problems were scored ({', '.join(partial)})."
-    if any(score.unfinished_thoughts for evaluation, _ in pairs for score in evaluation.scores):
+    if any(score.unfinished_thoughts for evaluation, _ in rows for score in evaluation.scores):
         yield (
             "Responses that end inside <think> have no answer and count as cut (column think); a larger"
             " --max-new-tokens lets them finish."
         )
-    if any(score.interval is None for evaluation, _ in pairs for score in evaluation.scores):
+    if any(score.interval is None for evaluation, _ in rows for score in evaluation.scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
-    for evaluation, by in pairs:
+    for evaluation, cells in rows:
+        changes = _changes(cells)
         fewer = [
             f"{score.title} {common}"
             for score in evaluation.scores
-            if score.benchmark in by
-            and (common := by[score.benchmark].pairs) is not None
-            and common < score.problems
+            if 0 < (common := changes.get(score.benchmark, UNKNOWN).n) < score.problems
         ]
         if fewer and reference is not None:
             yield f"{evaluation.name}: {reference.name} has only some of the problems scored ({', '.join(fewer)})."

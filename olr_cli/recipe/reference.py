@@ -80,8 +80,9 @@ class _Group:
         if self.is_kind:
             yield Row([f"{self.title}: {self.summary}"], "title")
         for key in self.keys:
-            values = Cell(key.values if len(key.values) <= _WIDEST else "one of those below", key.values)
-            yield Row([Cell(key.key, f"`{key.key}`"), values, _written(key.default), key.description])
+            short = key.values if len(key.values) <= _WIDEST else "one of those below"
+            name, values = Cell(f"`{key.key}`", "text", short=key.key), Cell(key.values, "text", short=short)
+            yield Row([name, values, _written(key.default), key.description])
             yield Row([key.description], "note")
 
 

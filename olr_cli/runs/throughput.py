@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from olr_cli.tables.numbers import three_digits
+from olr_cli.tables.cell import Cell, Kind
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,14 @@ class Quantity:
     unit: str
     head: str
 
+    @property
+    def kind(self) -> Kind:
+        """Of its cells in tables."""
+        return "number" if self.unit else "percent"
+
     def text(self, value: float) -> str:
         """Three digits; a share in percent."""
-        if not self.unit:
-            return f"{value:.1%}"
-        return three_digits(value)
+        return Cell(value, self.kind).brief
 
 
 GENERATED, TRAINED, SAMPLES = "speed/generated_tokens", "speed/trained_tokens", "speed/samples"

@@ -7,12 +7,13 @@ Whoever counts decides what the cells say; how they are laid out is decided here
 """
 
 from olr_cli.tables.answer import Answer, File, Line, one_line
-from olr_cli.tables.numbers import NOTHING, interval, percent, points
+from olr_cli.tables.cell import NOTHING, UNKNOWN, Cell, percent
 from olr_cli.tables.render import comma_separated, latex, markdown, print_table, terminal
-from olr_cli.tables.table import Block, Cell, Column, Row, Table
+from olr_cli.tables.table import Block, Column, Row, Table
 
 __all__ = [
     "NOTHING",
+    "UNKNOWN",
     "Answer",
     "Block",
     "Cell",
@@ -22,12 +23,10 @@ __all__ = [
     "Row",
     "Table",
     "comma_separated",
-    "interval",
     "latex",
     "markdown",
     "one_line",
     "percent",
-    "points",
     "print_table",
     "terminal",
 ]

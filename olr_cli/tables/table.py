@@ -6,20 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from olr_cli.tables.cell import Cell
+
 Medium: TypeAlias = Literal["terminal", "document"]
 """A terminal of 80 columns, or a page that has room: Markdown, LaTeX, HTML."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A text for a terminal (`brief`), and one for where there is room (`full`)."""
-
-    brief: str
-    full: str
-
-    def text(self, medium: Medium) -> str:
-        """The text in a medium."""
-        return self.brief if medium == "terminal" else self.full
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,10 @@ class Block:
         for row in self.rows:
             if row.kind == "note" and medium == "document":
                 continue
-            texts = [cell if isinstance(cell, str) else cell.text(medium) for cell in row.cells]
+            texts = [
+                cell if isinstance(cell, str) else cell.brief if medium == "terminal" else cell.full
+                for cell in row.cells
+            ]
             rows.append((row, texts if row.is_spanning else [texts[place] for place in places]))
         return [self.columns[place] for place in places], rows
 

@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.scores import (
-    Estimate,
     Score,
     averages,
     bootstrap_interval,
@@ -22,6 +21,7 @@ from olr_cli.evaluation.scores import (
     pass_at,
     score,
 )
+from olr_cli.tables import Cell
 
 AMC = find_benchmark("amc")
 
@@ -170,28 +170,28 @@ def test_averages_are_the_papers_and_only_of_whole_groups():
 
 def test_the_interval_of_an_average_is_narrower_than_those_of_its_benchmarks():
     scores = [of(name, *"RRRAAAAAAA") for name in PAPER[:6]]
-    low, high = estimates(scores)["in"].interval
+    low, high = estimates(scores)["in"].ends
     assert low < 0.3 < high
     assert all(high - low < s.interval[1] - s.interval[0] for s in scores)
-    assert estimates([of(name, "R", "R") for name in PAPER[6:]])["out"] == Estimate(1.0)
+    assert estimates([of(name, "R", "R") for name in PAPER[6:]])["out"] == Cell(1.0)
 
 
 def test_differences_are_paired_by_problem():
     ours, theirs = of("amc", *"RRRRRRAAAA"), of("amc", *"RRRAAAAAAA")
     paired = paired_differences([ours], [theirs])["amc"]
-    assert paired.mean == pytest.approx(0.3)
-    assert paired.pairs == 10
-    low, high = paired.interval
+    assert paired.value == pytest.approx(0.3)
+    assert paired.n == 10
+    low, high = paired.ends
     assert 0 <= low < 0.3 < high < 0.7
     # The same two scores, but on other problems right: the differences within problems spread more.
     unpaired = paired_differences([ours], [of("amc", *"AAAAAAARRR")])["amc"]
-    assert unpaired.mean == pytest.approx(0.3)
-    assert unpaired.interval[0] < 0
+    assert unpaired.value == pytest.approx(0.3)
+    assert unpaired.ends[0] < 0
 
 
 def test_differences_are_over_the_problems_that_both_have():
     found = paired_differences([of("amc", *"RRAA")], [of("amc", *"AR")])["amc"]
-    assert (found.mean, found.pairs) == (0.5, 2)
+    assert (found.value, found.n) == (0.5, 2)
 
 
 def test_benchmarks_without_a_common_problem_have_no_difference():
@@ -201,7 +201,7 @@ def test_benchmarks_without_a_common_problem_have_no_difference():
 
 def test_evaluations_that_agree_on_every_problem_differ_by_nothing_known_exactly():
     found = paired_differences([of("amc", *"RA")], [of("amc", *"RA")])["amc"]
-    assert (found.mean, found.interval) == (0, None)
+    assert (found.value, found.ends) == (0, None)
 
 
 def test_the_difference_of_an_average_takes_all_its_benchmarks():
@@ -209,6 +209,6 @@ def test_the_difference_of_an_average_takes_all_its_benchmarks():
     theirs = [of(name, *"RRRAAAAAAA") for name in PAPER[6:]]
     found = paired_differences(ours, theirs)
     assert list(found) == [*PAPER[6:], "out"]
-    assert (found["out"].mean, found["out"].pairs) == (pytest.approx(0.1), 30)
-    assert 0 <= found["out"].interval[0] < 0.1 < found["out"].interval[1]
+    assert (found["out"].value, found["out"].n) == (pytest.approx(0.1), 30)
+    assert 0 <= found["out"].ends[0] < 0.1 < found["out"].ends[1]
     assert "out" not in paired_differences(ours[1:], theirs)

@@ -65,7 +65,7 @@ def rows_of(table):
     """The lines of a document by their names, the heads by an empty one."""
     [block] = table.shown("document")
     return {"": [column.head for column in block.columns[1:]]} | {
-        row.cells[0]: list(row.cells[1:]) for row in block.rows
+        texts[0]: texts[1:] for _, texts in block.grid("document")[1]
     }
 
 

@@ -230,7 +230,7 @@ def ranking(audit: Audit, size: int) -> Table:
     }
     widths = _text_widths(texts, _WIDTH - sum(len(name) + 1 for name in numbers) - len(texts))
     cells = [
-        [Cell(_cut(text, widths[head], is_end=head == "prompt"), text) for text in of_column]
+        [Cell(text, "text", short=_cut(text, widths[head], is_end=head == "prompt")) for text in of_column]
         for head, of_column in texts.items()
     ]
     columns = [*(Column(head, is_text=True) for head in texts), *(Column(head) for head in numbers)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import polars as pl
@@ -13,9 +12,10 @@ from matplotlib.axes import Axes
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
-from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Cost, Unit, costs, spreads, unit_of
-from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, QUANTITIES, UTILISATION
+from olr_cli.analysis.step_times import PARTS, SECONDS, STEP, TOGETHER, StepTimes, flat, step_times, unit_of
+from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, UTILISATION
 from olr_cli.tables import percent
+from olr_cli.tables.cell import Kind
 
 _LOOKS: Mapping[str, tuple[str, str]] = {
     "rollouts": (SKY, ""),
@@ -32,12 +32,12 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:
     """Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it."""
-    timed = costs(arms)
-    rows = pl.DataFrame([row for cost in timed for row in spreads(cost)])
+    timed = step_times(arms)
+    rows = pl.DataFrame([row for times in timed for row in flat(times)])
     return [_draw(timed).chart("cost", rows, caption=_caption(timed))]
 
 
-def _caption(costs: Sequence[Cost]) -> str:
+def _caption(costs: Sequence[StepTimes]) -> str:
     sizes = dict.fromkeys(f"{len(cost.all_steps):,} steps of {len(cost.steps)}" for cost in costs)
     runs = "run" if all(size.endswith(" 1") for size in sizes) else "runs"
     return (
@@ -46,7 +46,7 @@ def _caption(costs: Sequence[Cost]) -> str:
     )
 
 
-def _draw(costs: Sequence[Cost]) -> style.Sheet:
+def _draw(costs: Sequence[StepTimes]) -> style.Sheet:
     names = [_name(cost, several=len({other.machine for other in costs}) > 1) for cost in costs]
     lines = [
         1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, costs, strict=True)
@@ -63,49 +63,45 @@ def _draw(costs: Sequence[Cost]) -> style.Sheet:
     return sheet
 
 
-def _name(cost: Cost, *, several: bool) -> str:
+def _name(cost: StepTimes, *, several: bool) -> str:
     """The arm, and on which machine, where it is not the same for all."""
     words = [cost.arm.title, *([cost.machine] if several else [])]
     return "\n".join(textwrap.fill(word, 30) for word in words)
 
 
-def _speed(cost: Cost) -> str:
+def _speed(cost: StepTimes) -> str:
     """Generation, utilisation and memory, in lines below the step's time, as far as they are known."""
     lines = (((GENERATED, "{} tokens/s"),), ((UTILISATION, "MFU {}"), (PEAK_MEMORY, "{} GB")))
     words = [
-        ", ".join(
-            text.format(QUANTITIES[name].text(median(cost.values(name))))
-            for name, text in line
-            if name in cost.names
-        )
+        ", ".join(text.format(cell.brief) for name, text in line if (cell := cost.quantity(name)))
         for line in lines
     ]
     return "".join(f"\n{line}" for line in words if line)
 
 
-def _bars(axes: Axes, costs: Sequence[Cost], unit: Unit) -> None:
+def _bars(axes: Axes, costs: Sequence[StepTimes], unit: Kind) -> None:
     """The medians of the parts on end; quartiles of the whole step as a whisker, its median as a number."""
     left = [0.0] * len(costs)
     for name, title in PARTS.items():
         if not any(name in cost.parts for cost in costs):
             continue
-        widths = [cost.spread(name).median / unit.seconds for cost in costs]
+        widths = [cost.time(name).number / SECONDS[unit] for cost in costs]
         colour, hatch = _LOOKS[name]
         look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
         axes.barh(range(len(costs)), widths, left=left, height=0.65, label=title, **look)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for place, cost in enumerate(costs):
-        step = cost.spread(STEP)
-        middle, low, high = (value / unit.seconds for value in (step.median, step.low, step.high))
+        step = cost.time(STEP, kind=unit)
+        middle, low, high = (value / SECONDS[unit] for value in step.flat("median", "low", "high").values())
         reach = [[middle - low], [high - middle]]
         axes.errorbar(middle, place, xerr=reach, fmt="o", color=style.BLACK, linewidth=0.8, capsize=1.5)
         share = f", label update {percent(cost.share('labels'))}%" if "labels" in cost.parts else ""
         axes.text(
             1.02,
             place,
-            f"{unit.text(step.median)} {unit.name}{share}{_speed(cost)}",
+            f"{step.brief} {unit}{share}{_speed(cost)}",
             transform=axes.get_yaxis_transform(),
             va="center_baseline",
         )
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"time of a step, {unit.name}")
+    axes.set_xlabel(f"time of a step, {unit}")

@@ -30,9 +30,10 @@ from olr_cli.analysis.arms import (
 )
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart, Line
-from olr_cli.analysis.frame import SPREAD, Lack, Summary, summarise
+from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, Source, at_the_end, source_of
 from olr_cli.recipe.schema import Criterion, OlrMethod
+from olr_cli.tables import Cell
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,10 @@ def _score_titles(source: Source) -> dict[str, str]:
 
 def _summaries(
     families: Sequence[_Family], values: Callable[[Run], Mapping[str, float | None]]
-) -> Mapping[tuple[str, str], Summary]:
-    """Metric and arm -> the values of its runs."""
+) -> Mapping[Key, Cell]:
+    """The values of the families' runs."""
     arms = {arm.name: arm for family in families for arm in family.members.values()}
-    return {(one.metric, one.arm): one for one in summarise(measured(arms.values(), values))}
+    return summarise(measured(arms.values(), values))
 
 
 # Arms -------------------------------------------------------------------------------------------------------------
@@ -173,12 +174,12 @@ def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
     columns = {"setting": str, "noise": str, "method": str, "value": float, "metric": str, **SPREAD}
     rows = pl.DataFrame(
         [
-            (setting, family.name, "grpo" if value is None else "olr", value, metric, *score.spread)
+            (setting, family.name, "grpo" if value is None else "olr", value, metric, *spread(score))
             for setting in SETTINGS
             for family in families[setting]
             for metric in titles
             for value, arm in family.members.items()
-            if (score := scores.get((metric, arm.name)))
+            if (score := scores.get(Key(metric, arm.name)))
         ],
         columns,
         orient="row",
@@ -247,14 +248,14 @@ def noise(arms: Sequence[Arm]) -> list[Chart]:
     settings = [variation.settings("method.") for variation in variations]
     panels = dict(zip(map(repr, settings), _panel_titles(settings), strict=True))
     members = {arm.name: arm for variation in variations for arm in variation.arms.values()}
-    scores = {(one.metric, one.arm): one for one in summarise(measured(members.values(), source.values))}
+    scores = summarise(measured(members.values(), source.values))
     rows = pl.DataFrame(
         [
-            (panels[repr(rest)], metric, spelt(arm.method), ratio, *score.spread)
+            (panels[repr(rest)], metric, spelt(arm.method), ratio, *spread(score))
             for variation, rest in zip(variations, settings, strict=True)
             for metric in titles
             for ratio, arm in variation.arms.items()
-            if (score := scores.get((metric, arm.name)))
+            if (score := scores.get(Key(metric, arm.name)))
         ],
         {"panel": str, "metric": str, "method": str, "ratio": float, **SPREAD},
         orient="row",
@@ -330,12 +331,12 @@ def ablation(arms: Sequence[Arm]) -> list[Chart]:
     values = _summaries(families, lambda run: {**source.values(run), **_selected(run)})
     rows = pl.DataFrame(
         [
-            (family.name, label, metric, *one.spread)
+            (family.name, label, metric, *spread(one))
             for family in families
             for criteria, (label, _) in _BARS.items()
             if criteria in family.members
             for metric in (*_score_titles(source), *_SELECTED)
-            if (one := values.get((metric, family.members[criteria].name)))
+            if (one := values.get(Key(metric, family.members[criteria].name)))
         ],
         {"noise": str, "criteria": str, "metric": str, **SPREAD},
         orient="row",

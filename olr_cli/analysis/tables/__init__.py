@@ -50,11 +50,11 @@ def count(
     """
     if name in PAPER_TABLES:
         from olr_cli.analysis.tables.layouts import LAYOUTS
-        from olr_cli.analysis.tables.paper import paper_table
+        from olr_cli.analysis.tables.paper import PaperTable
 
         layout = LAYOUTS[name]
         _refuse_baseline(baseline, name, layout.reference_in_words)
-        return paper_table(layout, _trained(arms, name), models, with_published=with_published).table()
+        return PaperTable(layout, _trained(arms, name), models, with_published=with_published).table()
     if name == "cost":
         from olr_cli.analysis.tables.cost import cost_table
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from olr_cli.analysis.arms import Arm, measured
-from olr_cli.analysis.frame import Difference, Summary, summarise
+from olr_cli.analysis.frame import Key, flat, summarise
 from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import unknown
-from olr_cli.tables import NOTHING, Block, Cell, Column, Row, Table, interval, percent, points
-from olr_cli.tables.numbers import joined
+from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
+from olr_cli.tables.cell import joined
 
 
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
@@ -24,68 +24,53 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
         raise unknown("--baseline", baseline, names)
-    summaries = {(row.metric, row.arm): row for row in summarise(measured(arms, at_the_end), baseline)}
-    metrics = [metric for metric in TITLES if any((metric, arm) in summaries for arm in names)]
-    rows = {
-        metric: [summaries.get((metric, arm), Summary(metric, arm, {})) for arm in names]
+    references = {name: baseline for name in names if name != baseline}
+    known = summarise(measured(arms, at_the_end), references)
+    metrics = [metric for metric in TITLES if any(key.metric == metric for key in known)]
+    cells = {Key(metric, arm): known.get(Key(metric, arm), UNKNOWN) for metric in metrics for arm in names}
+    columns = [Column("arm"), Column("n"), *(Column(f"{TITLES[metric]}, %") for metric in metrics)]
+    rows = []
+    for arm in names:
+        of_arm = [cells[Key(metric, arm)] for metric in metrics]
+        rows.append(Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)]))
+    heads = [Column(head) for head in ("arm", "n", "mean", "sd", "difference", "95 % interval")]
+    in_detail = [
+        Block(
+            heads,
+            [_in_detail(arm, cells[Key(metric, arm)], is_baseline=arm == baseline) for arm in names],
+            f"{TITLES[metric]}, %",
+            only="terminal",
+        )
         for metric in metrics
-    }
-    every_row = [row for of_metric in rows.values() for row in of_metric]
+    ]
     return Table(
-        blocks=[
-            *(_metric_block(metric, of_metric, baseline) for metric, of_metric in rows.items()),
-            _document_block(rows),
-        ],
-        data={"baseline": baseline, "rows": [row.plain() for row in every_row]},
+        blocks=[*in_detail, Block(columns, rows, only="document")],
+        data={
+            "baseline": baseline,
+            "rows": [{"metric": key.metric, "arm": key.arm, **flat(cell)} for key, cell in cells.items()],
+        },
         notes=[
             f"Mean ± sd; in brackets the difference to {baseline}, paired by seed, with Student's 95 % interval."
         ],
-        footnotes=[*_footnotes(every_row, baseline)],
+        footnotes=[*_footnotes(cells, baseline)],
     )
 
 
-def _metric_block(metric: str, summaries: Sequence[Summary], baseline: str) -> Block:
-    heads = ("arm", "n", "mean", "sd", "difference", "95 % interval")
-    rows = []
-    for row in summaries:
-        change = ["baseline", ""] if row.arm == baseline else [NOTHING, NOTHING]
-        if row.difference is not None:
-            change = [points(row.difference.mean), interval(row.difference.ends) or NOTHING]
-        rows.append(Row([row.arm, str(len(row.values)), percent(row.mean), percent(row.sd), *change]))
-    return Block([*map(Column, heads)], rows, f"{TITLES[metric]}, %", only="terminal")
+def _in_detail(arm: str, cell: Cell, *, is_baseline: bool) -> Row:
+    change = cell.change or UNKNOWN
+    compared = ["baseline", ""] if is_baseline else [change.brief, change.interval or NOTHING]
+    return Row([arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared])
 
 
-def _document_block(summaries: Mapping[str, Sequence[Summary]]) -> Block:
-    columns = [Column("arm"), Column("n"), *(Column(f"{TITLES[metric]}, %") for metric in summaries)]
-    rows = []
-    for of_arm in zip(*summaries.values(), strict=True):
-        runs = max(len(row.values) for row in of_arm)
-        rows.append(Row([of_arm[0].arm, str(runs), *map(_document_cell, of_arm)]))
-    return Block(columns, rows, only="document")
+def _with_change(cell: Cell) -> str:
+    return joined(cell.full, f"({cell.change.full})" if cell.change else "")
 
 
-def _document_cell(row: Summary) -> str:
-    change = difference_cell(row.difference).full
-    return joined(mean_and_sd(row), change and f"({change})") or NOTHING
-
-
-def _footnotes(rows: Sequence[Summary], baseline: str) -> Iterator[str]:
-    changes = [row.difference for row in rows if row.difference]
+def _footnotes(cells: Mapping[Key, Cell], baseline: str) -> Iterator[str]:
+    changes = {key.arm: cell.change for key, cell in cells.items() if cell.change}
     if changes:
         yield f"Differences are to {baseline}, in points, paired by seed, with Student's 95 % interval."
-    if any(change.pairs == 1 for change in changes):
+    if any(cell.change and cell.change.n == 1 for cell in cells.values()):
         yield "One seed gives no sd and no interval: train more seeds."
-    paired = {baseline, *(row.arm for row in rows if row.difference)}
-    for arm in sorted({row.arm for row in rows} - paired):
+    for arm in sorted({key.arm for key in cells} - {baseline, *changes}):
         yield f"{arm} has no seed in common with {baseline}: no paired difference."
-
-
-def mean_and_sd(row: Summary) -> str:
-    """`45.0 ± 1.2`, in percent; nothing without a value, and no sd below two seeds."""
-    return joined(percent(row.mean, ""), "" if row.sd is None else f"± {percent(row.sd)}")
-
-
-def difference_cell(difference: Difference | None) -> Cell:
-    """A difference in points: alone where there is no room, else with its interval."""
-    mean = points(difference.mean if difference else None, "")
-    return Cell(mean, joined(mean, interval(difference.ends if difference else None)))

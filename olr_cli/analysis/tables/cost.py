@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, grpo_beside
-from olr_cli.analysis.frame import Difference, Lack, difference
-from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Cost, Spread, Unit, costs, spreads, unit_of
-from olr_cli.analysis.tables.arms import difference_cell
+from olr_cli.analysis.frame import Lack, difference
+from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, StepTimes, flat, step_times, unit_of
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.runs.throughput import QUANTITIES
-from olr_cli.tables import Block, Cell, Column, Row, Table, interval, percent
-from olr_cli.tables.numbers import joined, three_digits
+from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
 
 RELATIVE = "relative"
 """The difference to GRPO's step as a share of it."""
@@ -32,7 +31,7 @@ _HEADS = {
 PHASES = ("RLVR training", "OLR update", "Total")
 """The rows of the paper's table; the OLR update is our label update."""
 
-_Rows: TypeAlias = Sequence[tuple[Cost, Mapping[str, Difference]]]
+_Rows: TypeAlias = Sequence[tuple[StepTimes, Mapping[str, Cell]]]
 """Arms, each with its differences to GRPO by part."""
 
 
@@ -43,12 +42,12 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
         UserError: no arm has times, a run has no labels yet, or its files are damaged.
     """
     try:
-        timed = costs(arms)
+        timed = step_times(arms)
     except Lack as lack:
         raise UserError(f"--table cost needs {lack}") from None
-    rows = [(cost, compared_with_grpo(cost, timed)) for cost in timed]
+    rows = [(times, compared_with_grpo(times, timed)) for times in timed]
     published = published_cost() if with_published else {}
-    untimed = [arm.name for arm in arms if arm.name not in {cost.arm.name for cost in timed}]
+    untimed = [arm.name for arm in arms if arm.name not in {times.arm.name for times in timed}]
     notes = [*_notes(rows, untimed, with_published=with_published)]
     return Table(
         blocks=[_step_block(rows), *_throughput_block(timed), _run_block(timed, published)],
@@ -60,110 +59,98 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
 
 def _lines(rows: _Rows, published: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """One line an arm and part, in seconds; then the published ones, as printed."""
-    papers = {"published": None} if published else {}
-    flat: dict[str, Any] = {}
-    for cost, changes in rows:
-        for line in spreads(cost):
-            flat = line | {"run": cost.total(line["part"])}
-            relative = changes.get(RELATIVE) if line["part"] == STEP else None
-            for name, change in (("difference", changes.get(line["part"])), (RELATIVE, relative)):
-                flat[name] = change.mean if change else None
-                flat[f"{name}_low"], flat[f"{name}_high"] = change.ends if change else (None, None)
-            flat |= papers
-            yield flat
+    line: dict[str, Any] = {}
+    for times, changes in rows:
+        for line in flat(times):
+            change = changes.get(line["part"], UNKNOWN)
+            relative = changes.get(RELATIVE, UNKNOWN) if line["part"] == STEP else UNKNOWN
+            line |= {"run": times.total(line["part"])}
+            line |= change.flat("difference", "difference_low", "difference_high")
+            line |= relative.flat(RELATIVE, "relative_low", "relative_high")
+            line |= {"published": None} if published else {}
+            yield line
     for phase, time in published.items():
-        yield dict.fromkeys(flat) | {"arm": "paper", "part": phase, "published": time}
+        yield dict.fromkeys(line) | {"arm": "paper", "part": phase, "published": time}
 
 
 def _step_block(rows: _Rows) -> Block:
-    unit = unit_of(cost for cost, _ in rows)
-    parts = [part for part in PARTS if part not in REST and any(part in cost.parts for cost, _ in rows)]
+    unit = unit_of(times for times, _ in rows)
+    parts = [part for part in PARTS if part not in REST and any(part in times.parts for times, _ in rows)]
     columns = [
         *(Column(""), Column("steps", only="document")),
         *(Column(_HEADS.get(part, PARTS[part]), PARTS[part]) for part in parts),
         *(Column("rest"), Column(STEP), Column("label\nshare", "label update, %")),
     ]
     if any(changes for _, changes in rows):
-        to_grpo = f"to GRPO, {unit.name} [95 %]"
+        to_grpo = f"to GRPO, {unit} [95 %]"
         columns += [
             Column(f"label update {to_grpo}", only="document"),
             Column(f"step {to_grpo}", only="document"),
             Column("to\nGRPO", "step to GRPO, % [95 %]"),
         ]
     shown = []
-    for cost, changes in rows:
-        share = percent(cost.share("labels")) if "labels" in cost.parts else ""
-        relative = difference_cell(changes.get(RELATIVE))
+    for times, changes in rows:
+        in_unit = {
+            part: replace(change, kind="more ms" if unit == "ms" else "more s")
+            for part, change in changes.items()
+        }
+        share = Cell(times.share("labels")) if "labels" in times.parts else None
         cells: list[str | Cell] = [
-            cost.arm.name,
-            str(len(cost.all_steps)),
-            *(cost.spread(part).cell(unit.text) if part in cost.parts else "" for part in parts),
-            cost.spread(*REST).cell(unit.text),
-            cost.spread(STEP).cell(unit.text),
-            Cell(share and f"{share}%", share),
-            *(_change(changes.get(part), unit) for part in ("labels", STEP)),
-            Cell(relative.brief and f"{relative.brief}%", relative.full),
+            times.arm.name,
+            str(len(times.all_steps)),
+            *(times.time(part, kind=unit) if part in times.parts else "" for part in parts),
+            *(times.time(*REST, kind=unit), times.time(STEP, kind=unit)),
+            *(_in_percent(share), in_unit.get("labels", ""), in_unit.get(STEP, "")),
+            _in_percent(changes.get(RELATIVE)),
         ]
         shown.append(Row(cells[: len(columns)]))
-    return Block(columns, shown, f"A step, {unit.name}")
+    return Block(columns, shown, f"A step, {unit}")
 
 
-def _throughput_block(costs: Sequence[Cost]) -> Iterator[Block]:
+def _in_percent(cell: Cell | None) -> str | Cell:
+    """In a terminal, where no head has room for the unit, with the sign of percent."""
+    return replace(cell, short=f"{cell.brief}%") if cell else ""
+
+
+def _throughput_block(arms: Sequence[StepTimes]) -> Iterator[Block]:
     """What was measured of `QUANTITIES`, if anything."""
-    measured = {
-        name: quantity for name, quantity in QUANTITIES.items() if any(name in cost.names for cost in costs)
-    }
-    if not measured:
-        return
-    columns = [
-        Column(quantity.head, ", ".join(filter(None, (quantity.label, quantity.unit))))
-        for quantity in measured.values()
-    ]
-    rows = []
-    for cost in costs:
-        values = {name: cost.values(name) for name in measured}
-        cells = [
-            Spread.of(values[name]).cell(measured[name].text) if values[name] else "" for name in measured
+    cells = {name: [times.quantity(name) for times in arms] for name in QUANTITIES}
+    measured = {QUANTITIES[name]: of_arms for name, of_arms in cells.items() if any(of_arms)}
+    if measured:
+        heads = [Column(it.head, ", ".join(filter(None, (it.label, it.unit)))) for it in measured]
+        rows = [
+            Row([times.arm.name, *(of_arms[place] or "" for of_arms in measured.values())])
+            for place, times in enumerate(arms)
         ]
-        rows.append(Row([cost.arm.name, *cells]))
-    yield Block([Column(""), *columns], rows, "Throughput of a step")
+        yield Block([Column(""), *heads], rows, "Throughput of a step")
 
 
-def _run_block(costs: Sequence[Cost], published: Mapping[str, str]) -> Block:
+def _run_block(arms: Sequence[StepTimes], published: Mapping[str, str]) -> Block:
     rows = []
-    for cost in costs:
-        total, labels = cost.total(STEP), cost.total("labels")
+    for times in arms:
+        total, labels = times.total(STEP), times.total("labels")
         training = None if total is None or labels is None else total - labels
-        times = [_duration(seconds) for seconds in (training, labels, total)]
-        rows.append(Row([cost.arm.name, str(len(cost.finished) or ""), *times]))
+        sums = ["" if it is None else Cell(it, "seconds") for it in (training, labels, total)]
+        rows.append(Row([times.arm.name, str(len(times.finished) or ""), *sums]))
     if published:
         rows.append(Row(["paper", "", *(published[phase] for phase in PHASES)], "published"))
     return Block([Column(""), Column("n"), *map(Column, PHASES)], rows, "All steps of a run")
 
 
-def _duration(seconds: float | None) -> str:
-    """Three digits, in the unit in which they are easiest to read."""
-    if seconds is None:
-        return ""
-    units = {"h": 3600.0, "min": 60.0, "s": 1.0}
-    name, size = next(((name, size) for name, size in units.items() if seconds >= size), ("ms", 0.001))
-    return f"{three_digits(seconds / size)} {name}"
-
-
 def _notes(rows: _Rows, untimed: Sequence[str], *, with_published: bool) -> Iterator[str]:
-    costs = [cost for cost, _ in rows]
-    parts = {part for cost in costs for part in cost.parts}
+    arms = [times for times, _ in rows]
+    parts = {part for times in arms for part in times.parts}
     yield (
         "Medians over the steps of all runs of an arm. Held-out evaluation and checkpoints are no part of a step's own"
         " work, and left out."
     )
     machines: dict[str, list[str]] = {}
-    for cost in costs:
-        machines.setdefault(cost.machine or "an unknown machine", []).append(cost.arm.name)
+    for times in arms:
+        machines.setdefault(times.machine or "an unknown machine", []).append(times.arm.name)
     if len(machines) == 1:
         yield f"Measured on: {next(iter(machines))}."
     else:
-        named = "; ".join(f"{', '.join(arms)} on {machine}" for machine, arms in machines.items())
+        named = "; ".join(f"{', '.join(names)} on {machine}" for machine, names in machines.items())
         yield f"Times of different machines do not compare: {named}."
     yield (
         "The label update (over a run: OLR update) is vote, history, criteria, labels, rewards and records. Every"
@@ -175,25 +162,25 @@ def _notes(rows: _Rows, untimed: Sequence[str], *, with_published: bool) -> Iter
             "To GRPO: differences paired by seed, with Student's 95 % interval. That of whole steps also has in it the"
             " lengths of responses, and what else the machine did."
         )
-    if any(change.pairs == 1 for change in relative):
+    if any(change.n == 1 for change in relative):
         yield "One seed gives no interval: train more seeds."
-    if any(name in cost.names for cost in costs for name in QUANTITIES):
+    if any(name in times.names for times in arms for name in QUANTITIES):
         yield (
             "Throughput: generated are response tokens over the time of sampling; trained are prompt and response"
             " tokens over the time of the policy update; samples are rollouts over the time of the step. Model FLOP"
             " utilisation is unknown on a CPU, and on a GPU whose peak olr does not know."
         )
     yield f"Rest: {', '.join(title for part, title in REST.items() if part in parts)}."
-    if any("openrlhf" in cost.machine for cost in costs):
+    if any("openrlhf" in times.machine for times in arms):
         yield "On OpenRLHF the policy update has the forward passes before it."
-    together = [cost.arm.name for cost in costs if TOGETHER in cost.parts]
+    together = [times.arm.name for times in arms if TOGETHER in times.parts]
     if together:
         yield (
             f"Runs of {', '.join(together)} are from before verification and label update were measured apart."
         )
-    for cost in costs:
-        if not cost.finished:
-            yield f"No run of {cost.arm.name} is finished: no sums."
+    for times in arms:
+        if not times.finished:
+            yield f"No run of {times.arm.name} is finished: no sums."
     if untimed:
         yield f"No times of {', '.join(untimed)}."
     if with_published:
@@ -203,31 +190,26 @@ def _notes(rows: _Rows, untimed: Sequence[str], *, with_published: bool) -> Iter
         )
 
 
-def compared_with_grpo(cost: Cost, others: Sequence[Cost]) -> dict[str, Difference]:
+def compared_with_grpo(times: StepTimes, others: Sequence[StepTimes]) -> dict[str, Cell]:
     """Part -> the difference of its median to GRPO's on the same machine, in seconds, paired by seed; and `RELATIVE`.
 
     Empty if there is no such arm, or no seed that both have.
     """
-    kind = cost.arm.runs[0].kind
     beside = {
         other.arm.name: other
         for other in others
-        if other.machine == cost.machine and other.arm.runs[0].kind == kind
+        if other.machine == times.machine and other.arm.runs[0].kind == times.arm.runs[0].kind
     }
-    reference = grpo_beside(cost.arm, [other.arm for other in beside.values()])
-    if reference is None or cost.arm.method == "grpo":
+    reference = grpo_beside(times.arm, [other.arm for other in beside.values()])
+    if reference is None or times.arm.method == "grpo":
         return {}
     grpo = beside[reference.name]
-    medians, references = cost.medians(STEP), grpo.medians(STEP)
+    medians, references = times.medians(STEP), grpo.medians(STEP)
     shares = {seed: medians[seed] / references[seed] for seed in medians.keys() & references.keys()}
-    differences = {
-        part: difference(cost.medians(part), grpo.medians(part)) for part in cost.parts if part in grpo.parts
-    } | {RELATIVE: difference(shares, dict.fromkeys(shares, 1.0))}
-    return {part: change for part, change in differences.items() if change}
-
-
-def _change(change: Difference | None, unit: Unit) -> str:
-    def text(seconds: float) -> str:
-        return f"{1 / unit.seconds * seconds:+.{unit.digits}f}"
-
-    return "" if change is None else joined(text(change.mean), interval(change.ends, text))
+    changes = {
+        part: difference(times.medians(part), grpo.medians(part), "more s")
+        for part in times.parts
+        if part in grpo.parts
+    }
+    changes[RELATIVE] = difference(shares, dict.fromkeys(shares, 1.0))
+    return {part: change for part, change in changes.items() if change}

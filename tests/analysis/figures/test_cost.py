@@ -11,9 +11,10 @@ from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import cost
 from olr_cli.analysis.frame import Lack
-from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, Spread, costs, unit_of
+from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, step_times, unit_of
 from olr_cli.analysis.tables.cost import cost_table
 from olr_cli.errors import UserError
+from olr_cli.tables import Cell
 
 TINY = {"prompts": 8, "prompts_per_step": 4, "epochs": 2, "store_rollouts": False}
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 1}
@@ -67,6 +68,11 @@ def table_of(*places, **how):
     return cost_table(group(find_runs(places)), **how)
 
 
+def sums(table):
+    """What the table's last block shows of the first arm."""
+    return table.blocks[-1].grid("terminal")[1][0][1]
+
+
 def line_of(table, arm, part):
     (line,) = (line for line in table.data["rows"] if (line["arm"], line["part"]) == (arm, part))
     return line
@@ -82,7 +88,7 @@ def arms(tmp_path_factory):
 
 
 def test_parts_and_what_is_left_add_up_to_the_step_without_evaluation(tmp_path):
-    (found,) = costs(group(find_runs([write_timed(tmp_path / "run")])))
+    (found,) = step_times(group(find_runs([write_timed(tmp_path / "run")])))
     assert found.parts == ["rollouts", "verification", "labels", "update", "store", "other", STEP]
     for step, seconds in zip(found.all_steps, (0.99, 0.99, 1.01, 9.99), strict=True):
         assert step[STEP] == pytest.approx(seconds)
@@ -91,22 +97,22 @@ def test_parts_and_what_is_left_add_up_to_the_step_without_evaluation(tmp_path):
 
 
 def test_medians_and_quartiles_stand_against_a_slow_step(tmp_path):
-    (found,) = costs(group(find_runs([write_timed(tmp_path / "run")])))
-    assert found.spread("rollouts") == Spread(0.5, 0.5, 2.75)
-    assert found.spread("verification", "labels").median == pytest.approx(0.03)
+    (found,) = step_times(group(find_runs([write_timed(tmp_path / "run")])))
+    assert found.time("rollouts") == Cell(0.5, "s", ends=(0.5, 2.75), n=4)
+    assert found.time("verification", "labels").value == pytest.approx(0.03)
     assert found.share("labels") == pytest.approx((0.01 / 0.99 + 0.01 / 1.01) / 2)
 
 
 def test_runs_from_before_verification_was_measured_show_it_together_with_the_label_update(tmp_path):
     old = write_timed(tmp_path / "old", times=without_verification(parts()), arm="olr", seed=1)
     new = write_timed(tmp_path / "new", arm="olr", seed=2)
-    (found,) = costs(group(find_runs([old, new])))
+    (found,) = step_times(group(find_runs([old, new])))
     assert TOGETHER in found.parts and not {"verification", "labels"} & set(found.parts)
-    assert found.spread(TOGETHER).median == pytest.approx(0.03)
+    assert found.time(TOGETHER).value == pytest.approx(0.03)
     table = table_of(old, new)
     assert "Runs of olr are from before verification and label update were measured apart." in table.notes
     assert "verification and label update" in tables.markdown(table)
-    assert table.blocks[-1].rows[0].cells[2:4] == ["", ""]
+    assert sums(table)[2:4] == ["", ""]
 
 
 def test_what_a_step_takes_more_than_grpos_is_paired_by_seed(arms):
@@ -139,11 +145,11 @@ def test_a_note_says_where_all_arms_ran(arms):
 def test_the_sums_over_a_run_are_the_papers_phases_and_need_finished_runs(tmp_path):
     write_timed(tmp_path / "run", arm="olr")
     table = table_of(tmp_path / "run")
-    assert table.blocks[-1].rows[0].cells == ["olr", "1", "12.9 s", "40.0 ms", "13.0 s"]
+    assert sums(table) == ["olr", "1", "12.9 s", "40.0 ms", "13.0 s"]
     assert line_of(table, "olr", STEP)["run"] == pytest.approx(12.98)
     write_timed(tmp_path / "stopped", arm="stopped", steps=2, times=parts())
     table = table_of(tmp_path / "stopped")
-    assert table.blocks[-1].rows[0].cells == ["stopped", "", "", "", ""]
+    assert sums(table) == ["stopped", "", "", "", ""]
     assert "No run of stopped is finished: no sums." in table.notes
 
 
@@ -199,9 +205,9 @@ def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
 def test_steps_of_minutes_are_in_seconds(tmp_path):
     slow = parts(rollouts=[200.0] * 4, weights=[2.0] * 4)
     write_timed(tmp_path / "run", times=slow, machine=CLUSTER)
-    found = costs(group(find_runs([tmp_path])))
-    assert unit_of(found).name == "s"
-    assert [unit_of(found).text(seconds) for seconds in (202.4, 2.0, 0.01)] == ["202", "2.00", "0.0100"]
+    found = step_times(group(find_runs([tmp_path])))
+    assert unit_of(found) == "s"
+    assert [Cell(seconds, "s").brief for seconds in (202.4, 2.0, 0.01)] == ["202", "2.00", "0.0100"]
     assert "Rest: weights to vLLM, storing the records, metrics and all else." in table_of(tmp_path).notes
 
 

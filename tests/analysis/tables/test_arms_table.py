@@ -9,12 +9,13 @@ from scipy import stats
 
 from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.frame import Difference, difference
+from olr_cli.analysis.frame import difference
 from olr_cli.analysis.outcomes import COUNTED, LOGGED
 from olr_cli.analysis.tables.arms import arms_table
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
+from olr_cli.tables import Cell
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
 VALUES, BASELINE = {1: 0.61, 2: 0.58, 3: 0.66, 5: 0.63}, {5: 0.60, 3: 0.59, 2: 0.57, 1: 0.55, 9: 0.99}
@@ -49,7 +50,7 @@ def test_the_paired_interval_is_scipys():
     change = difference(VALUES, BASELINE)
     seeds = sorted(VALUES)
     paired = stats.ttest_rel([VALUES[s] for s in seeds], [BASELINE[s] for s in seeds])
-    assert (change.pairs, change.mean) == (4, pytest.approx(0.0425))
+    assert (change.n, change.value) == (4, pytest.approx(0.0425))
     assert change.ends == pytest.approx(tuple(paired.confidence_interval(0.95)))
 
 
@@ -58,12 +59,12 @@ def test_seeds_are_paired_whatever_order_they_come_in():
 
 
 def test_one_pair_has_a_difference_but_no_interval_and_none_has_neither():
-    assert difference({1: 0.6}, {1: 0.5, 2: 0.7}) == Difference(1, pytest.approx(0.1), None, None)
+    assert difference({1: 0.6}, {1: 0.5, 2: 0.7}) == Cell(pytest.approx(0.1), "points", n=1)
     assert difference({1: 0.6}, {2: 0.5}) is None
 
 
 def test_equal_differences_have_an_interval_of_no_width():
-    assert difference({1: 0.75, 2: 0.5}, {1: 0.5, 2: 0.25}) == Difference(2, 0.25, 0.25, 0.25)
+    assert difference({1: 0.75, 2: 0.5}, {1: 0.5, 2: 0.25}) == Cell(0.25, "points", ends=(0.25, 0.25), n=2)
 
 
 def test_means_are_of_the_last_logged_values_and_of_those_of_the_last_epoch(folder, table):

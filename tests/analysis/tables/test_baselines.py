@@ -71,10 +71,10 @@ def test_published_numbers_are_the_papers_cells_and_what_follows_from_them(table
         for each in shown:
             method, noise = each.setting.method, each.setting.noise_type or ""
             published = each.published[column]
-            assert published.mean == pytest.approx(mean(method, noise, names))
+            assert published.value == pytest.approx(mean(method, noise, names))
             compared = noise and method != "grpo"
             expected = mean(method, noise, names) - mean("grpo", noise, names) if compared else None
-            difference = published.difference and published.difference.mean
+            difference = published.change and published.change.value
             assert difference == (expected and pytest.approx(expected))
 
 
@@ -86,22 +86,22 @@ def test_means_are_over_seeds_and_differences_are_to_grpo_of_the_same_noise(tmp_
             write_run(tmp_path / f"in-{method}{seed}", method, 0.9, seed=seed, noise="inactive")
     table = table_of(tmp_path)
     cell = row(table, "Random Selection", "Active noise 0.5").cells["eval/avg"]
-    assert cell.mean == pytest.approx(sum(ends["random_selection"]) / 3)
+    assert cell.value == pytest.approx(sum(ends["random_selection"]) / 3)
     assert cell.sd == pytest.approx(stats.tstd(ends["random_selection"]))
     interval = stats.ttest_rel(ends["random_selection"], ends["grpo"]).confidence_interval(0.95)
-    assert (cell.difference.low, cell.difference.high) == pytest.approx(tuple(interval))
-    assert row(table, "GRPO", "Active noise 0.5").cells["eval/avg"].difference is None
-    assert row(table, "Random Selection", "Inactive noise 0.5").cells["eval/avg"].difference.mean == 0
+    assert cell.change.ends == pytest.approx(tuple(interval))
+    assert row(table, "GRPO", "Active noise 0.5").cells["eval/avg"].change is None
+    assert row(table, "Random Selection", "Inactive noise 0.5").cells["eval/avg"].change.value == 0
 
 
 def test_unsupervised_rows_have_no_difference_and_rows_not_in_the_paper_have_one_to_grpo_of_their_noise(
     table,
 ):
-    assert row(table, "TTRL").cells["eval/avg"].difference is None
-    low = row(table, "OLR, active 0.25").cells["eval/avg"].difference
-    assert low.mean == pytest.approx(0.7 - 0.615)
+    assert row(table, "TTRL").cells["eval/avg"].change is None
+    low = row(table, "OLR, active 0.25").cells["eval/avg"].change
+    assert low.value == pytest.approx(0.7 - 0.615)
     mix, own = row(table, "OLR + Confidence Penalty, active 0.5"), row(table, "GRPO", "Active noise 0.5")
-    assert mix.cells["eval/avg"].difference.mean == pytest.approx(0.8 - own.cells["eval/avg"].mean)
+    assert mix.cells["eval/avg"].change.value == pytest.approx(0.8 - own.cells["eval/avg"].value)
     assert mix.published == {}
 
 
@@ -135,18 +135,16 @@ def test_runs_of_several_policies_are_compared_within_each(tmp_path):
             recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
     table = table_of(tmp_path)
     starts = [
-        (each.name, each.cells["eval/avg"].mean) for each in table.rows if each.setting.method == "base"
+        (each.name, each.cells["eval/avg"].value) for each in table.rows if each.setting.method == "base"
     ]
     assert starts == [
         ("before training (path=builtin:addition-easier)", 0.4),
         ("before training (path=builtin:addition-harder)", pytest.approx(0.2)),
     ]
     changes = [
-        each.cells["eval/avg"].difference
-        for each in table.rows
-        if each.label == "Random Selection" and each.arm
+        each.cells["eval/avg"].change for each in table.rows if each.label == "Random Selection" and each.arm
     ]
-    assert [change.mean for change in changes] == [pytest.approx(-0.1)] * 2
+    assert [change.value for change in changes] == [pytest.approx(-0.1)] * 2
 
 
 def test_a_marked_file_of_about_half_counts_as_the_papers_half(tmp_path):
@@ -160,10 +158,8 @@ def test_before_training_is_step_0_a_value_a_seed(tmp_path):
     for seed, starts in ((1, (0.4, 0.42)), (2, (0.5,))):
         for number, start in enumerate(starts):
             write_run(tmp_path / f"{seed}{number}", ("grpo", "ttrl")[number], seed=seed, start=start)
-    assert row(table_of(tmp_path), "before training").cells["eval/avg"].values == {
-        1: pytest.approx(0.41),
-        2: 0.5,
-    }
+    start = row(table_of(tmp_path), "before training").cells["eval/avg"]
+    assert (start.value, start.n) == (pytest.approx((0.41 + 0.5) / 2), 2)
 
 
 def test_runs_that_end_below_their_own_start_are_counted(tmp_path):
@@ -176,7 +172,7 @@ def test_arms_without_a_common_seed_have_no_difference_and_are_named(tmp_path):
     write_run(tmp_path / "one", "grpo", seed=1)
     write_run(tmp_path / "other", "random_selection", seed=2)
     table = table_of(tmp_path)
-    assert row(table, "Random Selection", "Active noise 0.5").cells["eval/avg"].difference is None
+    assert row(table, "Random Selection", "Active noise 0.5").cells["eval/avg"].change is None
     named = "active 0.5 random_selection has no seed in common with active 0.5 grpo: no paired difference."
     assert named in table.notes
 
@@ -232,9 +228,9 @@ def test_benchmark_scores_win_over_held_out_accuracy(tmp_path):
     model = write_evaluated(tmp_path / "base", dict.fromkeys(PAPER, 0.1))
     table = table_of(tmp_path / "runs", models=[model])
     cells = row(table, "GRPO", "Active noise 0.5").cells
-    assert {name: cells[name].mean for name in PAPER} == pytest.approx(NINE)
-    assert cells["in"].mean == pytest.approx(sum(list(NINE.values())[:6]) / 6)
-    assert row(table, "before training").cells["out"].mean == pytest.approx(0.1)
+    assert {name: cells[name].value for name in PAPER} == pytest.approx(NINE)
+    assert cells["in"].value == pytest.approx(sum(list(NINE.values())[:6]) / 6)
+    assert row(table, "before training").cells["out"].value == pytest.approx(0.1)
     assert any("what `olr evaluate` left in the runs" in note for note in table.notes)
     assert "No value of Random Selection, active noise 0.5." in table.notes
     assert any(
@@ -248,7 +244,7 @@ def test_a_mean_needs_all_of_its_benchmarks(tmp_path):
     write_evaluated(run / "evaluation" / "step-000001", {name: NINE[name] for name in PAPER[1:]}, step=1)
     table = table_of(tmp_path)
     cells = row(table, "GRPO", "Active noise 0.5").cells
-    assert "in" not in cells and cells["out"].mean is not None
+    assert "in" not in cells and cells["out"].value is not None
     assert "No value of GRPO, active noise 0.5 in AIME24, the ID mean." in table.notes
     assert any("name its evaluation too" in note for note in table.notes)
 
@@ -291,8 +287,8 @@ def test_a_model_that_was_scored_on_its_own_task_alone_is_refused(tmp_path):
 def test_the_terminal_table_fits_80_columns_without_cutting_anything(table):
     (line,) = (line for line in rendered(table.table()).splitlines() if "-17.4" in line and "22.9" in line)
     cell = row(table, "Small-loss Selection", "Active noise 0.5").cells["eval/avg"]
-    mean, sd, change = (100 * value for value in (cell.mean, cell.sd, cell.difference.mean))
-    low, high = (100 * end for end in cell.difference.ends)
+    mean, sd, change = (100 * value for value in (cell.value, cell.sd, cell.change.value))
+    low, high = (100 * end for end in cell.change.ends)
     numbers = f"2 {mean:.1f} ± {sd:.1f} {change:+.1f} [{low:+.1f}, {high:+.1f}] 2/2 18.1 -17.4 22.9 -26.2"
     assert " ".join(line.split()).endswith(numbers)
 
@@ -325,7 +321,7 @@ def test_the_data_have_a_line_a_row_and_column(table):
         lines["olr", "active 0.5", "eval/avg"],
         row(table, "OLR", "Active noise 0.5").cells["eval/avg"],
     )
-    assert (line["n"], line["mean"], line["low"]) == (2, cell.mean, cell.difference.low)
+    assert (line["n"], line["mean"], line["low"]) == (2, cell.value, cell.change.ends[0])
     assert (line["published"], line["below_start"], line["below_start_of"]) == (None, 0, 2)
     line = lines["olr", "active 0.5", "in"]
     assert (line["n"], line["mean"], round(100 * line["published"], 1)) == (0, None, 41.9)

@@ -57,7 +57,7 @@ def test_published_numbers_are_the_papers_cells(name, tmp_path):
         columns = ("method", "noise_type", "noise_ratio", "slope_threshold", "warmup_epochs")
         expected[tuple(cell[column] for column in columns)][cell["benchmark"]] = cell["score"]
     shown = [
-        {benchmark: f"{100 * each.published[benchmark].mean:.1f}" for benchmark in PAPER}
+        {benchmark: f"{100 * each.published[benchmark].value:.1f}" for benchmark in PAPER}
         for each in table_of(tmp_path, name=name).rows
         if each.published
     ]
@@ -113,16 +113,16 @@ def test_runs_with_other_thresholds_than_the_papers_come_after_it_in_their_order
         "OLR, inactive 0.5, delta 0.01",
         "OLR, inactive 0.5, delta 0.02",
     ]
-    assert row(table, "OLR at delta 0.05", "Active noise 0.5").cells["eval/avg"].mean == pytest.approx(0.665)
+    assert row(table, "OLR at delta 0.05", "Active noise 0.5").cells["eval/avg"].value == pytest.approx(0.665)
     other = row(table, "OLR, inactive 0.5, delta 0.02").cells["eval/avg"]
-    assert other.difference.mean == pytest.approx(0.815 - 0.6), "to GRPO under the same noise"
+    assert other.change.value == pytest.approx(0.815 - 0.6), "to GRPO under the same noise"
 
 
 def test_warmups_are_counted_as_epochs_that_keep_the_label_and_named_as_printed(tmp_path):
     for warmup in (4, 3, 2, 5):
         write_run(tmp_path / str(warmup), olr("0.05", warmup), 0.5 + 0.01 * warmup)
     table = table_of(tmp_path, name="warmup_sensitivity")
-    ours = {each.name: each.cells["eval/avg"].mean for each in table.rows if each.cells}
+    ours = {each.name: each.cells["eval/avg"].value for each in table.rows if each.cells}
     assert ours == {
         "before training": 0.4,
         "OLR at T = 3 (printed 2)": pytest.approx(0.53),
@@ -133,8 +133,8 @@ def test_warmups_are_counted_as_epochs_that_keep_the_label_and_named_as_printed(
     assert names(table, OTHERS) == ["OLR, active 0.5, T = 2", "OLR, active 0.5, T = 4"]
     assert any("start_select_epoch, which is T - 1" in note for note in table.notes)
     published = row(table, "OLR at T = 5 (printed 4)", "Active noise 0.5").published["in"]
-    assert round(100 * published.mean, 1) == 41.9
-    assert round(100 * published.difference.mean, 1) == 6.4
+    assert round(100 * published.value, 1) == 41.9
+    assert round(100 * published.change.value, 1) == 6.4
 
 
 def test_the_ablation_compares_with_olr_under_both_criteria(tmp_path):
@@ -148,15 +148,15 @@ def test_the_ablation_compares_with_olr_under_both_criteria(tmp_path):
     block = "Active noise 0.5"
 
     def change(label, block=None):
-        found = row(table, label, block).cells["eval/avg"].difference
-        return found and round(found.mean, 6)
+        found = row(table, label, block).cells["eval/avg"].change
+        return found and round(found.value, 6)
 
     assert change("OLR", block) is None
     assert change("OLR without slope", block) == 0.02
     assert change("OLR, every majority, active 0.5") == -0.1
     assert change("GRPO, active 0.5") == -0.2
     assert change("TTRL") is None
-    published = row(table, "OLR without slope", block).published["in"].difference.mean
+    published = row(table, "OLR without slope", block).published["in"].change.value
     assert round(100 * published, 1) == -4.9
     assert any(note.startswith("Differences are to OLR with both criteria") for note in table.notes)
     heads = [column.full for column in table.table().blocks[0].columns]
@@ -194,7 +194,7 @@ def test_runs_of_other_sizes_and_policies_do_not_stand_in_the_papers_rows(tmp_pa
         for name in ("before training", "GRPO, active 0.5", "OLR, active 0.5")
     ]
     assert row(model, "before training", "").cells == {}
-    assert row(model, "OLR, active 0.5, builtin:addition-easier").cells["eval/avg"].difference.mean == 0
+    assert row(model, "OLR, active 0.5, builtin:addition-easier").cells["eval/avg"].change.value == 0
 
 
 def test_runs_of_the_papers_policy_stand_in_its_rows_with_their_start(tmp_path):
@@ -205,8 +205,8 @@ def test_runs_of_the_papers_policy_stand_in_its_rows_with_their_start(tmp_path):
         write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
     start = write_evaluated(tmp_path / "base", dict.fromkeys(PAPER, 0.1), name="Qwen/Qwen3-8B-Base")
     table = table_of(*find_places(tmp_path), models=[start], name="qwen3_8b")
-    assert row(table, "before training", "").cells["in"].mean == pytest.approx(0.1)
-    assert row(table, "OLR", "Active noise 0.5").cells["in"].difference.mean == 0
+    assert row(table, "before training", "").cells["in"].value == pytest.approx(0.1)
+    assert row(table, "OLR", "Active noise 0.5").cells["in"].change.value == 0
     assert names(table, OTHERS) == []
 
 
