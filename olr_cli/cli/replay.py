@@ -25,10 +25,10 @@ def replay(
     grid: Annotated[
         list[str] | None,
         Option(
-            metavar="KEY[=V,V,...]",
+            metavar="KEY=V,V,...",
             help="Compare several settings in one pass, e.g. method.slope_threshold=0,0.05,0.1; may be repeated with"
-            " method.warmup_epochs and method.criteria (slope+consistency, consistency, slope, none). Without values,"
-            " olr chooses them from the history; `--grid default` does so for all three keys.",
+            " method.warmup_epochs and method.criteria (slope+consistency, consistency, slope, none). `--grid"
+            " default` gives the keys that are not named some common values, and the run's own.",
         ),
     ] = None,
     out: Annotated[
@@ -49,7 +49,7 @@ def replay(
     """Repeat the label decisions on stored rollouts, under other criteria."""
     waiting = Waiting()
     if grid:
-        from olr_cli.analysis.replay.grid_answer import grid_answer
+        from olr_cli.analysis.replay.grid import grid_answer
 
         answer = grid_answer(
             history,

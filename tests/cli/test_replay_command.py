@@ -80,7 +80,7 @@ def test_a_grid_over_a_run_is_shown_and_drawn_below_it(run):
     assert [file.suffix for file in files] == [".csv", ".pdf", ".png"]
     assert f"Wrote {files[2]}, .pdf and .csv" in done.output
     assert "4 settings over 48 visits;" in done.output
-    assert "Pareto front" in done.output
+    assert "Accuracy of selected" in done.output
     assert f"Next: olr replay {run} --set" in done.output
 
 

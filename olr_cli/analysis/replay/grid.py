@@ -6,38 +6,51 @@ a run has stored it, a table of another trainer's rollouts is replayed once. Eac
 
 from __future__ import annotations
 
-import math
+import hashlib
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from itertools import product, takewhile
+from itertools import product
+from pathlib import Path
+from shlex import quote
 from typing import Any, TypeAlias
 
-import numpy as np
 import polars as pl
 
-from olr_cli.analysis.histories import EXAMPLE, RolloutHistory
+from olr_cli.analysis.histories import EXAMPLE, RolloutHistory, read_history
 from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import Judge
 from olr_cli.data.logs import Report, silent
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.recipe.layers import override
-from olr_cli.recipe.schema import Criterion, OlrMethod
+from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import selected_under
+from olr_cli.tables import Answer, Block, Column, File, Row, Table, percent
 
 THRESHOLD, WARMUP, CRITERIA = "method.slope_threshold", "method.warmup_epochs", "method.criteria"
-KEYS = (THRESHOLD, WARMUP, CRITERIA)
-"""What can vary in a grid."""
 
 DEFAULT = "default"
-"""Stands for all three keys, each with the values that the history suggests."""
+"""Stands for `DEFAULT_VALUES` of the keys that are not named."""
 
-MOST_CELLS = 3_000
-_MOST_THRESHOLDS, _MOST_WARMUPS = 8, 6
-_REACHED = 0.95
-_CRITERIA_SETS: tuple[tuple[Criterion, ...], ...] = (("slope", "consistency"), ("consistency",), ("slope",))
+DEFAULT_VALUES: Mapping[str, str] = {
+    THRESHOLD: "0,0.02,0.05,0.1,0.2",
+    WARMUP: "0,1,2,3,5,8",
+    CRITERIA: "slope+consistency,consistency,slope",
+}
+"""What can vary, and over which values by default; the setting of the recipe comes to these."""
+
+_FORMS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    THRESHOLD: (Decimal, f"is not a number; write for example {THRESHOLD}=0,0.05,0.1"),
+    WARMUP: (int, f"is not a whole number from 0 on; write for example {WARMUP}=1,3,5"),
+    CRITERIA: (
+        lambda text: () if text == "none" else tuple(text.split("+")),
+        "is no set of criteria; there are slope+consistency, consistency, slope and none (every majority)",
+    ),
+}
+"""How a value is read, and what is said of a text that is none."""
 
 _EVIDENCE = (
     "visit",
@@ -51,176 +64,185 @@ _EVIDENCE = (
 )
 """Columns of the labels table that a cell is counted from."""
 
-TITLES = {
-    "accuracy": "Accuracy of selected",
-    "agreement": "Agreement with the label",
-    "coverage": "Share of visits selected",
-    "repair": "Wrong labels repaired",
+SHARES = {
+    "accuracy": ("right", "known", "Accuracy of selected"),
+    "agreement": ("agreeing", "labelled", "Agreement with the label"),
+    "coverage": ("selected", "visits", "Share of visits selected"),
+    "repair": ("repaired", "marked", "Wrong labels repaired"),
 }
-"""Shares that are shown of a cell, and what they are called."""
+"""Shares of a cell: which count of which, and what they are called."""
+
+_WIDTH = 80
+
+Grid: TypeAlias = Mapping[str, Sequence[Any]]
+"""Key -> its values, numbers ascending."""
+
+
+def grid_answer(
+    source: Path | Sequence[Path],
+    options: Sequence[str],
+    overrides: Sequence[str] = (),
+    out: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    report: Report = silent,
+    verified: Callable[[int, int], None] | None = None,
+) -> Answer:
+    """Count a grid over a history and write its heat map as PNG, PDF and CSV.
+
+    Args:
+        source: with `columns` and `report`, as `read_history` takes them.
+        options: of `--grid`.
+        overrides: of `--set`, which say where keys outside the grid stay.
+        out: the folder of the heat map; by default below the run, or beside the log.
+        columns: of `--columns`.
+        report: takes sentences on how far it is.
+        verified: takes the progress of computer algebra, as `Judge` does.
+
+    Raises:
+        UserError: there is no such history, or a setting is wrong.
+    """
+    named = parse(options, overrides)
+    if out is not None and out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file, and the heat map of a grid goes into a folder; name another")
+    history = read_history(source, overrides, columns, report=report)
+    base = history.recipe.method
+    if not isinstance(base, OlrMethod):
+        raise UserError(
+            f"--grid is of the settings of olr, and method.name is {base.name}; leave one of them out"
+        )
+    with Judge(ledger=history.given_up, keep=False, report=verified) as judge:
+        rows = evidence(history, judge)
+    grid = complete(named, base, rows["visit"].n_unique(), is_default=DEFAULT in options)
+    trained = trained_setting(history)
+    cells = count(rows, grid, trained)
+
+    from olr_cli.analysis.figures.style import save
+    from olr_cli.analysis.replay.grid_map import chart
+
+    folder = out or (history.source / "replay" if history.is_run else history.source.parent)
+    written = save(chart(cells, _name(history, grid, is_below_run=history.is_run and out is None)), folder)
+    notes = list(history.notes)
+    if trained is not None:
+        notes.append(
+            "[ ]: the setting the run was trained under."
+            if cells["is_own"].any()
+            else "The setting the run was trained under is not in the grid."
+        )
+    notes.append(
+        "The rollouts are as they are: under other labels the policy would have learned otherwise, and a replay does"
+        " not show how."
+    )
+    return Answer(
+        [
+            f"{len(cells)} settings over {len(rows):,} visits; numbers are percentages.",
+            "",
+            table(cells),
+            *(textwrap.fill(note, _WIDTH) for note in notes),
+        ],
+        {"cells": _plain(cells), "notes": notes, "written": [str(file) for file in written]},
+        files=[File(written[0], ", .pdf and .csv")],
+        next={
+            f"olr replay {quote(str(history.source))} --set {THRESHOLD}=… --set {WARMUP}=…": "the labels of one cell"
+        },
+    )
+
+
+def _name(history: RolloutHistory, grid: Grid, *, is_below_run: bool) -> str:
+    """One for each setting; outside the run, where maps of several histories may lie, for each of their names too."""
+    digest = hashlib.sha256(repr((grid, history.recipe.digest())).encode()).hexdigest()[:8]
+    # What follows the last point of a run's name is no suffix: active-0.5.
+    source = history.source.resolve()
+    name = "" if is_below_run else f"{source.name if history.is_run else source.stem}-"
+    return f"{name}grid-{digest}"
+
 
 # From options to settings -----------------------------------------------------------------------------------------
 
-Axes: TypeAlias = Mapping[str, tuple[Any, ...] | None]
-"""Key -> its values; None: those that the history suggests."""
 
-_FORMS: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    THRESHOLD: (Decimal, f"is not a number; write for example {THRESHOLD}=0,0.05,0.1"),
-    WARMUP: (int, f"is not a whole number from 0 on; write for example {WARMUP}=1,3,5"),
-    CRITERIA: (
-        lambda text: () if text == "none" else tuple(text.split("+")),
-        "is no set of criteria; there are slope+consistency, consistency, slope and none (every majority)",
-    ),
-}
-"""How a value is read, and what is said of a text that is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Settings, each combined with each of the others; numbers ascend."""
-
-    slope_thresholds: Sequence[Decimal]
-    warmups: Sequence[int]
-    criteria: Sequence[tuple[Criterion, ...]]
-
-    def settings(self) -> Iterable[tuple[tuple[Criterion, ...], Decimal | None, int]]:
-        """Criteria, threshold (None where the slope does not count) and warm-up of each cell."""
-        for criteria in self.criteria:
-            thresholds = self.slope_thresholds if "slope" in criteria else (None,)
-            yield from product((criteria,), thresholds, self.warmups)
-
-
-def parse(options: Iterable[str], overrides: Iterable[str] = ()) -> Axes:
-    """What `--grid` options ask for: ``KEY=VALUE,VALUE``, ``KEY`` or ``default``.
+def parse(options: Iterable[str], overrides: Iterable[str] = ()) -> Grid:
+    """The values that `--grid` options name: ``KEY=VALUE,VALUE``; `DEFAULT` names none.
 
     Raises:
         UserError: a key is unknown, comes twice or is one of `overrides` (`--set`), or a value is none of its key.
     """
-    axes: dict[str, tuple[Any, ...] | None] = {}
+    grid: dict[str, Sequence[Any]] = {}
     for option in options:
-        key, equals, text = (part.strip() for part in option.partition("="))
-        if key == DEFAULT and not equals:
-            axes = dict.fromkeys(KEYS) | axes
+        key, _, text = (part.strip() for part in option.partition("="))
+        if option == DEFAULT:
             continue
-        if key not in KEYS:
-            known = f"a grid has {', '.join(KEYS)}, or all of them: --grid {DEFAULT}"
-            raise UserError(f"--grid {option}: '{key}' is no key of a grid{did_you_mean(key, KEYS)}; {known}")
-        if axes.get(key) is not None:
+        if key not in _FORMS:
+            known = f"a grid has {', '.join(_FORMS)}, or all of them: --grid {DEFAULT}"
+            raise UserError(
+                f"--grid {option}: '{key}' is no key of a grid{did_you_mean(key, _FORMS)}; {known}"
+            )
+        if key in grid:
             raise UserError(f"--grid {key} comes twice; give all its values at once, with commas between")
-        axes[key] = _values(key, text) if equals else None
+        grid[key] = _values(key, text)
     changed = override({}, overrides, example=EXAMPLE).get("method")
-    fixed = [key for key in axes if isinstance(changed, Mapping) and key.removeprefix("method.") in changed]
+    fixed = [key for key in grid if isinstance(changed, Mapping) and _field(key) in changed]
     if fixed:
         raise UserError(f"--set {fixed[0]}: the grid goes through values of that; leave one of them out")
-    return axes
-
-
-def _values(key: str, text: str) -> tuple[Any, ...]:
-    """The values of one key, each once; numbers ascending."""
-    field, (read, complaint) = key.removeprefix("method."), _FORMS[key]
-    values = []
-    for part in map(str.strip, text.split(",")):
-        try:
-            values.append(getattr(OlrMethod.model_validate({field: read(part)}), field))
-        except (InvalidOperation, ValueError):
-            raise UserError(f"--grid {key}: '{part}' {complaint}") from None
-    return tuple(dict.fromkeys(values if key == CRITERIA else sorted(values)))
-
-
-def resolve(axes: Axes, rows: pl.DataFrame, base: OlrMethod, trained_under: OlrMethod | None) -> Grid:
-    """The grid over a history.
-
-    Args:
-        axes: from `parse`.
-        rows: the history's visits, with visit and slope.
-        base: where keys that are not in the grid stay.
-        trained_under: the run's own setting, which a suggested axis includes.
-
-    Raises:
-        UserError: a warm-up leaves no visit, or there are too many cells.
-    """
-    last = int(rows["visit"].max())  # type: ignore[arg-type]  # a number, as the column is
-    values: dict[str, tuple[Any, ...]] = {
-        THRESHOLD: (base.slope_threshold,),
-        WARMUP: (base.warmup_epochs,),
-        CRITERIA: (base.criteria,),
-    }
-    for key, chosen in axes.items():
-        if chosen is not None:
-            values[key] = chosen
-        elif key == THRESHOLD:
-            values[key] = _suggested_thresholds(rows, trained_under)
-        elif key == WARMUP:
-            values[key] = _suggested_warmups(last, trained_under)
-        else:
-            values[key] = tuple(dict.fromkeys((*_CRITERIA_SETS, base.criteria)))
-    grid = Grid(values[THRESHOLD], values[WARMUP], values[CRITERIA])
-    if grid.warmups[-1] >= last:
-        raise UserError(
-            f"{WARMUP} {grid.warmups[-1]} leaves none of the history's {last} visits in which a label can be refined;"
-            f" lower it with --grid {WARMUP}=…"
-        )
-    cells = math.prod(map(len, values.values()))
-    if cells > MOST_CELLS:
-        raise UserError(
-            f"the grid has {cells:,} cells, and at most {MOST_CELLS:,} are counted; name fewer values"
-        )
     return grid
 
 
-def _suggested_thresholds(rows: pl.DataFrame, trained_under: OlrMethod | None) -> tuple[Decimal, ...]:
-    """0 and round steps up to the slope that one in twenty visits exceeds; the run's own value too."""
-    slopes = rows.filter(pl.col("visit") > 1)["slope"]
-    top = slopes.quantile(_REACHED, "lower") if len(slopes) else None
-    values = {Decimal(0)} | ({trained_under.slope_threshold} if trained_under else set())
-    if top is not None and top > 0:
-        step = _round_up(top / (_MOST_THRESHOLDS - 1))
-        multiples = (step * number for number in range(1, _MOST_THRESHOLDS))
-        values |= {step, *takewhile(lambda value: float(value) <= top, multiples)}
-    return tuple(sorted(Decimal(f"{value.normalize():f}") for value in values))  # 0.01, not 0.010
+def _field(key: str) -> str:
+    return key.removeprefix("method.")
 
 
-def _round_up(value: float) -> Decimal:
-    """The next of 1, 2, 5, 10, 20, … times a power of ten."""
-    power = Decimal(10) ** math.floor(math.log10(value))
-    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= Decimal(value))
+def _values(key: str, text: str) -> list[Any]:
+    """The values of one key, each once."""
+    read, complaint = _FORMS[key]
+    values = []
+    for part in map(str.strip, text.split(",")):
+        try:
+            values.append(getattr(OlrMethod.model_validate({_field(key): read(part)}), _field(key)))
+        except (InvalidOperation, ValueError):
+            raise UserError(f"--grid {key}: '{part}' {complaint}") from None
+    return _in_order(key, values)
 
 
-def _suggested_warmups(last: int, trained_under: OlrMethod | None) -> tuple[int, ...]:
-    """From 0 to the last visit but one, six values at most; the run's own value too."""
-    places = min(last, _MOST_WARMUPS)
-    spread = {round(place * (last - 1) / max(places - 1, 1)) for place in range(places)}
-    is_shown = trained_under is not None and trained_under.warmup_epochs < last
-    return tuple(sorted(spread | ({trained_under.warmup_epochs} if trained_under and is_shown else set())))
+def _in_order(key: str, values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values if key == CRITERIA else sorted(values)))
+
+
+def complete(named: Grid, base: OlrMethod, visits: int, *, is_default: bool) -> Grid:
+    """The grid over a history of so many visits: keys that are not named stay as in `base`, or have the default values.
+
+    Raises:
+        UserError: a warm-up leaves no visit.
+    """
+    grid = {}
+    for key, default in DEFAULT_VALUES.items():
+        own = getattr(base, _field(key))
+        values = [*_values(key, default), own] if is_default else [own]
+        if key == WARMUP and is_default:
+            values = [warmup for warmup in values if warmup < visits]
+        grid[key] = named.get(key) or _in_order(key, values)
+    if grid[WARMUP][-1] >= visits:
+        raise UserError(
+            f"{WARMUP} {grid[WARMUP][-1]} leaves none of the history's {visits} visits in which a label can be refined;"
+            f" lower it with --grid {WARMUP}=…"
+        )
+    return grid
 
 
 # From settings to cells -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class GridResult:
-    """What each setting of a grid would have selected.
-
-    Attributes:
-        cells: a row a setting: criteria (as ``--grid`` takes them), slope_threshold (as written; null where the slope
-            does not count), warmup_epochs; counts of prompt visits, those of warm-up included: visits, marked (of
-            prompts known to be mislabelled, with a known true answer), selected, known (of these, with a known true
-            answer), right (of these, with a right majority), labelled (of the selected, with a given label), agreeing
-            (of these, with a majority that is the given label), repaired (selected, marked, with a right majority);
-            is_own (the run was trained under this setting), on_front (`front`); and shares, null of nothing: coverage
-            (selected of all visits), accuracy (right of known), agreement (agreeing of labelled), repair (repaired of
-            marked).
-        shares: what is shown: accuracy, or else agreement, if anything is known; coverage; repair where it is known.
-    """
-
-    cells: pl.DataFrame
-    shares: tuple[str, ...]
-
-
-def trained_setting(history: RolloutHistory) -> OlrMethod | None:
-    """The setting the run was trained under; None for a bare table, or a run of another method."""
+def trained_setting(history: RolloutHistory) -> dict[str, Any] | None:
+    """The setting the run was trained under, as in its cell; None for a bare table, or a run of another method."""
     method = read_recipe(history.source).method if history.is_run else None
-    return method if isinstance(method, OlrMethod) else None
+    if not isinstance(method, OlrMethod):
+        return None
+    return _setting(method.criteria, method.slope_threshold, method.warmup_epochs)
+
+
+def _setting(criteria: Sequence[str], threshold: Decimal, warmup: int) -> dict[str, Any]:
+    return {
+        "criteria": "+".join(criteria) or "none",
+        "slope_threshold": f"{threshold:f}" if "slope" in criteria else None,
+        "warmup_epochs": warmup,
+    }
 
 
 def evidence(history: RolloutHistory, judge: Judge) -> pl.DataFrame:
@@ -242,61 +264,76 @@ def evidence(history: RolloutHistory, judge: Judge) -> pl.DataFrame:
     return pl.concat([labels.select(_EVIDENCE).filter(others) for labels in tables])
 
 
-def count(
-    rows: pl.DataFrame, grid: Grid, trained_under: OlrMethod | None = None, report: Report = silent
-) -> GridResult:
-    """What each cell of a grid would have selected (R14), from at least one row of `evidence`."""
+def count(rows: pl.DataFrame, grid: Grid, trained: Mapping[str, Any] | None = None) -> pl.DataFrame:
+    """What each cell of a grid would have selected (R14), from at least one row of `evidence`.
+
+    Returns:
+        A row a setting: criteria (as ``--grid`` takes them), slope_threshold (as written; null where the slope does not
+        count), warmup_epochs; counts of prompt visits, those of warm-up included: visits, marked (of prompts known to
+        be mislabelled, with a known true answer), selected, known (of these, with a known true answer), right (of
+        these, with a right majority), labelled (of the selected, with a given label), agreeing (of these, with a
+        majority that is the given label), repaired (selected, marked, with a right majority); is_own (the run was
+        trained under this setting); and the `SHARES`, null of nothing.
+    """
     right, given = pl.col("majority_is_correct"), pl.col("given_label_count")
     is_marked = pl.col("noise_type") != "clean"
-    trained = None
-    if trained_under is not None:
-        slope_counts = "slope" in trained_under.criteria
-        threshold = trained_under.slope_threshold if slope_counts else None
-        trained = trained_under.criteria, threshold, trained_under.warmup_epochs
     cells = []
-    for number, setting in enumerate(grid.settings()):
-        report(f"Counted {number:,} settings")
-        criteria, threshold, warmup = setting
-        selected = selected_under(criteria, threshold or Decimal(0), warmup)
-        counts = {
-            "marked": is_marked & right.is_not_null(),
-            "selected": selected,
-            "known": selected & right.is_not_null(),
-            "right": selected & right,
-            "labelled": selected & given.is_not_null(),
-            # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
-            "agreeing": selected & (given >= pl.col("majority_count")),
-            "repaired": selected & right & is_marked,
-        }
-        cells.append(
-            {
-                "criteria": "+".join(criteria) or "none",
-                "slope_threshold": None if threshold is None else f"{threshold:f}",
-                "warmup_epochs": warmup,
-                "visits": len(rows),
-                **rows.select(visits.sum().alias(name) for name, visits in counts.items()).row(0, named=True),
-                "is_own": setting == trained,
+    for criteria in grid[CRITERIA]:
+        thresholds = grid[THRESHOLD] if "slope" in criteria else grid[THRESHOLD][:1]
+        for threshold, warmup in product(thresholds, grid[WARMUP]):
+            selected = selected_under(criteria, threshold, warmup)
+            counts = {
+                "marked": is_marked & right.is_not_null(),
+                "selected": selected,
+                "known": selected & right.is_not_null(),
+                "right": selected & right,
+                "labelled": selected & given.is_not_null(),
+                # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+                "agreeing": selected & (given >= pl.col("majority_count")),
+                "repaired": selected & right & is_marked,
             }
-        )
-    parts = {"coverage": ("selected", "visits"), "accuracy": ("right", "known")}
-    parts |= {"agreement": ("agreeing", "labelled"), "repair": ("repaired", "marked")}
-    frame = pl.DataFrame(cells, schema_overrides={"slope_threshold": pl.String}).with_columns(
-        pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole)).alias(name)
-        for name, (part, whole) in parts.items()
+            counted = rows.select(visits.sum().alias(name) for name, visits in counts.items())
+            setting = _setting(criteria, threshold, warmup)
+            cell = setting | {"visits": len(rows)} | counted.row(0, named=True)
+            cells.append(cell | {"is_own": setting == trained})
+    return pl.DataFrame(cells, schema_overrides={"slope_threshold": pl.String}).with_columns(
+        (pl.col(part) / pl.when(pl.col(whole) > 0).then(pl.col(whole))).alias(name)
+        for name, (part, whole, _) in SHARES.items()
     )
-    frame = frame.with_columns(on_front=front(frame["selected"], frame["accuracy"]))
-    known, labelled = rows["majority_is_correct"].count(), rows["given_label_count"].count()
-    shares: tuple[str, ...] = ("accuracy",) if known else ("agreement",) if labelled else ()
-    shares += ("coverage", "repair") if frame["marked"][0] else ("coverage",)
-    return GridResult(frame.select(pl.exclude(*parts), *parts), shares)
 
 
-def front(selected: pl.Series, accuracy: pl.Series) -> pl.Series:
-    """Which cells are on the Pareto front of coverage and accuracy.
+def shown_shares(cells: pl.DataFrame) -> list[str]:
+    """The shares that any cell has; agreement stands in for accuracy where no true answer is known."""
+    known = [name for name in SHARES if cells[name].count()]
+    return [name for name in known if name != "agreement" or "accuracy" not in known]
 
-    A cell is on it where no other is at least as good in both and better in one. Cells without accuracy are not.
-    """
-    s, a = selected.to_numpy(), accuracy.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    more, better = s[None, :] > s[:, None], a[None, :] > a[:, None]
-    is_beaten = (more & (a[None, :] >= a[:, None])) | (better & (s[None, :] >= s[:, None]))
-    return pl.Series(~np.isnan(a) & ~is_beaten.any(axis=1), dtype=pl.Boolean)
+
+def blocks_of(cells: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    """The cells of each set of criteria, under its name."""
+    return {
+        "every majority" if criteria == "none" else str(criteria): block
+        for (criteria,), block in cells.group_by("criteria", maintain_order=True)
+    }
+
+
+def _plain(cells: pl.DataFrame) -> list[dict[str, Any]]:
+    return cells.with_columns(pl.col("slope_threshold").cast(pl.Float64)).to_dicts()
+
+
+def table(cells: pl.DataFrame) -> Table:
+    """A block for each set of criteria; in it, for each share, a row a threshold and a column a warm-up."""
+    blocks = []
+    for criteria, block in blocks_of(cells).items():
+        rows = []
+        for share in shown_shares(cells):
+            rows.append(Row([SHARES[share][-1]], "title"))
+            for (threshold,), of_threshold in block.group_by("slope_threshold", maintain_order=True):
+                texts = [
+                    f"[{percent(value)}]" if is_own else percent(value)
+                    for value, is_own in of_threshold.select(share, "is_own").iter_rows()
+                ]
+                rows.append(Row([str(threshold or "any"), *texts]))
+        warmups = block["warmup_epochs"].unique(maintain_order=True)
+        columns = [Column("delta"), *(Column(f"T={warmup}") for warmup in warmups)]
+        blocks.append(Block(columns, rows, criteria))
+    return Table(blocks, {"rows": _plain(cells)})

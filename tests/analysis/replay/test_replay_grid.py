@@ -1,26 +1,25 @@
 """Every cell of a grid is what a full replay under its setting decides; what is not known is not a number."""
 
 from decimal import Decimal
-from itertools import product
 
 import polars as pl
 import pytest
 from histories import replayed, write_history
-from hypothesis import given
-from hypothesis import strategies as st
 
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay.grid import (
-    Grid,
-    GridResult,
+    CRITERIA,
+    THRESHOLD,
+    WARMUP,
+    complete,
     count,
     evidence,
-    front,
+    grid_answer,
     parse,
-    resolve,
+    shown_shares,
+    table,
     trained_setting,
 )
-from olr_cli.analysis.replay.grid_answer import grid_answer, sentences, table
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OlrMethod
@@ -28,7 +27,7 @@ from olr_cli.runs.store import scan_labels, scan_rollouts
 
 SETS = (("slope", "consistency"), ("consistency",), ("slope",), ())
 # With K = 5, 0.05 and 0.2 are slopes that occur: a majority that does not exceed the threshold is not selected.
-GRID = Grid(tuple(map(Decimal, ("-0.1", "0", "0.05", "0.2"))), (0, 2, 4), SETS)
+GRID = {THRESHOLD: list(map(Decimal, ("-0.1", "0", "0.05", "0.2"))), WARMUP: [0, 2, 4], CRITERIA: SETS}
 
 
 @pytest.fixture(scope="module", params=["active", "inactive"])
@@ -77,7 +76,7 @@ def counts_of(source, judge, cell):
 
 
 def test_every_cell_of_a_run_is_a_full_replay_under_its_setting(run, judge):
-    cells = grid_of(run, judge).cells
+    cells = grid_of(run, judge)
     sizes = dict.fromkeys(("slope+consistency", "slope"), 12) | dict.fromkeys(("consistency", "none"), 3)
     assert dict(cells.group_by("criteria").len().iter_rows()) == sizes
     for cell in cells.iter_rows(named=True):
@@ -89,7 +88,7 @@ def test_every_cell_of_a_run_is_a_full_replay_under_its_setting(run, judge):
 
 def test_a_bare_table_of_the_same_rollouts_gives_the_same_cells(run, judge, tmp_path):
     file = as_table(run, tmp_path / "log.parquet", "given_label", "true_answer", "noise_type")
-    assert grid_of(file, judge).cells.equals(grid_of(run, judge).cells)
+    assert grid_of(file, judge).equals(grid_of(run, judge))
 
 
 def test_a_replay_for_a_grid_needs_no_statistics_of_a_choice_of_prompts(run, judge, tmp_path):
@@ -108,94 +107,60 @@ def test_answers_that_are_read_anew_are_replayed(run, judge):
     assert list(anew["slope"]) == [label.slope for label in labels]
 
 
-def test_without_the_truth_there_is_coverage_and_agreement_and_no_front(run, judge, tmp_path):
-    known, result = (
+def test_without_the_truth_agreement_stands_in_for_accuracy_and_without_labels_there_is_coverage(
+    run, judge, tmp_path
+):
+    known, labelled = (
         grid_of(run, judge),
         grid_of(as_table(run, tmp_path / "log.parquet", "given_label"), judge),
     )
-    assert (known.shares, result.shares) == (("accuracy", "coverage", "repair"), ("agreement", "coverage"))
-    assert result.cells["accuracy"].is_null().all() and result.cells["repair"].is_null().all()
+    assert shown_shares(known) == ["accuracy", "coverage", "repair"]
+    assert shown_shares(labelled) == ["agreement", "coverage"]
     same = ["coverage", "agreement"]
-    assert result.cells.select(same).equals(known.cells.select(same))
-    assert not result.cells["on_front"].any()
-    assert "No true answer is known, so nothing is said of accuracy" in " ".join(
-        sentences(result, has_own=False)
-    )
-
-
-def test_without_any_label_there_is_coverage_alone(run, judge, tmp_path):
-    result = grid_of(as_table(run, tmp_path / "bare.parquet"), judge)
-    assert result.shares == ("coverage",)
-    assert result.cells["agreement"].is_null().all()
+    assert labelled.select(same).equals(known.select(same))
+    assert shown_shares(grid_of(as_table(run, tmp_path / "bare.parquet"), judge)) == ["coverage"]
 
 
 def test_a_run_still_being_written_is_counted_as_far_as_it_is(tmp_path, judge):
     run = write_history(tmp_path / "run", prompts=24, epochs=5, prompts_per_step=12, steps=7)
-    assert set(grid_of(run, judge).cells["visits"]) == {84}
+    assert set(grid_of(run, judge)["visits"]) == {84}
 
 
 def test_the_runs_own_setting_is_marked_and_its_cell_is_what_the_run_did(tmp_path, judge):
     method = {"name": "olr", "slope_threshold": 0.05, "warmup_epochs": 2}
     run = write_history(tmp_path / "run", method=method, epochs=5, prompts=24)
-    result = grid_of(run, judge)
-    (cell,) = result.cells.filter("is_own").to_dicts()
+    cells = grid_of(run, judge)
+    (cell,) = cells.filter("is_own").to_dicts()
     settings = (cell["criteria"], cell["slope_threshold"], cell["warmup_epochs"])
     assert settings == ("slope+consistency", "0.05", 2)
     assert cell["selected"] == scan_labels(run).select(pl.col("is_selected").sum()).collect().item() > 0
-    texts = [str(text) for block in table(result).blocks for row in block.rows for text in row.cells]
-    assert sum(text.startswith(("[", "*[")) for text in texts) == len(result.shares)
-    assert sum(text.startswith("*") for text in texts) == result.cells["on_front"].sum() * len(result.shares)
+    texts = [str(text) for block in table(cells).blocks for row in block.rows for text in row.cells]
+    assert sum(text.startswith("[") for text in texts) == len(shown_shares(cells))
     plain = write_history(tmp_path / "plain", method={"name": "grpo"}, epochs=5, prompts=24)
-    assert not grid_of(plain, judge).cells["is_own"].any()
-    elsewhere = grid_of(run, judge, Grid((Decimal("0.05"),), (1,), SETS))
-    assert "not in the grid" in next(sentences(elsewhere, has_own=True))
+    assert not grid_of(plain, judge)["is_own"].any()
+    elsewhere = grid_answer(run, ["method.warmup_epochs=1"], out=tmp_path / "maps")
+    assert "The setting the run was trained under is not in the grid." in elsewhere.data["notes"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.none() | st.sampled_from([0.0, 0.5, 1.0])), max_size=12))
-def test_the_front_is_what_brute_force_finds(cells):
-    def beats(other, cell):
-        return other != cell and other[0] >= cell[0] and other[1] >= cell[1]
-
-    valued = [cell for cell in cells if cell[1] is not None]
-    expected = [cell[1] is not None and not any(beats(other, cell) for other in valued) for cell in cells]
-    selected = pl.Series([cell[0] for cell in cells], dtype=pl.Int64)
-    accuracy = pl.Series([cell[1] for cell in cells], dtype=pl.Float64)
-    assert front(selected, accuracy).to_list() == expected
+def settings(*options, visits=4, base=None):
+    return complete(parse(options), base or OlrMethod(), visits, is_default="default" in options)
 
 
-def settings(rows, *options, own=None, base=None):
-    return resolve(parse(options), rows, base or OlrMethod(), own)
+def test_keys_that_are_not_named_stay_where_the_recipe_has_them():
+    grid = settings("method.slope_threshold=0.1, 0,0.10", base=OlrMethod(warmup_epochs=3))
+    assert list(grid.values()) == [[Decimal(0), Decimal("0.1")], [3], [("slope", "consistency")]]
 
 
-def visits(last, slope=0.3):
-    return pl.DataFrame({"visit": list(range(1, last + 1)), "slope": [0.0, *[slope] * (last - 1)]})
-
-
-def test_keys_outside_the_grid_stay_where_the_recipe_has_them():
-    grid = settings(visits(9), "method.slope_threshold=0.1, 0,0.10", base=OlrMethod(warmup_epochs=3))
-    assert grid == Grid((Decimal(0), Decimal("0.1")), (3,), (("slope", "consistency"),))
-
-
-def test_the_default_grid_comes_from_the_history():
+def test_the_default_has_the_recipes_own_setting_too_and_no_warmup_longer_than_the_history():
     own = OlrMethod(slope_threshold=Decimal("0.07"), warmup_epochs=2)
-    grid = settings(visits(4), "default", own=own)
-    assert list(map(str, grid.slope_thresholds)) == ["0", "0.05", "0.07", "0.1", "0.15", "0.2", "0.25", "0.3"]
-    assert grid.warmups == (0, 1, 2, 3)
-    assert grid.criteria == (("slope", "consistency"), ("consistency",), ("slope",))
-    assert settings(visits(101), "default").warmups == (0, 20, 40, 60, 80, 100)
-    flat = settings(visits(1), "default")
-    assert (flat.slope_thresholds, flat.warmups) == ((Decimal(0),), (0,))
-    some = settings(visits(4), "default", "method.warmup_epochs=1", "method.criteria=slope,none")
-    assert (some.warmups, some.criteria) == ((1,), (("slope",), ()))
-    assert len(some.slope_thresholds) > 3
-
-
-@pytest.mark.parametrize(("top", "size"), list(product([1e-7, 0.0013, 0.02, 0.99, 1.0], [2, 30])))
-def test_suggested_thresholds_are_round_few_and_within_reach(top, size):
-    grid = settings(visits(size, top), "method.slope_threshold", "method.warmup_epochs=0")
-    assert 2 <= len(grid.slope_thresholds) <= 8
-    assert all(float(value) <= top for value in grid.slope_thresholds[:-1])
-    assert all(len(value.as_tuple().digits) <= 2 for value in grid.slope_thresholds)
+    grid = settings("default", base=own)
+    assert list(map(str, grid[THRESHOLD])) == ["0", "0.02", "0.05", "0.07", "0.1", "0.2"]
+    assert grid[WARMUP] == [0, 1, 2, 3]
+    assert grid[CRITERIA] == [("slope", "consistency"), ("consistency",), ("slope",)]
+    assert settings("default", visits=1)[WARMUP] == [0]
+    some = settings("default", "method.warmup_epochs=1", "method.criteria=slope,none")
+    assert (some[WARMUP], some[CRITERIA]) == ([1], [("slope",), ()])
+    assert len(some[THRESHOLD]) > 3
 
 
 @pytest.mark.parametrize(
@@ -213,12 +178,12 @@ def test_suggested_thresholds_are_round_few_and_within_reach(top, size):
         ("method.warmup_epochs=3,4", "method.warmup_epochs 4 leaves none of the history's 4 visits"),
         ("method.criteria=slopes", "'slopes' is no set of criteria"),
         ("method.criteria=slope+slope", "'slope+slope' is no set of criteria"),
-        (f"method.slope_threshold={','.join(map(str, range(3001)))}", "the grid has 3,001 cells"),
+        ("method.slope_threshold", "'' is not a number; write for example"),
     ],
 )
 def test_what_is_no_grid_is_one_sentence(option, message):
     with pytest.raises(UserError) as error:
-        settings(visits(4), option, base=OlrMethod(warmup_epochs=0))
+        settings(option, base=OlrMethod(warmup_epochs=0))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -268,24 +233,3 @@ def test_maps_of_several_runs_lie_side_by_side_in_one_folder_wherever_the_runs_a
     (tmp_path / "a").rename(tmp_path / "moved")
     written(tmp_path / "moved" / "active-0.0", ["default"], out=tmp_path / "maps")
     assert len(list((tmp_path / "maps").iterdir())) == 9
-
-
-def test_a_long_front_is_named_by_its_ends_and_a_short_one_by_its_cells():
-    def said(*cells):
-        frame = pl.DataFrame(cells, schema=["selected", "right", "known"], orient="row").with_columns(
-            criteria=pl.lit("slope"),
-            slope_threshold=pl.lit("0"),
-            warmup_epochs=0,
-            coverage=pl.col("selected") / 20,
-            is_own=False,
-            on_front=front(pl.Series([c[0] for c in cells]), pl.Series([c[1] / c[2] if c[2] else None for c in cells])),
-        )  # fmt: skip
-        return " ".join(sentences(GridResult(frame, ("accuracy", "coverage")), has_own=False))
-
-    assert (
-        "3 of 4 cells, equal ones named once: slope delta 0 T 0 (4 of 4 right, 20.0% selected); slope"
-        in said((4, 4, 4), (4, 4, 4), (8, 6, 8), (7, 4, 7))
-    )
-    long = said(*((selected, 10 - selected, 10) for selected in range(1, 9)))
-    assert "8 of 8 cells, from slope delta 0 T 0 (9 of 10 right, 5.0% selected) to slope" in long
-    assert "so there is no Pareto front" in said((0, 0, 0))
