@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from samples import SAMPLE, SHARED, json_lines, needs_shared
 from typer.testing import CliRunner
 
 from olr_cli.cli import app
@@ -18,12 +17,6 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.schema import Recipe
-
-SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
-needs_shared = pytest.mark.skipif(
-    not SHARED.exists(), reason="the larger data sets are not beside this clone"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -92,14 +85,15 @@ def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here: 
 
 
 def test_a_sample_is_marked_exactly(here: Path) -> None:
-    done = inject_noise("--type", "inactive", "--ratio", "0.3", "--dataset", SAMPLE, "--sample", "15")
+    words = ("--dataset", SAMPLE, "--sample", "15", "--out", "my data/x y.parquet")
+    done = inject_noise("--type", "inactive", "--ratio", "0.3", *words)
     assert "5 of 15 (ratio 0.3, realised 0.3333, seed 0)" in done.output
-    assert len(read_prompts(here / "data/dapo_sample-inactive-0.3.parquet")) == 15
+    assert "--set 'data.train=my data/x y.parquet'" in done.output
+    assert len(read_prompts(here / "my data/x y.parquet")) == 15
 
 
 def test_stored_rollouts_give_labels_for_good(here: Path) -> None:
-    rows = [{"prompt_id": "16", "answer": "[b]11", "is_correct": False}]
-    Path("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(Path("log.jsonl"), {"prompt_id": "16", "answer": "[b]11", "is_correct": False})
     done = inject_noise("--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl")
     assert done.exit_code == 0, done.output
     assert "23 prompts without a wrong answer in the rollouts became inactive" in done.output
@@ -117,42 +111,28 @@ def test_prompts_are_shown_as_data(here: Path) -> None:
     assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith("Prompt"))
 
 
-def test_a_path_that_needs_quotes_gets_them(here: Path) -> None:
-    done = inject_noise(
-        "--type", "inactive", "--ratio", "0.5", "--dataset", SAMPLE, "--out", "my data/x y.parquet"
-    )
-    assert "--set 'data.train=my data/x y.parquet'" in done.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--ratio", "1.5"], "the ratio is 1.5; give a number from 0 to 1"),
         (["--ratio", "many"], "the ratio is many; give a number from 0 to 1"),
         (["--ratio", "0.5", "--dataset", "nowhere.parquet"], "nowhere.parquet does not exist"),
-        (["--ratio", "0.5", "--dataset", "textual.jsonl"], "textual.jsonl has no column of prompts"),
         (["--ratio", "0.5", "--dataset", "unlabelled.jsonl"], "unlabelled.jsonl has no column of labels"),
-        (["--ratio", "0.5", "--dataset", "holes.jsonl"], "1 of the 2 in holes.jsonl have none in 'answer'"),
         (["--ratio", "0.5", "--dataset", "torn.parquet"], "torn.parquet is not a whole Parquet file"),
-        (["--ratio", "0.5", "--dataset", "marked.jsonl"], "marked.jsonl is marked already (1 inactive)"),
-        (
-            ["--ratio", "0.5", "--dataset", str(SAMPLE), "--sample", "25"],
-            "has 24 prompts, so 25 cannot be sampled",
-        ),
         (["--ratio", "0.5", "--active-share", "2"], "the active share is 2"),
         (["--ratio", "0.5", "--out", "noise.csv"], "written as .parquet or .jsonl"),
         (["--ratio", "0.5", "--rollouts", "nowhere"], "nowhere does not exist"),
-        (["--ratio", "0.5", "--dataset", "org/name"], "pip install 'olr-cli[hub]'"),
+        (["--ratio", "0.5", "--dataset", "mine.jsonl"], "its columns are Frage, meta.gold"),
+        (
+            ["--ratio", "0.5", "--dataset", "mine.jsonl", "--columns", "{question: Frag}"],
+            "has no 'Frag', which",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(
-    here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
+    here: Path, arguments: list[str], expected: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    Path("textual.jsonl").write_text('{"text": "1+1"}')
-    Path("unlabelled.jsonl").write_text('{"question": "1+1"}')
-    Path("holes.jsonl").write_text('{"question": "1+1", "answer": "2"}\n{"question": "2+2", "answer": ""}')
-    Path("marked.jsonl").write_text(json.dumps({"prompt": "1+1", "reward_model": {"ground_truth": SENTINEL}}))
+    json_lines(Path("unlabelled.jsonl"), {"question": "1+1"})
+    json_lines(Path("mine.jsonl"), {"Frage": "1+1", "meta": {"gold": 2}})
     Path("torn.parquet").write_bytes(SAMPLE.read_bytes()[:-9])
     before = files(here)
     refused = inject_noise("--type", "mixed", *arguments)
@@ -168,18 +148,6 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
 def test_a_wrong_or_missing_option_has_status_2(here: Path, arguments: list[str]) -> None:
     assert inject_noise(*arguments).exit_code == 2
     assert files(here) == []
-
-
-def test_no_torch_is_imported(here: Path) -> None:
-    script = (
-        "import sys; from olr_cli.cli import app;"
-        " app(['inject-noise', '--type', 'active', '--ratio', '0.5'], standalone_mode=False);"
-        " heavy = {'torch', 'transformers', 'math_verify', 'scipy', 'matplotlib'} & sys.modules.keys();"
-        " sys.exit(f'imported {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "already there" not in done.stdout and "\x1b" not in done.stdout
 
 
 @needs_shared
@@ -198,13 +166,8 @@ def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here: Path)
 
 
 def test_columns_and_the_system_message_are_options(here: Path) -> None:
-    rows = [{"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)]
-    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(Path("mine.jsonl"), *({"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)))
     words = ("--type", "inactive", "--ratio", "0.5", "--dataset", "mine.jsonl", "--out", "noisy.parquet")
-    refused = inject_noise(*words)
-    assert refused.exit_code == 2
-    assert "--columns '{question: Frage, answer: meta.gold}'" not in refused.stderr  # Frage is no likely name
-    assert "its columns are Frage, meta.gold" in refused.stderr
     columns = ("--columns", "{question: Frage, answer: meta.gold}")
     done = inject_noise(*words, *columns, "--system", "Answer in one number.")
     assert done.exit_code == 0, done.output
@@ -214,4 +177,3 @@ def test_columns_and_the_system_message_are_options(here: Path) -> None:
     for prompt in prompts:
         assert [message.role for message in prompt.messages] == ["system", "user"]
         assert prompt.messages[0].content == "Answer in one number."
-    assert inject_noise(*words, "--columns", "{question: Frag, answer: meta.gold}").exit_code == 2

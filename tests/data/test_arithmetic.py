@@ -30,15 +30,7 @@ splits = st.sampled_from(list(SPLIT_ENDS))
 seeds = st.integers(0, 2**32)
 
 
-@pytest.mark.parametrize(
-    ("expression", "answer"),
-    [(Expression("addition", 678, 543), 1221), (Expression("subtraction", 523, 487), 36)],
-)
-def test_known_answers(expression, answer):
-    assert expression.answer == answer
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(kinds, st.integers(1, 50), seeds, splits)
 def test_prompts_are_valid_distinct_and_answered(kind, size, seed, split):
     prompts = arithmetic_prompts(kind, size, seed, split)
@@ -73,17 +65,12 @@ def test_the_splits_are_disjoint_for_every_seed_and_hold_every_expression_with_a
     assert len(members["test"]) / total == pytest.approx(0.1, abs=0.005)
 
 
-@settings(max_examples=25, deadline=None)
-@given(kinds, seeds, splits)
-def test_every_seed_draws_from_its_split_alone(kind, seed, split):
-    drawn = [expression.index for expression in expressions(kind, 40, seed, split)]
-    assert np.isin(drawn, split_members(kind, split)).all()
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(kinds, seeds, splits, st.integers(0, 30), st.integers(0, 30))
-def test_a_larger_set_begins_with_the_smaller_one(kind, seed, split, size, more):
-    assert expressions(kind, size + more, seed, split)[:size] == expressions(kind, size, seed, split)
+def test_a_larger_set_begins_with_the_smaller_one_and_both_are_of_their_split(kind, seed, split, size, more):
+    large = expressions(kind, size + more, seed, split)
+    assert large[:size] == expressions(kind, size, seed, split)
+    assert np.isin([expression.index for expression in large], split_members(kind, split)).all()
 
 
 def test_seeds_draw_different_sets():
@@ -136,13 +123,7 @@ def test_where_nothing_can_be_regrouped_an_addition_is_commuted():
 
 @pytest.mark.parametrize(
     ("kind", "left", "right"),
-    [
-        ("addition", 108, 109),
-        ("addition", 109, 109),
-        ("addition", 997, 998),
-        ("addition", 999, 999),
-        ("subtraction", 970, 109),
-    ],
+    [("addition", 108, 109), ("addition", 109, 109), ("addition", 999, 999), ("subtraction", 970, 109)],
 )
 def test_an_expression_alone_with_its_answer_in_its_split_has_no_rephrasing(kind, left, right):
     expression = Expression(kind, left, right)
@@ -176,11 +157,9 @@ def test_a_source_names_a_built_in_kind_or_something_else(source, kind):
 
 
 @pytest.mark.parametrize("source", ["arithmetic:subtracton", "arithmetic:"])
-def test_an_unknown_kind_is_refused_with_the_known_ones(source):
-    with pytest.raises(UserError, match="arithmetic:addition, arithmetic:subtraction, arithmetic:products"):
+def test_an_unknown_kind_is_refused_with_the_known_ones_and_the_closest(source):
+    with pytest.raises(
+        UserError, match="arithmetic:addition, arithmetic:subtraction, arithmetic:products"
+    ) as e:
         parse_source(source)
-
-
-def test_a_misspelt_kind_is_answered_with_the_closest():
-    with pytest.raises(UserError, match="did you mean 'subtraction'"):
-        parse_source("arithmetic:subtracton")
+    assert ("did you mean 'subtraction'" in str(e.value)) == (source != "arithmetic:")

@@ -70,17 +70,13 @@ def test_a_hub_id_names_configuration_split_and_revision(text: str, hub_id: HubI
 
 def test_hub_rows_are_read_like_a_file_and_their_commit_is_kept(calls: list[tuple[Any, ...]]) -> None:
     prompts = read_prompts("org/name")
-    assert calls == [("org/name", None, "train", None)]
     assert [p.given_label for p in prompts.prompts] == ["2", "4"]
     assert prompts.prompts[0].data_source == "org/name"
     assert (prompts.source, prompts.revision) == ("org/name", COMMIT)
-
-
-def test_the_split_of_the_id_comes_before_the_one_asked_for(calls: list[tuple[Any, ...]]) -> None:
     read_prompts("org/name", split="validation")
-    named = read_prompts("org/name/hard:test@v2", split="validation")
-    assert calls == [("org/name", None, "validation", None), ("org/name", "hard", "test", "v2")]
-    assert named.revision == "v2"
+    assert read_prompts("org/name/hard:test@v2", split="validation").revision == "v2"
+    asked = [(None, "train", None), (None, "validation", None), ("hard", "test", "v2")]
+    assert calls == [("org/name", *words) for words in asked]
 
 
 @pytest.mark.parametrize(
@@ -88,20 +84,17 @@ def test_the_split_of_the_id_comes_before_the_one_asked_for(calls: list[tuple[An
     [
         ("org/unreachable", "Couldn't reach 'org/unreachable'"),
         ("org/name:unknown", "Should be one of [train, test]"),
+        (None, "pip install 'olr-cli[hub]'"),
     ],
 )
-def test_what_the_hub_refuses_is_one_sentence(
-    calls: list[tuple[Any, ...]], source: str, expected: str
+def test_what_cannot_be_loaded_is_one_sentence(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, source: str | None, expected: str
 ) -> None:
+    if source is None:  # without the package
+        monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError) as caught:
-        read_prompts(source)
+        read_prompts(source or "org/name")
     assert expected in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"pip install 'olr-cli\[hub\]'"):
-        read_prompts("org/name")
 
 
 @pytest.fixture

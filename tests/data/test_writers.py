@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from samples import SAMPLE, json_lines
 
 from olr_cli.data.noise import NoiseKind, inject
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.writers import encode, write_prompts
 from olr_cli.errors import UserError
-
-SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
@@ -36,9 +35,9 @@ def test_prompts_survive_a_file(
     rows: list[tuple[str, str]], kind: NoiseKind | None, suffix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("round")
-    plain = folder / "plain.jsonl"
-    plain.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows))
-    prompts = read_prompts(plain)
+    prompts = read_prompts(
+        json_lines(folder / "plain.jsonl", *({"question": q, "answer": a} for q, a in rows))
+    )
     if kind is not None:
         prompts = inject(prompts, type=kind, ratio="0.5", seed=0)
     file = folder / f"file{suffix}"
@@ -50,8 +49,8 @@ def test_prompts_survive_a_file(
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-@pytest.mark.parametrize("wrong", [None, {"16": ["11"], "42": ["7"]}])
-def test_noise_survives_a_file(tmp_path: Path, suffix: str, wrong: dict[str, list[str]] | None) -> None:
+def test_frozen_noise_survives_a_file(tmp_path: Path, suffix: str) -> None:
+    wrong = {"16": ["11"], "42": ["7"]}
     noisy = inject(read_prompts(SAMPLE), type="active", ratio=1, seed=0, wrong_answers=wrong)
     write_prompts(noisy, tmp_path / f"file{suffix}")
     assert read_prompts(tmp_path / f"file{suffix}").prompts == noisy.prompts
@@ -86,9 +85,9 @@ def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_
 
 
 def test_plain_rows_become_interchange_rows(tmp_path: Path) -> None:
-    plain = tmp_path / "plain.jsonl"
-    plain.write_text('{"question": "1+1", "answer": 2, "level": "easy"}\n')
-    prompts = read_prompts(plain)
+    prompts = read_prompts(
+        json_lines(tmp_path / "plain.jsonl", {"question": "1+1", "answer": 2, "level": "easy"})
+    )
     write_prompts(prompts, tmp_path / "out.jsonl")
     row = json.loads((tmp_path / "out.jsonl").read_text())
     assert list(row) == ["data_source", "prompt", "ability", "reward_model", "extra_info", "level"]
@@ -100,13 +99,8 @@ def test_plain_rows_become_interchange_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path: Path, suffix: str) -> None:
     turns = [{"role": "user", "content": "Twice two?", "name": "Ann"}]
-    mixed = pa.table(
-        {
-            "question": ["1+1", "2+2", "3+3"],
-            "answer": [2, 4, 6],
-            "rephrased_prompt": ["One and one?", None, " "],
-        }
-    )
+    columns = {"question": ["1+1", "2+2", "3+3"], "answer": [2, 4, 6]}
+    mixed = pa.table({**columns, "rephrased_prompt": ["One and one?", None, " "]})
     listed = mixed.set_column(2, "rephrased_prompt", pa.array([turns, None, []]))
     for table in (mixed, listed):
         pq.write_table(table, tmp_path / "source.parquet")
@@ -120,33 +114,22 @@ def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path: Path,
             assert [p.rephrased for p in again.prompts] == [p.rephrased for p in each.prompts]
             assert again.digest == each.digest
     # what else the messages hold is kept
-    assert read_prompts(tmp_path / f"True-0{suffix}").table["rephrased_prompt"].to_pylist() == [
-        turns,
-        None,
-        [],
-    ]
+    kept = read_prompts(tmp_path / f"True-0{suffix}").table["rephrased_prompt"]
+    assert kept.to_pylist() == [turns, None, []]
 
 
-def test_a_column_of_rephrasings_has_the_type_of_the_prompts(tmp_path: Path) -> None:
+def test_a_column_of_rephrasings_has_the_type_of_the_prompts_and_is_there_only_if_there_are_some(
+    tmp_path: Path,
+) -> None:
     rows = pa.table({"question": ["1+1"], "answer": [2], "rephrased_prompt": pa.nulls(1)})
     pq.write_table(rows, tmp_path / "source.parquet")
-    for name, source in {"null": tmp_path / "source.parquet", "built-in": "arithmetic"}.items():
-        write_prompts(read_prompts(source), tmp_path / f"{name}.parquet")
-        schema = pq.read_schema(tmp_path / f"{name}.parquet")
-        assert schema.field("rephrased_prompt").type == schema.field("prompt").type
-
-
-def test_prompts_without_rephrasings_get_no_column_of_them(tmp_path: Path) -> None:
-    write_prompts(read_prompts(SAMPLE), tmp_path / "out.parquet")
-    assert "rephrased_prompt" not in pq.read_schema(tmp_path / "out.parquet").names
-
-
-def test_the_built_in_set_has_whole_numbers_as_indices(tmp_path: Path) -> None:
-    prompts = read_prompts("arithmetic", limit=3)
-    write_prompts(prompts, tmp_path / "out.parquet")
-    table = pq.read_table(tmp_path / "out.parquet")
-    assert table.schema.field("extra_info").type.field("index").type == pa.int64()
-    assert read_prompts(tmp_path / "out.parquet").prompts == prompts.prompts
+    for source in (tmp_path / "source.parquet", "arithmetic", SAMPLE):
+        target = tmp_path / f"{Path(source).stem}-out.parquet"
+        write_prompts(read_prompts(source), target)
+        schema = pq.read_schema(target)
+        assert ("rephrased_prompt" in schema.names) == (source != SAMPLE)
+        if source != SAMPLE:
+            assert schema.field("rephrased_prompt").type == schema.field("prompt").type
 
 
 def test_the_columns_are_those_that_verl_reads(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import polars as pl
 import pytest
+from samples import json_lines
 
 from olr_cli.data.chat import Message
 from olr_cli.data.logs import read_log
@@ -15,12 +15,6 @@ from olr_cli.errors import UserError
 
 TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"
 CHAT = "system\nYou are helpful.\nuser\n{}\nassistant\n"
-
-
-def write(file: Path, *rows: dict[str, object]) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
 
 
 def verl(step: int, *rows: tuple[str, str, str, float], **more: object) -> list[dict[str, object]]:
@@ -96,7 +90,7 @@ def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_
 def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for step in (2, 10, 1):
         rows = verl(step, ("3+4", rf"so \boxed{{{step}}}", "7", -1.0), ("3+4", r"\boxed{7}", "7", 1.0))
-        write(tmp_path / f"{step}.jsonl", *rows)
+        json_lines(tmp_path / f"{step}.jsonl", *rows)
     log = read_log([tmp_path])
     assert answers(log, "3+4") == [["1", "7"], ["2", "7"], ["10", "7"]]
     assert log.rows["given_label"].unique().to_list() == ["7"]
@@ -106,10 +100,10 @@ def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_pat
 def test_verls_accuracy_goes_before_a_shaped_score(tmp_path: Path) -> None:
     scores = [0.1, 0.2, 0.35, 0.4, 0.9]
     rows = [verl(1, ("3+4", "x", "7", score), acc=score > 0.3)[0] for score in scores]
-    log = read_log([write(tmp_path / "1.jsonl", *rows)])
+    log = read_log([json_lines(tmp_path / "1.jsonl", *rows)])
     assert log.rows["is_rewarded"].to_list() == [False, False, True, True, True]
     shaped = read_log(
-        [write(tmp_path / "2.jsonl", *(verl(1, ("3+4", "x", "7", score))[0] for score in scores))]
+        [json_lines(tmp_path / "2.jsonl", *(verl(1, ("3+4", "x", "7", score))[0] for score in scores))]
     )
     assert "is_rewarded" not in shaped.rows.columns, "a score says nothing of right and wrong"
 
@@ -120,7 +114,7 @@ def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_
     step = [("3+4", rf"\boxed{{{n}}}", "7", 0.0) for n in range(4)]
     others = [(f"{n}+1", r"\boxed{1}", "1", 1.0) for n in (5, 6) for _ in range(2)]
     labels = [("8+8", r"\boxed{16}", label, 1.0) for label in ("16", "17") for _ in range(2)]
-    log = read_log([write(tmp_path / "1.jsonl", *verl(1, *step, *others, *labels))])
+    log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, *step, *others, *labels))])
     assert answers(log, "3+4") == [["0", "1"], ["2", "3"]]
     twice = log.rows.filter(pl.col("given_label").is_in(["16", "17"]))
     assert twice["prompt_id"].n_unique() == 2 and twice["visit"].to_list() == [1] * 4
@@ -144,7 +138,7 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
                 "token_usage": {"input_tokens": 9.0, "output_tokens": 5.0},
             }
             failed = row | {"completion": None, "error": {"error": "timeout"}}
-            write(tmp_path / "rollouts" / f"step_{step}" / f"{name}_rollouts.jsonl", row, failed)
+            json_lines(tmp_path / "rollouts" / f"step_{step}" / f"{name}_rollouts.jsonl", row, failed)
     log = read_log([tmp_path])
     assert (log.trainer, answers(log, "3+4")) == ("verifiers", [["1"], ["2"], ["10"]])
     assert log.rows["step"].to_list() == [1, 2, 10]
@@ -157,7 +151,7 @@ OTHER = {"query": "3+4", "generation": r"\boxed{7}", "meta": {"gold": 7}, "passe
 
 
 def test_columns_can_be_named_also_those_in_an_object(tmp_path: Path) -> None:
-    file = write(tmp_path / "log.jsonl", OTHER, OTHER | {"generation": r"\boxed{8}", "passed": 0})
+    file = json_lines(tmp_path / "log.jsonl", OTHER, OTHER | {"generation": r"\boxed{8}", "passed": 0})
     names = {
         "prompt": "query",
         "response": "generation",
@@ -186,13 +180,13 @@ def test_columns_can_be_named_also_those_in_an_object(tmp_path: Path) -> None:
 )
 def test_columns_that_are_missing_are_listed_with_the_option_written_out(tmp_path, columns, message) -> None:
     with pytest.raises(UserError) as error:
-        read_log([write(tmp_path / "log.jsonl", OTHER)], columns)
+        read_log([json_lines(tmp_path / "log.jsonl", OTHER)], columns)
     assert message in str(error.value)
 
 
 def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
-    one = write(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)))
-    other = write(tmp_path / "2.jsonl", {"example_id": 1, "prompt": "3+4", "completion": "x"})
+    one = json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)))
+    other = json_lines(tmp_path / "2.jsonl", {"example_id": 1, "prompt": "3+4", "completion": "x"})
     with pytest.raises(UserError, match=r"looks like a log of verifiers, and .* like one of verl"):
         read_log([one, other])
 
@@ -235,49 +229,50 @@ def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label() -> 
     assert {name: one.prompt_id for name, one in same.items()} == {"spaces": "b", "longer": "c"}
 
 
-# Files of many rows ------------------------------------------------------------------------------------------------
-
-MANY = 20_000
-"""More rows than are read at a time."""
-
-
-def many(first: dict[str, object], last: dict[str, object]) -> list[dict[str, object]]:
-    return [{"step": row % 3, "response": f"\\boxed{{{row % 7}}}", **first} for row in range(MANY)] + [
-        {"step": 4, "response": "x", **last}
-    ]
+# Rows -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path) -> None:
-    rows = many({"question": "1+1"}, {"question": "1+2", "prompt": "1+1", "noise_type": "clean"})
-    log = read_log([write(tmp_path / "log.jsonl", *rows)], {"prompt": "question"})
-    assert len(log.rows) == MANY + 1
-    assert log.rows["noise_type"].to_list() == [None] * MANY + ["clean"]
-    late = write(tmp_path / "late.jsonl", *many({"question": "1+1"}, {"prompt": "1+2"}))
+    one = {"step": 1, "response": "x", "question": "1+1"}
+    late = one | {"question": "1+2", "prompt": "1+1", "noise_type": "clean"}
+    file = json_lines(tmp_path / "log.jsonl", one, one, late)
+    assert read_log([file], {"prompt": "question"}).rows["noise_type"].to_list() == [None, None, "clean"]
     with pytest.raises(UserError, match="has rows without prompt_id"):  # prompt goes before question
-        read_log([late])
+        read_log([file])
 
 
 @pytest.mark.parametrize(
     ("first", "last", "message"),
     [
-        (
-            {"reward": 1.0},
-            {"reward": "high"},
-            f"'reward' of row {MANY} (the first is 0) is 'high', and it should",
-        ),
+        ({"reward": 1.0}, {"reward": "high"}, "'reward' of row 1 (the first is 0) is 'high', and it should"),
         ({"given_label": "1"}, {"given_label": ["1", "2"]}, "'given_label' mixes a list and text"),
-        ({"given_label": None}, {"given_label": ["1", "2"]}, f"row {MANY} (the first is 0) is a list of 2"),
-        ({}, {"prompt": 3}, f"'prompt' of row {MANY} (the first is 0) is a int, and it should be text"),
+        ({"given_label": None}, {"given_label": ["1", "2"]}, "row 1 (the first is 0) is a list of 2"),
+        ({}, {"prompt": 3}, "'prompt' of row 1 (the first is 0) is a int, and it should be text"),
     ],
 )
-def test_a_late_row_is_named_with_its_number(tmp_path, first, last, message) -> None:
-    file = write(tmp_path / "log.jsonl", *many({"prompt": "q", **first}, {"prompt": "q", **last}))
+def test_a_row_is_named_with_its_number(tmp_path, first, last, message) -> None:
+    row = {"step": 1, "response": "x", "prompt": "q"}
     with pytest.raises(UserError) as error:
-        read_log([file])
+        read_log([json_lines(tmp_path / "log.jsonl", row | first, row | last)])
     assert message in str(error.value)
 
 
+def test_rows_are_numbered_through_the_parts_of_a_file(tmp_path: Path) -> None:
+    many = 70_000  # more than are read at a time
+    columns = {"prompt": ["q"] * many, "response": ["x"] * many, "reward": ["1"] * (many - 1) + ["high"]}
+    pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(UserError, match=rf"'reward' of row {many - 1} \(the first is 0\) is 'high'"):
+        read_log([tmp_path / "log.parquet"])
+
+
+def test_a_table_of_texts_is_a_log_too(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("question,step,generation,reward\n3+4,1,so 7,1\n3+4,2,8,0\n")
+    log = read_log([tmp_path / "log.csv"], {"response": "generation"}, extractor="last_number")
+    assert answers(log, "3+4") == [["7"], ["8"]] and log.rows["reward"].to_list() == [1, 0]
+
+
 def test_labels_are_spelled_alike_whatever_stands_beside_them(tmp_path: Path) -> None:
-    rows = many({"prompt": "q", "given_label": 2.0}, {"prompt": "q", "given_label": "2"})
-    log = read_log([write(tmp_path / "log.jsonl", *rows, {**rows[0], "given_label": 2.0})])
+    row = {"step": 1, "response": "x", "prompt": "q"}
+    rows = (row | {"given_label": label} for label in (2.0, "2", 2.0))
+    log = read_log([json_lines(tmp_path / "log.jsonl", *rows)])
     assert log.rows["given_label"].unique().to_list() == ["2"]

@@ -1,15 +1,106 @@
-"""Verified labels, from a file or drawn for a study (`data.trusted`)."""
+"""A recipe's data sets: whose noise it is (R1), what is measured (R2, R5), and which labels are verified (R23)."""
+
+from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
+from samples import json_lines
 
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.sets import training_prompts
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
+from olr_cli.recipe.schema import Recipe
+
+
+def table(folder: Path, *marks: dict[str, Any]) -> str:
+    """Rows that ask for 12; `marks` may change label, true answer and noise type."""
+    rows = []
+    for number, mark in enumerate(marks):
+        label = {"ground_truth": mark.get("label", "12")}
+        extra = {"index": number, "original_ground_truth": mark.get("truth"), "noise_type": mark.get("type")}
+        rows.append({"question": f"{number}?", "reward_model": label, "extra_info": extra})
+    return str(json_lines(folder / "rows.jsonl", *rows))
+
+
+CLEAN = {"truth": "12", "type": "clean"}
+INACTIVE = {"label": SENTINEL, "truth": "12", "type": "inactive"}
+ACTIVE = {"label": SENTINEL, "truth": "12", "type": "active"}
+FROZEN = {"label": "7", "truth": "12", "type": "active_frozen"}
+UNTYPED = {"label": SENTINEL, "truth": "12"}
+
+
+def types(source: str, noise: str | None) -> Counter[str | None]:
+    section = None if noise is None else {"type": noise}
+    prompts = training_prompts(Recipe.model_validate({"data": {"train": source}, "noise": section}))
+    return Counter(prompt.noise_type for prompt in prompts.prompts)
+
+
+@pytest.mark.parametrize(
+    ("noise", "marks", "found"),
+    [
+        ("inactive", [CLEAN, INACTIVE, UNTYPED], {"clean": 1, "inactive": 2}),
+        ("active", [CLEAN, ACTIVE, UNTYPED], {"clean": 1, "active": 2}),
+        ("active", [CLEAN, FROZEN], {"clean": 1, "active_frozen": 1}),
+        ("mixed", [CLEAN, INACTIVE, ACTIVE], {"clean": 1, "inactive": 1, "active": 1}),
+        ("mixed", [FROZEN, UNTYPED], {"active_frozen": 1, "inactive": 1}),
+        (None, [INACTIVE, ACTIVE, UNTYPED], {"inactive": 2, "active": 1}),
+    ],
+)
+def test_marks_of_a_file_are_the_recipes_noise(tmp_path: Path, noise: Any, marks: Any, found: Any) -> None:
+    assert types(table(tmp_path, *marks), noise) == found
+
+
+@pytest.mark.parametrize(
+    ("noise", "marks", "message"),
+    [
+        (
+            "active",
+            [CLEAN, INACTIVE],
+            "noise.type is active, but the marks of rows.jsonl are inactive: 1 ina",
+        ),
+        ("inactive", [CLEAN, ACTIVE], "are active: 1 active, 1 clean; set noise.type to active, or noise to"),
+        ("inactive", [FROZEN, CLEAN], "are active: 1 active_frozen"),
+        ("inactive", [INACTIVE, ACTIVE], "are mixed: 1 inactive, 1 active"),
+        ("mixed", [CLEAN, ACTIVE], "are active"),
+        (
+            "mixed",
+            [CLEAN, UNTYPED],
+            "are inactive: 1 inactive, 1 clean (sentinels without a noise type count",
+        ),
+        ("active", [CLEAN], "carries no marks"),
+    ],
+)
+def test_marks_of_another_type_than_the_recipes_are_refused(
+    tmp_path: Path, noise: Any, marks: Any, message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        types(table(tmp_path, *marks), noise)
+    assert message in str(error.value)
+
+
+def test_held_out_prompts_are_measured_by_what_is_not_noise(tmp_path: Path) -> None:
+    prompts = held_out_prompts(Recipe(), table(tmp_path, {}, CLEAN, FROZEN, INACTIVE), "test").prompts
+    assert [prompt.gold for prompt in prompts] == ["12"] * 4
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [{"label": None}, {"label": SENTINEL}, INACTIVE | {"truth": None}, FROZEN | {"truth": None}],
+)
+def test_held_out_prompts_without_a_gold_answer_are_refused(tmp_path: Path, mark: Any) -> None:
+    with pytest.raises(UserError, match=r"1 held-out prompts have neither a true answer.*\(first: 1\)"):
+        held_out_prompts(Recipe(), table(tmp_path, {"truth": "12"}, mark), "test")
+
+
+# Verified labels --------------------------------------------------------------------------------------------------
 
 
 def recipe(trusted, train="arithmetic", **noise):
@@ -26,10 +117,8 @@ def trusted_ids(prompts):
 @pytest.fixture
 def unknown(tmp_path):
     """Three questions with labels of unknown quality."""
-    file = tmp_path / "mine.jsonl"
-    rows = [{"id": name, "question": f"What is {name}?", "answer": "1"} for name in "abc"]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    return file
+    rows = ({"id": name, "question": f"What is {name}?", "answer": "1"} for name in "abc")
+    return json_lines(tmp_path / "mine.jsonl", *rows)
 
 
 def test_a_larger_draw_contains_a_smaller_one_and_noise_stays_where_it_was():
@@ -57,14 +146,6 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
     ]
 
 
-def test_a_data_set_is_matched_by_its_questions(unknown, tmp_path):
-    verified = tmp_path / "verified.jsonl"
-    verified.write_text(json.dumps({"question": "what is b", "answer": "5"}))
-    prompts = training_prompts(recipe(str(verified), unknown)).prompts
-    assert [p.true_answer for p in prompts if p.is_trusted] == ["5"]
-    assert [p.prompt_id for p in prompts if p.is_trusted] == ["b"]
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -81,8 +162,7 @@ def test_a_data_set_is_matched_by_its_questions(unknown, tmp_path):
     ],
 )
 def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
-    file = tmp_path / "verified.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)))
+    file = json_lines(tmp_path / "verified.jsonl", *rows)
     with pytest.raises(UserError, match=message):
         training_prompts(recipe(str(file), unknown))
 
@@ -94,20 +174,14 @@ def test_no_more_can_be_drawn_than_are_known(unknown, tmp_path):
         training_prompts(recipe(str(tmp_path / "nowhere.json"), unknown))
 
 
-def lines(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_an_id_that_stands_for_two_questions_is_an_error_that_shows_both(tmp_path):
     """R23: two files with row numbers as ids; "What is 0+0?" had the verified label of another question."""
-    train = lines(
-        tmp_path / "train.jsonl",
-        *({"id": n, "question": f"What is {n}+{n}?", "answer": "1"} for n in range(3)),
-    )
-    verified = lines(
-        tmp_path / "verified.jsonl",
-        *({"id": n, "question": f"What is {n}+7?", "answer": n + 7} for n in range(3)),
+    train, verified = (
+        json_lines(
+            tmp_path / f"{name}.jsonl",
+            *({"id": n, "question": f"What is {n}+{other or n}?", "answer": n + 7} for n in range(3)),
+        )
+        for name, other in (("train", None), ("verified", 7))
     )
     both = r"prompt_id 0 for 'What is 0\+7\?', and here it is 'What is 0\+0\?'; mend the ids"
     with pytest.raises(UserError, match=both):
@@ -115,7 +189,9 @@ def test_an_id_that_stands_for_two_questions_is_an_error_that_shows_both(tmp_pat
     labels = VerifiedLabels.read(verified)
     with pytest.raises(UserError, match=both):
         labels.mark(read_prompts(train).prompts)
-    table = lines(tmp_path / "table.jsonl", {"prompt_id": 0, "question": "What is 0+7?", "true_answer": "7"})
+    table = json_lines(
+        tmp_path / "table.jsonl", {"prompt_id": 0, "question": "What is 0+7?", "true_answer": "7"}
+    )
     with pytest.raises(UserError, match=both):
         training_prompts(recipe(str(table), train))
 
@@ -126,7 +202,7 @@ def test_labels_are_counted_by_id_and_by_question_and_those_of_no_prompt_are_sai
         {"id": "other", "question": "What is b"},
         {"id": "z", "question": "z"},
     ]
-    verified = lines(tmp_path / "verified.jsonl", *(row | {"answer": "5"} for row in rows))
+    verified = json_lines(tmp_path / "verified.jsonl", *(row | {"answer": "5"} for row in rows))
     prompts = training_prompts(recipe(str(verified), unknown))
     assert trusted_ids(prompts) == {"a", "b"}
     assert prompts.notes == [f"2 of 3 verified labels in {verified} are for 2 prompts here, 1 for none"]
@@ -134,7 +210,9 @@ def test_labels_are_counted_by_id_and_by_question_and_those_of_no_prompt_are_sai
 
 def asked(path, **answers):
     """A data set of questions and answers without ids."""
-    return lines(path, *({"question": question, "answer": answer} for question, answer in answers.items()))
+    return json_lines(
+        path, *({"question": question, "answer": answer} for question, answer in answers.items())
+    )
 
 
 def test_a_question_counts_whole_and_a_longer_one_is_another(tmp_path):
@@ -160,7 +238,7 @@ def test_of_questions_that_differ_in_case_that_with_the_same_text_counts(tmp_pat
 
 
 def test_labels_of_no_prompt_are_logged_where_another_trainer_runs(tmp_path, caplog):
-    file = lines(tmp_path / "verified.jsonl", *({"prompt_id": n, "true_answer": "7"} for n in "ab"))
+    file = json_lines(tmp_path / "verified.jsonl", *({"prompt_id": n, "true_answer": "7"} for n in "ab"))
     with OnlineLabelRefinement(recipe={"data": {"trusted": str(file)}}) as olr:
         step = olr(["q"] * 2, [r"\boxed{7}", r"\boxed{8}"], ["8"] * 2, prompt_ids=["a"] * 2)
     assert step.rewards == (1.0, 0.0)

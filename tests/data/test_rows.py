@@ -1,0 +1,225 @@
+"""Rows of any file: its columns as texts and numbers, and what a user is told when it is none."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from samples import json_lines
+
+from olr_cli.data.rows import Rows, matching_files, pick, read_table
+from olr_cli.errors import UserError
+
+
+def rows(values: list[Any], kind: Any = None, first: int = 0) -> Rows:
+    return Rows(pa.table({"x": pa.array(values, kind)}), "file", first)
+
+
+# Columns ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (rows(["a", " ", "", None]), ["a", None, None, None]),
+        (rows([14.0, None, float("nan"), 2.5]), ["14", None, None, "2.5"]),
+        (rows([1e16, -0.0, 1e300]), ["10000000000000000", "0", "1e+300"]),
+        (rows([Decimal("2.00"), Decimal("1.50")]), ["2", "1.50"]),
+        (rows([2**64 - 1, 0], pa.uint64()), [str(2**64 - 1), "0"]),
+        (rows([None, None], pa.null()), [None, None]),
+        (rows([["a"], [], None]), ["a", None, None]),
+    ],
+)
+def test_numbers_are_texts_of_what_they_mean(column: Rows, expected: list[str | None]) -> None:
+    assert column.texts("x") == expected
+
+
+def test_a_text_column_keeps_what_is_blank() -> None:
+    assert rows(["", " ", "a"]).text_column("x").to_pylist() == ["", " ", "a"]
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (rows([None, True]), "file: 'x' of row 1 (the first is 0) is a bool"),
+        (rows([b"a"]), "row 0 (the first is 0) is a bytes"),
+        (rows([float("inf")]), "row 0 (the first is 0) is inf"),
+        (rows([{"a": 1}]), "row 0 (the first is 0) is a dict"),
+        (rows([["a", "b"]], first=7), "row 7 (the first is 0) is a list of 2 values"),
+        (
+            rows([2**62], pa.timestamp("us")),
+            "column 'x' holds timestamp[us] values that cannot be read; write them as text",
+        ),
+    ],
+)
+def test_what_is_neither_text_nor_number_is_named(column: Rows, found: str) -> None:
+    with pytest.raises(UserError) as refused:
+        column.texts("x")
+    assert found in str(refused.value)
+
+
+def test_numbers_may_be_written_as_text_and_must_be_finite() -> None:
+    for spelled in ([1.5, None, None, float("nan")], ["1.5", "", None, "nan"]):
+        assert rows(spelled).numbers("x").to_pylist() == [1.5, None, None, None]
+    for wrong in ("low", "inf", "1e999", float("inf")):
+        message = rf"row 7 \(the first is 0\) is {wrong!r}, and it should be a finite number"
+        with pytest.raises(UserError, match=message):
+            rows([None, wrong], first=6).numbers("x")
+
+
+def test_a_path_leads_into_structs_lists_and_dialogues() -> None:
+    turns = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
+    nested = Rows(pa.table({"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"]}), "file")
+    paths = ("meta.gold.1", "messages.assistant", "a.b", "meta.none", "messages.system", "none")
+    assert [nested.texts(path)[0] for path in paths] == ["8", "a", "whole", None, None, None]
+    assert [nested.has(path) for path in paths] == [True] * 3 + [False] * 3
+    assert nested.paths == ["meta.gold", "messages", "messages.assistant", "a.b"]
+
+
+def test_the_first_usual_path_plays_a_role_unless_another_is_named() -> None:
+    def picked(named: dict[str, str]) -> dict[str, str]:
+        roles = {"question": ["prompt", "question"], "answer": ["answer"]}
+        available = ["question", "prompt"]
+        return pick(available.__contains__, roles, named, setting="it", place="file", available=available)
+
+    assert picked({}) == {"question": "prompt"}
+    assert picked({"question": "question"}) == {"question": "question"}
+    with pytest.raises(UserError, match=r"file has no 'promt', which it names \(did you mean 'prompt'"):
+        picked({"answer": "promt"})
+
+
+# Files ------------------------------------------------------------------------------------------------------------
+
+
+def complaint(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_table(matching_files(str(path)))
+    message = str(caught.value)
+    assert "\n" not in message and path.name in message
+    return message
+
+
+def test_json_lines_and_a_json_array_give_the_same_table(tmp_path: Path) -> None:
+    rows = [{"question": "1+1", "answer": 2}, {"question": "2+2", "answer": 4}]
+    array = tmp_path / "b.json"
+    array.write_text(json.dumps(rows, indent=2))
+    assert read_table([json_lines(tmp_path / "a.jsonl", *rows)]) == read_table([array])
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        ('\ufeff\n{"q": "x"}\r\n\n{"q": "y"}', ["x", "y"]),
+        ('{"q": "one\u2028two"}\n', ["one\u2028two"]),
+    ],
+)
+def test_blank_lines_and_marks_are_no_rows(tmp_path: Path, content: str, values: list[str]) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(content.encode())
+    assert read_table([file]).to_pylist() == [{"q": value} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (["x", 2, 2.5, None], ["x", "2", "2.5", None]),
+        ([10**30, 7], [str(10**30), "7"]),
+        ([{}, None], [None, None]),
+        (
+            [{"b": [1]}, {"b": []}, {"c": "x"}],
+            [{"b": [1], "c": None}, {"b": [], "c": None}, {"b": None, "c": "x"}],
+        ),
+        ([[{"a": 1}], [{"a": "x"}, {"a": None}]], [[{"a": "1"}], [{"a": "x"}, {"a": None}]]),
+    ],
+)
+def test_values_of_many_forms_become_a_column(
+    tmp_path: Path, values: list[object], kept: list[object]
+) -> None:
+    file = json_lines(tmp_path / "a.jsonl", *({"x": value} for value in values))
+    assert read_table([file]).to_pylist() == [{"x": value} for value in kept]
+
+
+def test_a_column_of_json_can_be_written_as_parquet_whatever_is_empty_in_it(tmp_path: Path) -> None:
+    file = json_lines(tmp_path / "a.jsonl", {"a": {}, "b": [], "c": None, "d": {"e": {}}})
+    pq.write_table(read_table([file]), tmp_path / "a.parquet")
+    assert read_table([tmp_path / "a.parquet"]).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'{"q": 1}\n{"q": \n', "line 2 is not valid JSON"),
+        (b'{"q": 1}\n\n[1]', "line 3: a row must be a JSON object, and this is a list"),
+        (b"[1, 2]", "row 0: a row must be a JSON object, and this is a whole number"),
+        (b"[{]", "is not valid JSON"),
+        (b'{"q": "fine"}\n{"q": "\\ud800"}', "line 2 has half of a surrogate pair"),
+        (b'{"q": "text"}\n{"q": ["list"]}', "'q' mixes a list and text"),
+        (b'{"e": {"q": {"r": 1}}}\n{"e": {"q": true}}', "'e.q' mixes an object and true or false"),
+    ],
+)
+def test_bad_json_is_named_with_its_place(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content)
+    assert expected in complaint(tmp_path / "a.jsonl")
+
+
+def test_foreign_and_garbled_parquet_files_are_named(tmp_path: Path) -> None:
+    table, file = pa.table({"a": ["plain words"]}), tmp_path / "text.parquet"
+    pq.write_table(table, file, compression="none", use_dictionary=False)
+    garbled = file.read_bytes().replace(b"plain words", b"plain\xffwords")
+    for content in (b"question,answer\n1+1,2\n", b"", garbled, garbled[:-20]):
+        file.write_bytes(content)
+        assert "is not a whole Parquet file" in complaint(file)
+
+
+def test_what_is_no_data_file_is_told_with_the_name_it_may_have(tmp_path: Path) -> None:
+    assert "has no file ending in" in complaint(tmp_path)
+    (tmp_path / "train_800.parquet").write_bytes(b"")
+    assert "train_800.parquet'?)" in complaint(tmp_path / "train_80.parquet")
+    assert "nor does the folder" in complaint(tmp_path / "nowhere" / "train.parquet")
+    assert "no file matches" in complaint(tmp_path / "x*.parquet")
+    (tmp_path / "notes.txt").write_text("hello")
+    assert "ends in neither of" in complaint(tmp_path / "notes.txt")
+
+
+def test_a_folder_and_a_pattern_stand_for_their_files_in_order(tmp_path: Path) -> None:
+    json_lines(tmp_path / "b.jsonl", {"q": "2", "extra": 1})
+    pq.write_table(pa.table({"q": ["1"]}), tmp_path / "a.parquet")
+    (tmp_path / "README.md").write_text("not data")
+    folder = read_table(matching_files(str(tmp_path)))
+    assert folder.to_pylist() == [{"q": "1", "extra": None}, {"q": "2", "extra": 1}]
+    assert read_table(matching_files(str(tmp_path / "b*"))).num_rows == 1
+    json_lines(tmp_path / "c.jsonl", {"q": ["2"]})
+    assert "c.jsonl does not fit" in complaint(tmp_path)
+
+
+def test_a_categorical_column_is_read_as_its_values(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": pa.array(["x", "y", "x"]).dictionary_encode()}), file)
+    assert read_table([file]).schema.field("a").type == pa.string()
+
+
+def test_large_texts_that_repeat_are_read_as_they_are(tmp_path: Path) -> None:
+    words = pa.array([f"a long text, number {row % 50}" for row in range(200_000)], pa.large_string())
+    table = pa.table({"a": words, "b": pa.array([["x"]] * len(words), pa.list_(pa.large_string()))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read_table([tmp_path / "a.parquet"]).equals(table)
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")])
+def test_a_csv_file_has_texts_below_its_names(tmp_path: Path, name: str, separator: str) -> None:
+    lines = [["question", "answer"], ['"1+1,\n""x"";"', "007"], ["2+2", ""]]
+    text = "\n".join(separator.join(line) for line in lines) + "\n"
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    rows = [{"question": '1+1,\n"x";', "answer": "007"}, {"question": "2+2", "answer": None}]
+    assert read_table([tmp_path / name]).to_pylist() == rows
+    assert read_table([tmp_path / name], {"answer", "other"}).column_names == ["answer"]
+
+
+def test_a_row_of_a_csv_file_with_other_columns_is_named_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("q,a\n1,2\n1,2,3\n")
+    assert "line 3 has 3 values, and its first line names 2 columns" in complaint(tmp_path / "a.csv")
