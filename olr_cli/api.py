@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,11 +31,11 @@ from olr_cli.data.sets import sentinel_type
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
-from olr_cli.recipe.schema import OlrMethod, flatten
+from olr_cli.recipe.schema import OlrMethod, changed_keys, flatten
 from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_manifest, read_recipe, require_run
 from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.store import Columns, arrow_table, stored_history
-from olr_cli.runs.writer import RunWriter, create_external, resume_external
+from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import (
     Decided,
     History,
@@ -448,20 +449,45 @@ class OnlineLabelRefinement:
         sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
         self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
         self.recipe = validate(self._tree, "recipe")
-        self._write_to(create_external(path, self.recipe, self._trainer))
+        if (path / "manifest.json").exists():
+            raise UserError(
+                f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
+                " checkpoint to continue it, or choose another run_dir"
+            )
+        self._write_to(RunWriter.create(path, self.recipe, option="run_dir"))
 
     def _resume(self, path: Path, run_id: str) -> None:
+        """Continue the run of a state; what is stored of later steps is removed."""
         require_run(path)
-        self._tree = overlay(read_recipe(path).plain(), self._tree)
+        if read_manifest(path)["id"] != run_id:
+            raise UserError(
+                f"the state was saved by another run than the one in {path}; name the run_dir that it belongs to"
+            )
+        stored = read_recipe(path)
+        self._tree = overlay(stored.plain(), self._tree)
         self.recipe = validate(self._tree, "recipe")
+        changed = [
+            key for key in changed_keys(stored, self.recipe) if not key.startswith(("train.", "model."))
+        ]
+        if changed:
+            raise UserError(
+                f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
+                " run in another run_dir"
+            )
         self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
-        mark, step = self._trusted.mark, self._step
-        run = resume_external(path, self.recipe, self._trainer, mark, run_id=run_id, step=step)
-        self._prompts = dict(run.prompts)
-        self._ids = {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
-        self._write_to(run)
+        self._write_to(RunWriter.resume(path, self.recipe, option="run_dir"), is_resumed=True)
 
-    def _write_to(self, run: RunWriter) -> None:
+    def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> None:
+        """Begin an attempt of a run that this process holds; let it go if that fails."""
+        with ExitStack() as lock:
+            lock.enter_context(run)
+            if is_resumed:
+                run.roll_back(self._step)
+                run.read_prompts(self._trusted.mark)
+            run.begin(after=self._step, facts={"engine": self._trainer})
+            lock.pop_all()  # `close` lets it go
+        self._prompts |= run.prompts
+        self._ids |= {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
         self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP)
         history = stored_history(run.path, judge) if self._step else None

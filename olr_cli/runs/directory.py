@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import socket
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from typing import Any, Literal
 from olr_cli import __version__
 from olr_cli.answers import RULES
 from olr_cli.errors import UserError, no_path, taken
-from olr_cli.files import departures, read_record, write_text, writing
+from olr_cli.files import read_record, write_text, writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.layers import dump_yaml, load_recipe
 from olr_cli.recipe.schema import ExternalEngine, Recipe
@@ -70,7 +69,7 @@ def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str 
         "recipe_digest": recipe.digest(),
         "status": "running",
         "answer_rules": RULES,
-        "created": _now(),
+        "created": now(),
         "versions": versions(),
         "attempts": [],
     }
@@ -231,33 +230,6 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     write_text(path / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
-def begin_attempt(path: Path, *, from_step: int, data: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Note in the manifest that this process works on the run, which it holds.
-
-    Args:
-        path: the run directory.
-        from_step: complete steps so far.
-        data: the data sets, which are the same in every attempt.
-        facts: what the process works with (device, threads …); kept for each attempt, the latest at the top too.
-    """
-    manifest = read_manifest(path)
-    working_with = {"versions": versions(), **facts}
-    manifest |= {"status": "running", "data": data, **working_with}
-    process = {"started": _now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": from_step}
-    manifest["attempts"].append(process | working_with)
-    write_manifest(path, manifest)
-
-
-def end_attempt(path: Path, status: Status, **facts: Any) -> None:
-    """Note how the attempt ended."""
-    manifest = read_manifest(path)
-    manifest |= {"status": status, **facts}
-    manifest["attempts"][-1] |= {"ended": _now(), "outcome": status}
-    if departures:
-        manifest["attempts"][-1]["file_system"] = sorted(departures)
-    write_manifest(path, manifest)
-
-
 def versions() -> dict[str, str]:
     """Versions of this program, Python, and the packages on which results may depend, where they are installed."""
     packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
@@ -265,5 +237,6 @@ def versions() -> dict[str, str]:
     return {"olr": __version__, "python": platform.python_version(), **installed}
 
 
-def _now() -> str:
+def now() -> str:
+    """The time in UTC, as manifests have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -27,7 +29,8 @@ from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import Recipe, changed_keys
+from olr_cli.files import departures
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
     drop_unfinished,
@@ -39,13 +42,12 @@ from olr_cli.runs.directory import (
     PROMPTS,
     Kind,
     Status,
-    begin_attempt,
     create_run,
     drop_leftovers,
-    end_attempt,
+    now,
     read_manifest,
     read_recipe,
-    require_run,
+    versions,
     write_manifest,
     write_recipe,
 )
@@ -141,9 +143,23 @@ class RunWriter:
         keep_newest(self.path, read_recipe(self.path).train.keep_checkpoints)
 
     def begin(self, *, after: int, facts: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> None:
-        """Note an attempt, which goes on after a step; without `data`, the data are the prompts that came so far."""
-        facts_of_data = self._prompt_facts if data is None else data
-        begin_attempt(self.path, from_step=after, data=facts_of_data, facts=facts)
+        """Note in the manifest that this process works on the run.
+
+        Args:
+            after: complete steps so far.
+            facts: what the process works with (device, threads …); kept for each attempt, the latest at the top too.
+            data: the data sets, which are the same in every attempt; by default the prompts that came so far.
+        """
+        manifest = read_manifest(self.path)
+        working_with = {"versions": versions(), **facts}
+        manifest |= {
+            "status": "running",
+            "data": self._prompt_facts if data is None else data,
+            **working_with,
+        }
+        process = {"started": now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": after}
+        manifest["attempts"].append(process | working_with)
+        write_manifest(self.path, manifest)
         # A finished run of more epochs is a run that goes on, wherever this attempt ends.
         if read_recipe(self.path) != self.recipe:
             write_recipe(self.path, self.recipe)
@@ -227,7 +243,12 @@ class RunWriter:
 
     def _end(self, status: Status, **facts: Any) -> None:
         self._is_open = False
-        end_attempt(self.path, status, **facts)
+        manifest = read_manifest(self.path)
+        manifest |= {"status": status, **facts}
+        manifest["attempts"][-1] |= {"ended": now(), "outcome": status}
+        if departures:
+            manifest["attempts"][-1]["file_system"] = sorted(departures)
+        write_manifest(self.path, manifest)
 
     def _require_attempt(self) -> None:
         if self._joined is not None and self._joined != len(read_manifest(self.path)["attempts"]):
@@ -242,57 +263,6 @@ class RunWriter:
     def _prompt_facts(self) -> dict[str, Any]:
         size = len(self.prompts)
         return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
-
-
-def create_external(path: Path, recipe: Recipe, trainer: str) -> RunWriter:
-    """Begin a run of another trainer (`olr_cli.api`), whose name and version `trainer` is.
-
-    Prompts are known only as they come, so the directory has them in a file of its own, which its recipe names as
-    `data.train`.
-
-    Raises:
-        UserError: the folder holds a run already, is held by another process, or cannot be written.
-    """
-    if (path / "manifest.json").exists():
-        raise UserError(
-            f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
-            " checkpoint to continue it, or choose another run_dir"
-        )
-    with ExitStack() as lock:
-        writer = lock.enter_context(RunWriter.create(path, recipe, option="run_dir"))
-        writer.begin(after=0, facts={"engine": trainer})
-        lock.pop_all()  # the trainer closes it
-    return writer
-
-
-def resume_external(
-    path: Path, recipe: Recipe, trainer: str, mark: Mark, *, run_id: str, step: int
-) -> RunWriter:
-    """Continue the run `run_id` of another trainer after a step; what is stored of later steps is removed.
-
-    Raises:
-        UserError: the folder holds no run, another one, or one that was begun with another recipe.
-    """
-    require_run(path)
-    if read_manifest(path)["id"] != run_id:
-        raise UserError(
-            f"the state was saved by another run than the one in {path}; name the run_dir that it belongs to"
-        )
-    changed = [
-        key for key in changed_keys(read_recipe(path), recipe) if not key.startswith(("train.", "model."))
-    ]
-    if changed:
-        raise UserError(
-            f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
-            " run in another run_dir"
-        )
-    with ExitStack() as lock:
-        writer = lock.enter_context(RunWriter.resume(path, recipe, option="run_dir"))
-        writer.roll_back(step)
-        writer.read_prompts(mark)
-        writer.begin(after=step, facts={"engine": trainer})
-        lock.pop_all()
-    return writer
 
 
 def _status_of(error: BaseException) -> Status:

@@ -12,7 +12,7 @@ from olr_cli.engines import sweep
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.directory import begin_attempt, create_run, end_attempt
+from olr_cli.runs.writer import RunWriter
 
 RUNS = [SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)]
 WAITS = """
@@ -38,11 +38,10 @@ def train(tmp_path, monkeypatch):
 
 
 def put_run(path, recipe, *, finished):
-    path.mkdir()
-    create_run(path, recipe)
-    if finished:
-        begin_attempt(path, from_step=0, data={}, facts={})
-        end_attempt(path, "finished")
+    with RunWriter.create(path, recipe) as writer:
+        if finished:
+            writer.begin(after=0, data={}, facts={})
+            writer.close("finished")
 
 
 @pytest.mark.parametrize(

@@ -130,3 +130,22 @@ def test_a_damaged_checkpoint_is_kept_beside_the_one_that_is_written_anew(tmp_pa
         aside = set_aside(checkpoint_path(tmp_path, 3))
         assert (aside / "weights").read_text() == turn
         assert checkpoint_steps(tmp_path) == []
+
+
+def test_checkpoints_are_whole_and_the_newest_are_kept(tmp_path):
+    def fill(folder):
+        (folder / "weights").write_text("w")
+
+    for step in (10, 20, 30):
+        write_checkpoint(tmp_path, step, fill, keep=2)
+    assert checkpoint_steps(tmp_path) == [20, 30]
+
+    def fail(folder):
+        (folder / "weights").write_text("half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_checkpoint(tmp_path, 40, fail, keep=2)
+    assert checkpoint_steps(tmp_path) == [20, 30]
+    drop_unfinished(tmp_path)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000020", "step-000030"]

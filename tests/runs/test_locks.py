@@ -3,8 +3,11 @@
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +64,52 @@ def test_a_lock_file_that_is_something_else_is_left_alone(tmp_path, kind):
         pass
     assert precious.read_text() == "precious"
     assert kind != "notes" or lock.read_text() == "my notes\n"
+
+
+def test_a_lock_file_that_goes_before_it_is_locked_holds_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "new"
+    real, calls = fcntl.flock, []
+
+    def after_the_last_holder_cleaned_up(*arguments):
+        if not calls:
+            shutil.rmtree(path)
+        calls.append(arguments)
+        real(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", after_the_last_holder_cleaned_up)
+    with held(path, make=True):
+        assert is_held(path)
+
+
+def test_a_look_at_the_lock_does_not_make_a_starter_fail(tmp_path):
+    with held(tmp_path):
+        pass
+    look = os.open(tmp_path / ".lock", os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    timer = threading.Timer(0.03, os.close, [look])
+    timer.start()
+    with held(tmp_path):
+        assert is_held(tmp_path)
+    timer.join()
+
+
+def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UserError, match="the disk is full"), held(tmp_path / "new", make=True):
+        pass
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_made_for_nothing_goes_again(tmp_path):
+    path = tmp_path / "runs" / "new"
+    with pytest.raises(RuntimeError), held(path, make=True):
+        raise RuntimeError
+    assert not path.exists()
+
+
+def test_a_place_where_no_folder_can_be_made_is_not_called_in_use():
+    with pytest.raises(UserError, match="cannot be made"), held(Path("/proc/olr-run"), make=True):
+        pass

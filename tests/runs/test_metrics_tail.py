@@ -1,11 +1,13 @@
-"""Following the metrics that another process appends."""
+"""Lines of metrics.jsonl: what is no line, and those that another process appends."""
 
 import json
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from olr_cli.runs.metrics import MetricsTail, append_metrics, read_metrics
+from olr_cli.errors import UserError
+from olr_cli.runs.metrics import MetricsTail, append_metrics, drop_metrics_after, read_metrics
 
 
 def test_nothing_is_new_where_nobody_has_written(tmp_path):
@@ -69,3 +71,26 @@ def test_however_the_bytes_arrive_every_line_is_seen_once_and_in_order(tmp_path,
             file.write(whole[first:last])
         seen += tail.new_lines()
     assert seen == lines == read_metrics(tmp_path)
+
+
+def test_a_broken_metrics_line_is_named(tmp_path):
+    append_metrics(tmp_path, 1, 1, {})
+    kinds = ('{"step": "3"}', '{"step": null}', '{"step": NaN}', '{"step": 3, "x": []}', "[]")
+    for broken in ('{"step": 2, "epo', "\x00\x00", "7", '{"epoch": 1}', *kinds):
+        file = tmp_path / "metrics.jsonl"
+        before = file.read_text()
+        file.write_text(f"{before}{broken}\n{before}")
+        with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not a step's metrics"):
+            read_metrics(tmp_path)
+        file.write_text(before)
+
+
+def test_a_metrics_line_cut_off_by_a_kill_is_left_out(tmp_path):
+    for step in (1, 2, 3):
+        append_metrics(tmp_path, step, 1, {"rollout/reward": step / 10})
+    with (tmp_path / "metrics.jsonl").open("a") as lines:
+        lines.write('{"step": 4, "rollout/rew')
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3]
+    drop_metrics_after(tmp_path, 2)
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert [json.loads(line)["step"] for line in text.splitlines()] == [1, 2]

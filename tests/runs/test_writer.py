@@ -10,7 +10,7 @@ from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.writer import RunWriter, create_external, resume_external
+from olr_cli.runs.writer import RunWriter
 
 
 def begun(path):
@@ -82,27 +82,3 @@ def test_whoever_joined_an_attempt_writes_nothing_into_the_next_one(tmp_path):
     assert checkpoint_steps(tmp_path) == []
     assert [line["step"] for line in read_metrics(tmp_path)] == [1]
     assert not (tmp_path / "labels").exists()
-
-
-def test_a_trainers_run_that_could_not_begin_is_not_held(tmp_path, monkeypatch):
-    path = tmp_path / "run"
-
-    def fails(*_arguments, **_facts):
-        raise UserError("the disk is full")
-
-    with monkeypatch.context() as disk:
-        disk.setattr("olr_cli.runs.writer.begin_attempt", fails)
-        with pytest.raises(UserError, match="disk is full") as _while_its_traceback_lives:
-            create_external(path, Recipe(), "a trainer")
-        assert not is_held(path)
-    with begun(tmp_path / "other") as writer:
-        writer.close("interrupted")
-        facts = {"run_id": read_manifest(writer.path)["id"], "step": 0}
-    for failing in ("drop_leftovers", "begin_attempt"):
-        with monkeypatch.context() as disk:
-            disk.setattr(f"olr_cli.runs.writer.{failing}", fails)
-            with pytest.raises(UserError, match="disk is full") as _while_its_traceback_lives:
-                resume_external(writer.path, Recipe(), "a trainer", list, **facts)
-            assert not is_held(writer.path)
-    with resume_external(writer.path, Recipe(), "a trainer", list, **facts):
-        assert is_held(writer.path)

@@ -26,6 +26,7 @@ from olr_cli.cli import app
 from olr_cli.data.logs import read_log
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
 
@@ -414,3 +415,20 @@ def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tm
     with again:
         step = again([q for q in questions[1:] for _ in BOXED], BOXED * 2, ["7"] * 8)
     assert [(label.prompt_id, label.visit) for label in step.labels] == [(name, 2) for name in ids[1:]]
+
+
+@pytest.mark.parametrize("failing", ["create_run", "drop_leftovers", "now"])
+def test_a_run_that_could_not_begin_is_not_held(tmp_path, monkeypatch, failing):
+    def fails(*_arguments, **_facts):
+        raise UserError("the disk is full")
+
+    path, step = tmp_path / "run", (["1 + 6 ="] * 4, BOXED, ["7"] * 4)
+    if failing != "create_run":
+        with make(path) as whole:
+            whole(*step)
+            state = whole.state_dict()
+    with monkeypatch.context() as disk:
+        disk.setattr(f"olr_cli.runs.writer.{failing}", fails)
+        with pytest.raises(UserError, match="disk is full") as _while_its_traceback_lives:
+            make(path)(*step) if failing == "create_run" else make(path).load_state_dict(state)
+        assert not is_held(path)
