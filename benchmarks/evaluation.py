@@ -31,7 +31,7 @@ from typing import Any
 from label_update import mixed
 
 from olr_cli.engines.models import is_builtin, policy_path
-from olr_cli.evaluation.backends import GenerationRequest, Sampling, open_backend
+from olr_cli.evaluation.backends import BackendOptions, GenerationRequest, Sampling
 from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark
 from olr_cli.evaluation.evaluate import Progress, evaluate
@@ -154,7 +154,7 @@ def main() -> None:
     words = parser.parse_args()
     model = str(policy_path(words.model)) if is_builtin(words.model) else words.model
     settings = EvaluationRequest(sampling=Sampling(1.0, words.max_new_tokens))
-    with tempfile.TemporaryDirectory() as name, open_backend("vllm", model) as backend:
+    with tempfile.TemporaryDirectory() as name, BackendOptions("vllm").open(model) as backend:
         assert isinstance(backend, VllmBackend)
         tasks = tasks_in(Path(name), words.scale, settings)
         backend.generate([tasks[0].problems[0].messages], [[0]], settings.sampling)  # starts the engine

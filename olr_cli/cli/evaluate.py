@@ -254,7 +254,7 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.errors import UserError
-    from olr_cli.evaluation.backends import Sampling
+    from olr_cli.evaluation.backends import BackendOptions, Sampling
     from olr_cli.evaluation.plan import EvaluationRequest, plan, show_prompt
     from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.recipe.layers import read_pairs
@@ -288,15 +288,15 @@ def evaluate(
             prompts.system, prompts.chat_template, prompts.template or (), prompts.shots, prompts.examples
         ),
         protocol=cast(Any, prompts.protocol),
-        backend={
-            "name": place.backend,
-            "device": place.device,
-            "trust_remote_code": place.trust_remote_code,
-            "vllm": read_pairs("--vllm", place.vllm or (), "a setting of vLLM's engine"),
-            "seed_each": draws.seed_each,
-            "url": place.url,
-            "concurrency": place.concurrency,
-        },
+        backend=BackendOptions(
+            cast(Any, place.backend),
+            cast(Any, place.device),
+            place.trust_remote_code,
+            read_pairs("--vllm", place.vllm or (), "a setting of vLLM's engine"),
+            draws.seed_each,
+            place.url,
+            place.concurrency,
+        ),
         extractor=results.extractor,
         out=results.out,
         compare=results.compare,

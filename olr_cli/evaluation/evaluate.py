@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from olr_cli.answers import RULES, Judge
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import UserError, printable
-from olr_cli.evaluation.backends import Backend, model_digest, open_backend
+from olr_cli.evaluation.backends import Backend, model_digest
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
 from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
@@ -73,15 +73,13 @@ def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel |
             total = sum(len(task.problems) * task.samples for task in tasks)
             to_do = sum(len(entry.seeds) for entry in pool)
             progress.start(target.name, total, total - to_do, is_served=target.is_served)
-            chat = request.prompting.chat
-            open_backend_here = partial(open_backend, model=target.model, chat=chat, **request.backend)
+            open_here = partial(request.backend.open, target.model, request.prompting.chat)
             try:
-                _sample(evaluation, pool, record, open_model or open_backend_here, progress)
+                _sample(evaluation, pool, record, open_model or open_here, progress)
             finally:
                 progress.stop()
         else:
-            named = request.backend.get("name")
-            facts = {} if named is None else {"name": named}
+            facts = {"name": str(request.backend.name)} if request.backend.name else {}
             if target.is_local:
                 facts["model_digest"] = model_digest(target.model)
             store.check_backend(record, facts)

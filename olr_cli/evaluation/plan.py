@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.errors import UserError
-from olr_cli.evaluation import backends
-from olr_cli.evaluation.backends import Sampling
+from olr_cli.evaluation.backends import BackendOptions, Sampling
 from olr_cli.evaluation.benchmark import (
     PAPER,
     Benchmark,
@@ -57,13 +55,10 @@ class EvaluationRequest:
         seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
         prompting: how problems are put to the model.
         protocol: whose choices the defaults are; None: what fits the rest.
-        backend: keywords of `open_backend`, its ``name`` among them.
+        backend: what generates, and where.
         extractor: how answers are read, in place of the benchmarks' own.
         out: the folder for results.
         compare: ``paper``, or the folder of another evaluation.
-
-    Raises:
-        UserError: options of the backend contradict each other.
     """
 
     models: Sequence[str] = ()
@@ -76,13 +71,10 @@ class EvaluationRequest:
     seed: int = 0
     prompting: Prompting = field(default_factory=Prompting)
     protocol: Protocol | None = None
-    backend: Mapping[str, Any] = field(default_factory=dict)
+    backend: BackendOptions = field(default_factory=BackendOptions)
     extractor: str | None = None
     out: Path | None = None
     compare: str | None = None
-
-    def __post_init__(self) -> None:
-        backends.check_options(**self.backend)
 
     def under(self, protocol: Protocol, model: str) -> EvaluationRequest:
         """The request under a protocol, for a model as the command names it."""
@@ -145,7 +137,7 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     Raises:
         UserError: a model, benchmark, file or comparison does not exist, or they do not go together.
     """
-    is_served = request.backend.get("url") is not None
+    is_served = request.backend.url is not None
     named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
@@ -261,8 +253,9 @@ def show_prompt(request: EvaluationRequest, name: str) -> Answer:
     from olr_cli.engines import prompt_text
 
     chat = decided.prompting.chat
-    trust_remote_code = bool(request.backend.get("trust_remote_code"))
-    tokenizer = load_tokenizer(targets(model, [], None)[0].model, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(
+        targets(model, [], None)[0].model, trust_remote_code=request.backend.trust_remote_code
+    )
     chat.check(tokenizer)
     prompt = prompt_text.render(tokenizer, problem.messages, chat)
     return Answer([prompt, gold], {**facts, "prompt": prompt})

@@ -29,7 +29,7 @@ from olr_cli.engines.prompt_text import ChatFormat, template_warnings
 from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import DataSets, Run
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendName, Sampling, open_backend
+from olr_cli.evaluation.backends import BackendName, BackendOptions, Sampling
 from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
@@ -144,14 +144,13 @@ class RolloutSampler:
         self._sampling = Sampling(
             recipe.train.temperature, recipe.train.max_new_tokens, stop=recipe.train.stop
         )
-        self._backend = open_backend(
+        options = BackendOptions(
             backend,
-            model_location(path),
-            device=section.device,
-            trust_remote_code=recipe.model.trust_remote_code,
-            chat=ChatFormat.of(recipe),
+            section.device,
+            recipe.model.trust_remote_code,
             seed_each=True,  # a run that is resumed draws what it would have drawn
         )
+        self._backend = options.open(model_location(path), ChatFormat.of(recipe))
         prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
         self._backend.encode(prompts, self._sampling)
         import torch  # not before the backend, which may set what torch reads when it is imported

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.engines.models import policy_path
-from olr_cli.evaluation.backends import transformers_backend
+from olr_cli.evaluation.backends import BackendOptions, transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.locks import held
@@ -131,7 +131,7 @@ def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, somew
     def interrupted(*words, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("olr_cli.evaluation.evaluate.open_backend", interrupted)
+    monkeypatch.setattr(BackendOptions, "open", interrupted)
     result = olr(MODEL, *SMALL)
     assert result.exit_code == 130
     assert result.stderr.endswith("Stopped. Nothing is stored yet; the same command goes on.\n")

@@ -15,12 +15,13 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation import backends
-from olr_cli.evaluation.backends import Sampling, open_backend, transformers_backend
+from olr_cli.evaluation.backends import BackendOptions, Sampling, transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.seeding import key
 from olr_cli.supervision import Rollout
 
 POLICY = policy_path("addition-easier")
+TRANSFORMERS = BackendOptions("transformers", device="cpu")
 PROMPTS = read_prompts("arithmetic", split="test", seed=0).prompts
 MESSAGES = [prompt.messages for prompt in PROMPTS]
 SEEDS = [[key("test", p, g) >> 1 for g in range(8)] for p in range(len(PROMPTS))]
@@ -38,7 +39,7 @@ def generate(backend, prompts, seeds, sampling):
 
 @pytest.fixture(scope="module")
 def backend():
-    with open_backend("transformers", str(POLICY), device="cpu") as opened:
+    with TRANSFORMERS.open(str(POLICY)) as opened:
         yield opened
 
 
@@ -111,7 +112,7 @@ def test_a_response_ends_where_the_context_ends(tmp_path, backend):
     prompts = [(Message("user", sums),) for sums in ("414+190=", "28+9=", "128+98=", "46+12=", "528+989=")]
     model = changed_policy(tmp_path / "short", config={"max_position_embeddings": 10})
     whole = generate(backend, prompts, [[0]] * 5, Sampling(temperature=0, max_new_tokens=9))
-    with open_backend("transformers", model, device="cpu") as short:
+    with TRANSFORMERS.open(model) as short:
         outputs = generate(short, prompts, [[0]] * 5, Sampling(temperature=0, max_new_tokens=9))
     room = [2, 5, 3, 4, 2]  # a token is a character
     for limit, [output], [full] in zip(room, outputs, whole, strict=True):
@@ -123,7 +124,7 @@ def test_a_response_ends_where_the_context_ends(tmp_path, backend):
 def test_a_prompt_that_fills_the_context_is_refused(tmp_path):
     model = changed_policy(tmp_path / "short", config={"max_position_embeddings": 8})
     with (
-        open_backend("transformers", model, device="cpu") as short,
+        TRANSFORMERS.open(model) as short,
         pytest.raises(UserError, match=r"prompts leave no room for a response \(the longest has 8 tokens"),
     ):
         generate(short, MESSAGES, SEEDS, GREEDY)
@@ -135,7 +136,7 @@ def test_the_generation_config_ends_responses_but_does_not_sample(tmp_path, back
         tmp_path / "model",
         generation_config={"eos_token_id": [2, zero], "do_sample": True, "temperature": 0.1, "top_k": 1},
     )
-    with open_backend("transformers", model, device="cpu") as other:
+    with TRANSFORMERS.open(model) as other:
         outputs = generate(other, MESSAGES, SEEDS, SAMPLED)
     for own, before in zip(outputs, sampled, strict=True):
         for output, full in zip(own, before, strict=True):
@@ -154,7 +155,7 @@ def test_the_facts_tell_models_apart(tmp_path, backend):
     other = changed_policy(tmp_path / "other", generation_config={"eos_token_id": 3})
     digests = []
     for model in (same, other):
-        with open_backend("transformers", model, device="cpu") as opened:
+        with TRANSFORMERS.open(model) as opened:
             digests.append(opened.facts["model_digest"])
     assert digests[0] == backend.facts["model_digest"] != digests[1]
     assert backend.facts["name"] == "transformers"
@@ -169,7 +170,7 @@ def test_a_path_that_is_no_model_is_one_sentence(tmp_path, what):
     if what == "no weights":
         shutil.copytree(POLICY, model, ignore=shutil.ignore_patterns("*.safetensors"))
     with pytest.raises(UserError) as caught:
-        open_backend("transformers", str(model), device="cpu")
+        TRANSFORMERS.open(str(model))
     assert str(model) in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -216,12 +217,12 @@ def test_the_build_of_vllm_is_read_from_its_package(monkeypatch):
 def test_a_gpu_that_is_not_there_is_said(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="device is 'cuda' but torch sees no GPU"):
-        open_backend(None, str(POLICY), device="cuda")
+        BackendOptions(device="cuda").open(str(POLICY))
 
 
 def test_without_vllm_the_default_opens_transformers(monkeypatch):
     monkeypatch.setattr(backends, "_vllm_made_for", lambda: None)
-    with open_backend(None, str(POLICY), device="cpu") as opened:
+    with BackendOptions(device="cpu").open(str(POLICY)) as opened:
         assert isinstance(opened, TransformersBackend)
         assert opened.render(MESSAGES[:1]) == [opened._policy.render(MESSAGES[0])]
 

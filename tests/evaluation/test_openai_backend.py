@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.chat import Message
-from olr_cli.engines.prompt_text import ChatFormat
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import GenerationRequest, Sampling, open_backend, openai_backend
+from olr_cli.evaluation.backends import BackendOptions, GenerationRequest, Sampling, openai_backend
 from olr_cli.supervision import Rollout
 
 MODEL = "org/adder"
@@ -106,9 +106,9 @@ def requests(seeds, count=1):
     return [GenerationRequest((Message("user", f"{number} + 7 = ?"),), seeds, "") for number in range(count)]
 
 
-def ask(server, wanted, sampling=SAMPLING, **options):
+def ask(server, wanted, sampling=SAMPLING, chat=AS_THE_MODEL_HAS_IT, **options):
     rollouts = {}
-    with open_backend(None, MODEL, url=server.url, **options) as backend:
+    with BackendOptions(url=server.url, **options).open(MODEL, chat) as backend:
         for finished in backend.stream(wanted, sampling):
             rollouts |= finished
     return rollouts
@@ -234,9 +234,10 @@ def test_the_key_comes_from_the_environment(server, monkeypatch):
     ],
 )
 def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):
-    options = {"name": "openai", "url": server.url} | change
+    options = {"name": "openai", "url": server.url, "chat": AS_THE_MODEL_HAS_IT} | change
+    chat = options.pop("chat")
     with pytest.raises(UserError) as caught:
-        open_backend(options.pop("name"), model, **options)
+        BackendOptions(**options).open(model, chat)
     assert told in str(caught.value)
 
 

@@ -13,7 +13,7 @@ from olr_cli.answers.extraction import extract
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import Sampling, open_backend
+from olr_cli.evaluation.backends import BackendOptions, Sampling
 from olr_cli.seeding import key
 from olr_cli.supervision import Rollout
 
@@ -36,14 +36,14 @@ def generate(backend, prompts, seeds, sampling):
 
 @pytest.fixture(scope="module")
 def vllm():
-    with open_backend(None, str(POLICY)) as opened:
+    with BackendOptions().open(str(POLICY)) as opened:
         assert opened.facts["name"] == "vllm"
         yield opened
 
 
 @pytest.fixture(scope="module")
 def transformers():
-    with open_backend("transformers", str(POLICY)) as opened:
+    with BackendOptions("transformers").open(str(POLICY)) as opened:
         yield opened
 
 
@@ -93,14 +93,14 @@ def test_a_path_that_is_no_model_is_one_sentence(tmp_path):
     (tmp_path / "empty").mkdir()
     for model in (tmp_path / "missing", tmp_path / "empty"):
         with pytest.raises(UserError) as caught:
-            open_backend("vllm", str(model))
+            BackendOptions("vllm").open(str(model))
         assert str(model) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_an_engine_that_cannot_start_is_one_sentence(tmp_path):
     model = tmp_path / "model"
     shutil.copytree(POLICY, model, ignore=shutil.ignore_patterns("*.safetensors"))
-    with open_backend("vllm", str(model)) as opened, pytest.raises(UserError) as caught:
+    with BackendOptions("vllm").open(str(model)) as opened, pytest.raises(UserError) as caught:
         generate(opened, MESSAGES[:1], [[0]], GREEDY)
     assert str(caught.value).startswith(f"vLLM cannot run '{model}' here (")
     assert "\n" not in str(caught.value)
@@ -125,7 +125,10 @@ def test_other_end_tokens_longer_responses_and_a_clean_process(tmp_path, capfd):
         file.write_text(json.dumps(json.loads(file.read_text()) | values))
     environment, set_threads = dict(os.environ), torch.set_num_threads
     capfd.readouterr()
-    with open_backend("vllm", str(model)) as opened, open_backend("transformers", str(model)) as other:
+    with (
+        BackendOptions("vllm").open(str(model)) as opened,
+        BackendOptions("transformers").open(str(model)) as other,
+    ):
         expected = generate(other, MESSAGES, ONE_SEED, GREEDY)
         assert generate(opened, MESSAGES, ONE_SEED, GREEDY) == expected
         first = opened._llm

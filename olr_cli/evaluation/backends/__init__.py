@@ -1,6 +1,6 @@
 """The backends that generate responses: vLLM and transformers, with the same prompts and stop rules, or a server.
 
-    with open_backend(None, "checkpoints/step_400") as backend:
+    with BackendOptions().open("checkpoints/step_400") as backend:
         for finished in backend.stream(requests, Sampling(temperature=0.6)):
             ...  # {number of a request: its rollouts}
 
@@ -22,7 +22,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -179,87 +179,75 @@ class Backend(AbstractContextManager["Backend"]):
         return tokens, [min(sampling.max_new_tokens, self.context - len(prompt)) for prompt in tokens]
 
 
-def open_backend(
-    name: BackendName | None,
-    model: str,
-    *,
-    device: Device = "auto",
-    trust_remote_code: bool = False,
-    chat: ChatFormat = AS_THE_MODEL_HAS_IT,
-    vllm: Mapping[str, Any] | None = None,
-    seed_each: bool = False,
-    url: str | None = None,
-    concurrency: int | None = None,
-) -> Backend:
-    """Open a model for generation.
+@dataclass(frozen=True)
+class BackendOptions:
+    """How a model is opened for generation.
 
-    Args:
+    Attributes:
         name: the backend; by default vLLM where it is installed and made for the device, else transformers.
-        model: folder in Hugging Face layout, or hub id.
         device: ``auto`` takes the GPU if there is one.
         trust_remote_code: run model code that comes with the weights.
-        chat: how chat turns become text.
-        vllm: settings of vLLM's engine (`check_settings`).
+        vllm: settings of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
         seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
-        url: of an OpenAI-compatible server, whose `model` answers.
-        concurrency: the most requests to the server at a time.
+        url: of an OpenAI-compatible server, which answers instead.
+        concurrency: the most requests to the server at a time; by default 64.
 
     Raises:
-        UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks a
-            variable of `chat`.
+        UserError: an option would be ignored.
     """
-    check_options(name, device, trust_remote_code, vllm, seed_each, url, concurrency)
-    backend: Backend
-    if url is not None:
-        from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
 
-        return OpenAIBackend(
-            model, url=url, chat=chat, **({"concurrency": concurrency} if concurrency else {})
-        )
-    if _choose("vllm" if vllm else name, device) == "vllm":
-        from olr_cli.evaluation.backends.vllm_backend import VllmBackend
+    name: BackendName | None = None
+    device: Device = "auto"
+    trust_remote_code: bool = False
+    vllm: Mapping[str, Any] = field(default_factory=dict)
+    seed_each: bool = False
+    url: str | None = None
+    concurrency: int | None = None
 
-        backend = VllmBackend(
-            model, trust_remote_code=trust_remote_code, settings=vllm or {}, seed_each=seed_each
-        )
-    else:
-        from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
+    def __post_init__(self) -> None:
+        if (self.name == "openai" or self.url is not None) and (
+            self.url is None or self.name not in (None, "openai")
+        ):
+            raise UserError("--url names a server for --backend openai; give both, or --url alone")
+        if self.url is None and self.concurrency is not None:
+            raise UserError("--concurrency is for a server (--url); leave it out")
+        for_a_model_here = {
+            "--vllm": bool(self.vllm),
+            "--device": self.device != "auto",
+            "--trust-remote-code": self.trust_remote_code,
+            "--seed-each": self.seed_each,
+        }
+        for option, is_given in for_a_model_here.items():
+            if self.url is not None and is_given:
+                raise UserError(
+                    f"{option} is for a model that olr loads, not for a server (--url); leave it out"
+                )
+        if self.name == "transformers" and self.vllm:
+            raise UserError("--vllm is for the vllm backend, not for transformers; leave it out")
 
-        backend = TransformersBackend(model, device=device, trust_remote_code=trust_remote_code)
-    chat.check(backend.tokenizer)
-    backend.chat = chat
-    return backend
+    def open(self, model: str, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> Backend:
+        """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it.
 
+        Raises:
+            UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks
+                a variable of `chat`.
+        """
+        backend: Backend
+        if self.url is not None:
+            from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
 
-def check_options(
-    name: BackendName | None = None,
-    device: Device = "auto",
-    trust_remote_code: bool = False,
-    vllm: Mapping[str, Any] | None = None,
-    seed_each: bool = False,
-    url: str | None = None,
-    concurrency: int | None = None,
-) -> None:
-    """Make sure that options of `open_backend` go together, before anything is loaded.
+            return OpenAIBackend(model, url=self.url, chat=chat, concurrency=self.concurrency or 64)
+        if _choose("vllm" if self.vllm else self.name, self.device) == "vllm":
+            from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-    Raises:
-        UserError: one of them would be ignored.
-    """
-    if (name == "openai" or url is not None) and (url is None or name not in (None, "openai")):
-        raise UserError("--url names a server for --backend openai; give both, or --url alone")
-    if url is None and concurrency is not None:
-        raise UserError("--concurrency is for a server (--url); leave it out")
-    for_a_model_here = {
-        "--vllm": bool(vllm),
-        "--device": device != "auto",
-        "--trust-remote-code": trust_remote_code,
-        "--seed-each": seed_each,
-    }
-    for option, is_given in for_a_model_here.items():
-        if url is not None and is_given:
-            raise UserError(f"{option} is for a model that olr loads, not for a server (--url); leave it out")
-    if name == "transformers" and vllm:
-        raise UserError("--vllm is for the vllm backend, not for transformers; leave it out")
+            backend = VllmBackend(model, self)
+        else:
+            from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
+
+            backend = TransformersBackend(model, device=self.device, trust_remote_code=self.trust_remote_code)
+        chat.check(backend.tokenizer)
+        backend.chat = chat
+        return backend
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:

@@ -22,7 +22,7 @@ import httpx
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line
 from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling
 from olr_cli.supervision import Rollout
@@ -50,9 +50,7 @@ class OpenAIBackend(Backend):
         headers: of every request.
     """
 
-    def __init__(
-        self, model: str, *, url: str, concurrency: int = 64, chat: ChatFormat = AS_THE_MODEL_HAS_IT
-    ) -> None:
+    def __init__(self, model: str, *, url: str, concurrency: int, chat: ChatFormat) -> None:
         """Ask the server for its models.
 
         Args:

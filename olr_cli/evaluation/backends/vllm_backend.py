@@ -27,7 +27,7 @@ from olr_cli.engines.local.policy import end_ids
 from olr_cli.engines.models import loading, open_model, require_finite_files, require_safetensors
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
-from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling, model_digest
+from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
 from olr_cli.files import read_json
 from olr_cli.supervision import Rollout
 
@@ -71,38 +71,25 @@ class VllmBackend(Backend):
     draws are a function of the engine's seed and of all that is sampled.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        trust_remote_code: bool = False,
-        settings: Mapping[str, Any] | None = None,
-        seed_each: bool = False,
-    ) -> None:
+    def __init__(self, model: str, options: BackendOptions) -> None:
         """Read tokenizer and configuration; the weights are loaded with the first prompts.
-
-        Args:
-            model: folder or hub id.
-            trust_remote_code: run code that comes with it.
-            settings: of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
-            seed_each: every sample has its own seed, as always on a CPU.
 
         Raises:
             UserError: no such model, vLLM cannot be imported, or it has no such setting.
         """
         self.model = model
-        self._remote = {"trust_remote_code": trust_remote_code}
+        self._remote = {"trust_remote_code": options.trust_remote_code}
         self._llm: Any = None
         self._room, self._reads_text, self._seed = 0, False, 0
         self._running = ExitStack()
         vllm = _import_vllm()
-        self._engine_settings = dict(settings or {})
+        self._engine_settings = dict(options.vllm)
         check_settings(self._engine_settings, vllm.EngineArgs)
         self._adapter = self._engine_settings.pop(LORA, None)
         if self._adapter is not None:
             rank = adapter_rank(str(self._adapter))
             self._engine_settings = {"enable_lora": True, "max_lora_rank": rank} | self._engine_settings
-        config, self.tokenizer, self._end_ids = read_model(model, trust_remote_code=trust_remote_code)
+        config, self.tokenizer, self._end_ids = read_model(model, trust_remote_code=options.trust_remote_code)
         self.context = self._engine_settings.get(
             "max_model_len", getattr(config, "max_position_embeddings", None)
         )
@@ -111,7 +98,7 @@ class VllmBackend(Backend):
         if self._on_gpu:
             self._dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
         self._dtype = str(self._engine_settings.get("dtype", self._dtype))
-        self._seed_each = seed_each or not self._on_gpu
+        self._seed_each = options.seed_each or not self._on_gpu
         self.facts = {
             "name": "vllm",
             "model_digest": model_digest(model, config),
@@ -119,7 +106,7 @@ class VllmBackend(Backend):
             "dtype": self._dtype,
             "quantization": self._engine_settings.get("quantization"),
             "adapter_digest": self._adapter and model_digest(str(self._adapter)),
-            "vllm_settings": dict(settings or {}),
+            "vllm_settings": dict(options.vllm),
             "seeds": "of each sample" if self._seed_each else "of the engine",
             "vllm": vllm.__version__,
             "torch": torch.__version__,
