@@ -395,8 +395,6 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Tabl
             f"{file} needs more memory than there is; take a part of its rows or columns"
         ) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if "crypt" in str(error):
-            raise UserError(f"{file} is encrypted; write it without encryption") from None
         raise UserError(
             f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
         ) from None

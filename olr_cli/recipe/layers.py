@@ -137,7 +137,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     Raises:
         UserError: the file is missing or not YAML, a key is unknown, a value is wrong.
     """
-    return _resolve(_layers(path, overrides))
+    return _resolved(_layers(path, overrides))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,6 @@ def _layers(path: str | Path, overrides: Iterable[str]) -> list[Layer]:
 
 def _merged(layers: Iterable[Layer]) -> dict[str, Any]:
     return functools.reduce(overlay, (layer.keys for layer in layers), {})
-
-
-def _resolve(layers: Sequence[Layer]) -> Recipe:
-    """The recipe of these layers; an error names the layer it is in."""
-    for layer in layers:
-        require_plain(layer.keys, layer.source)
-    return validate(_merged(layers), layers[0].source, layers=layers)
 
 
 def read_tree(file: Path) -> dict[str, Any]:
@@ -405,26 +398,25 @@ def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
 # From keys to a recipe --------------------------------------------------------------------------------------------
 
 
-def validate(
-    tree: Mapping[str, Any],
-    source: str,
-    called: Mapping[str, str] | None = None,
-    *,
-    layers: Sequence[Layer] = (),
-) -> Recipe:
+def validate(tree: Mapping[str, Any], source: str, called: Mapping[str, str] | None = None) -> Recipe:
     """The recipe in `tree`, nested keys.
 
     Args:
-        tree: of one source, or of `layers` laid over each other.
-        source: what an error names, where none of `layers` has the key that is wrong.
+        tree: of one source.
+        source: what an error names.
         called: other names of dotted keys for the user.
-        layers: lowest first.
 
     Raises:
         UserError: one sentence that names the source, the key, what is wrong and what would be right.
     """
-    require_plain(tree, source)
-    tree = dict(tree)
+    return _resolved([Layer(source, tree)], called or {})
+
+
+def _resolved(layers: Sequence[Layer], called: Mapping[str, str] = {}) -> Recipe:
+    """The recipe of these layers, lowest first; an error names the layer that it is in, else the lowest."""
+    for layer in layers:
+        require_plain(layer.keys, layer.source)
+    tree = _merged(layers)
     for name, (tag, _) in KINDS.items():
         section = tree.get(name)
         if isinstance(section, Mapping) and tag not in section:
@@ -434,22 +426,22 @@ def validate(
         return Recipe.model_validate(tree)
     except ValidationError as error:
         details = error.errors()
-        first, *others = [_sentence(detail, called or {}) for detail in details[:_MOST_PROBLEMS]]
+        first, *others = [_sentence(detail, called) for detail in details[:_MOST_PROBLEMS]]
         if len(details) > _MOST_PROBLEMS:
             others.append("…")
         more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
-        raise UserError(f"{_source(details[0], first, layers) or source}: {first}{more}") from None
+        raise UserError(f"{_source(details[0], first, layers)}: {first}{more}") from None
 
 
-def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str | None:
-    """The uppermost layer with the key that an error is at, or that its sentence names."""
+def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
+    """The uppermost layer with the key that an error is at, or that its sentence names; else the lowest."""
     place = _dotted(detail["loc"])
     for layer in reversed(layers):
         for key in flatten(dict(layer.keys)):
             is_there = place == key or place.startswith(f"{key}.") or key.startswith(f"{place}.")
             if is_there or re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", sentence):
                 return layer.source
-    return None
+    return layers[0].source
 
 
 def _sentence(detail: Any, called: Mapping[str, str]) -> str:
@@ -558,7 +550,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     """
     overrides = list(overrides)
     layers = _layers(path, overrides)
-    whole = _resolve(layers)
+    whole = _resolved(layers)
     if whole.sweep is None:
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in _merged(layers).items() if key != "sweep"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from olr_cli.errors import UserError, did_you_mean, shown
 from olr_cli.recipe.schema import KINDS, Recipe, Section
@@ -53,37 +53,13 @@ class Key:
     default: Any
     description: str
 
-    @property
-    def values(self) -> str:
-        """Type and range together, in words."""
-        type_, null, _ = self.type.partition(" or null")
-        words = self.range if type_ in ("choice", "list") else ", ".join(filter(None, [type_, self.range]))
-        return words + (", or null" if null else "")
 
-
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """Keys under one title: of a section (``method``), or of one of its kinds (``method.name=olr``)."""
 
     title: str
     summary: str
-    keys: list[Key]
-
-    @property
-    def is_kind(self) -> bool:
-        return "=" in self.title
-
-    def beginning_with(self, prefix: str) -> _Group:
-        return replace(self, keys=[key for key in self.keys if key.key.startswith(prefix)])
-
-    def rows(self) -> Iterator[Row]:
-        if self.is_kind:
-            yield Row([f"{self.title}: {self.summary}"], "title")
-        for key in self.keys:
-            short = key.values if len(key.values) <= _WIDEST else "one of those below"
-            name, values = Cell(f"`{key.key}`", "text", short=key.key), Cell(key.values, "text", short=short)
-            yield Row([name, values, _written(key.default), key.description])
-            yield Row([key.description], "note")
+    keys: Sequence[Key]
 
 
 def key_table(prefix: str = "") -> Table:
@@ -98,25 +74,33 @@ def key_table(prefix: str = "") -> Table:
         Column("default", is_text=True),
         Column("meaning", only="document"),
     ]
-    blocks, keys = [], []
+    blocks, chosen = [], []
     for section in _sections():
-        groups = [group.beginning_with(prefix) for group in section]
-        rows = [
-            row
-            for group in groups
-            if group.keys or (group.is_kind and group.title.startswith(prefix))
-            for row in group.rows()
-        ]
+        rows: list[Row] = []
+        for title, summary, keys in section:
+            those = [key for key in keys if key.key.startswith(prefix)]
+            if "=" in title and (those or title.startswith(prefix)):
+                rows.append(Row([f"{title}: {summary}"], "title"))
+            rows += [row for key in those for row in _rows(key)]
+            chosen += those
         if rows:
-            title = f"{section[0].title}: {section[0].summary}"
-            blocks.append(Block(columns, rows, title))
-            keys += [key for group in groups for key in group.keys]
+            blocks.append(Block(columns, rows, f"{section[0].title}: {section[0].summary}"))
     if not blocks:
         names = [key.key for section in _sections() for group in section for key in group.keys]
         raise UserError(
             f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
         )
-    return Table(blocks, {"rows": [asdict(key) for key in keys]})
+    return Table(blocks, {"rows": [asdict(key) for key in chosen]})
+
+
+def _rows(key: Key) -> tuple[Row, Row]:
+    type_, null, _ = key.type.partition(" or null")
+    words = key.range if type_ in ("choice", "list") else ", ".join(filter(None, [type_, key.range]))
+    words += ", or null" if null else ""
+    short = words if len(words) <= _WIDEST else "one of those below"
+    name, values = Cell(f"`{key.key}`", "text", short=key.key), Cell(words, "text", short=short)
+    row = Row([name, values, _written(key.default), key.description])
+    return row, Row([key.description], "note")
 
 
 def key_page(prefix: str = "") -> str:
