@@ -15,7 +15,7 @@ from olr_cli.engines.resume import (
     other_conditions,
     roll_back,
 )
-from olr_cli.engines.run import DataSets, Engine, Run, load_data, require_engine
+from olr_cli.engines.run import Attempt, DataSets, Engine, load_data, require_engine
 from olr_cli.errors import UserError
 from olr_cli.files import departures
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
@@ -200,5 +200,5 @@ def launch(
             progress.say(f"Note: {departure}.")
         if all(prompt.true_answer is None for prompt in data.train.prompts):
             progress.leave_out_truth()
-        facts = engine.complete(Run(recipe, path, data, supervisor, writer, done, progress))
+        facts = engine.complete(Attempt(recipe, path, data, supervisor, writer, done, progress))
         writer.close("finished", **facts)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from olr_cli.answers import EXTRACTORS
-from olr_cli.engines.run import Run
+from olr_cli.engines.run import Attempt
 from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.collapse import CollapseWatch
@@ -17,7 +17,7 @@ from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.schedule import Schedule
 
 
-def start_progress(run: Run, schedule: Schedule) -> None:
+def start_progress(run: Attempt, schedule: Schedule) -> None:
     """Begin to show the steps after `run.done`, with what the epoch's steps so far measured."""
     epochs, steps = divmod(run.done, schedule.per_epoch)
     lines = read_metrics(run.path) if steps else []
@@ -69,7 +69,7 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 
 
 @contextmanager
-def reports(run: Run) -> Iterator[MetricLog]:
+def reports(run: Attempt) -> Iterator[MetricLog]:
     """What logs and shows a step's metrics, and warns when something is plainly wrong; open within the block."""
     watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
     with metric_logs(run.recipe, run.path, run.done) as logs:

@@ -62,8 +62,8 @@ class DataSets:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that is ready to go on.
+class Attempt:
+    """An attempt at a run that is ready to go on.
 
     Attributes:
         path: the run directory, held by this process.
@@ -115,7 +115,7 @@ class Engine(Protocol):
         """A prompt exactly as the policy sees it."""
         ...
 
-    def complete(self, run: Run) -> dict[str, Any]:
+    def complete(self, run: Attempt) -> dict[str, Any]:
         """Make all steps after `run.done`; returns facts about the finished run for the manifest."""
         ...
 

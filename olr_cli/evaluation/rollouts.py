@@ -27,7 +27,7 @@ from olr_cli.data.rows import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
 from olr_cli.engines.reporting import start_progress
-from olr_cli.engines.run import DataSets, Run
+from olr_cli.engines.run import Attempt, DataSets
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, BackendOptions, Sampling
 from olr_cli.evaluation.targets import origin, targets
@@ -177,7 +177,7 @@ class RolloutSampler:
         """A prompt exactly as the policy sees it."""
         return self._backend.render([messages])[0]
 
-    def complete(self, run: Run) -> dict[str, Any]:
+    def complete(self, run: Attempt) -> dict[str, Any]:
         """Sample from step `run.done` to the end.
 
         Raises:
@@ -205,7 +205,7 @@ class RolloutSampler:
                     raise Interrupted(stop.signal_number)
         return {"steps": schedule.last}
 
-    def _step(self, run: Run, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
+    def _step(self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
         """Sample, supervise and store one visit of some prompts."""
         recipe, judge, clock = run.recipe, run.supervisor.judge, Stopwatch()
         with clock.measure("rollouts"):

@@ -104,16 +104,6 @@ def test_a_dry_run_shows_a_prompt_and_writes_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_analyze_and_replay_work_on_the_run(run):
-    assert olr("analyze", run, "--figure", "all").exit_code == 0
-    assert (run / "figures" / "dynamics.png").stat().st_size > 10_000
-    result = olr("replay", run)
-    assert "The effective label is the run's own in 24 of 24 visits." in result.output
-    lines = olr("replay", run, "--set", "method.criteria=[]", "--json").stdout.splitlines()
-    assert len(lines) == 24
-    assert {json.loads(line)["label_source"] for line in lines} > {"majority"}
-
-
 def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):
     result = train("--run-dir", run, "--resume")
     assert (result.exit_code, "nothing to resume" in result.output) == (0, True)
@@ -121,13 +111,6 @@ def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):
     assert olr("train", "--resume", "--run-dir", run).output == result.output
     (event,) = map(json.loads, olr("train", "--resume", "--run-dir", run, "--json").stdout.splitlines())
     assert (event["event"], event["run"], event["metrics"]["epoch"]) == ("finished", str(run), 2)
-
-
-def test_a_resume_needs_no_recipe_but_a_run(tmp_path):
-    for words in ([], ["--resume"], ["--run-dir", tmp_path]):
-        result = olr("train", *words)
-        assert (result.exit_code, "name a recipe" in result.stderr) == (2, True)
-    assert "not a run directory" in olr("train", "--resume", "--run-dir", tmp_path).stderr
 
 
 def test_a_finished_run_is_trained_further(tmp_path):
@@ -167,35 +150,51 @@ def test_the_manifest_and_metrics_tell_the_run(run):
     assert "NaN" not in (run / "metrics.jsonl").read_text()
 
 
+QUICKSTART = ("laptop/quickstart", *(part for setting in SMALL for part in ("--set", setting)))
+KEYS = [
+    ("data.train=nowhere.jsonl", "nowhere.jsonl does not exist"),
+    ("data.train=columns.jsonl", "columns.jsonl has no column of prompts"),
+    ("data.train=unlabelled.jsonl", "needs the label of every prompt"),
+    ("data.train=marked.jsonl", "mark"),
+    ("data.extractor=box", "data.extractor is 'box' (did you mean 'boxed'?)"),
+    ("noise.ratio=1.5", "noise.ratio is 1.5"),
+    ("train.epoch=1", "did you mean 'train.epochs'"),
+    ("train.rollouts_per_prompt=1", "a group of one has no advantage"),
+    ("train.max_prompt_tokens=3", "12 of 12 prompts are longer than train.max_prompt_tokens 3"),
+    ("train.max_new_tokens=60", "more than the 64 tokens"),
+    ("model.path=builtin:addition-easy", "did you mean 'addition-easier'"),
+    ("model.path=./nowhere", "./nowhere"),
+    (f"name={'x' * 300}", "at most 100 characters"),
+]
+OPTIONS = [
+    ((), "name a recipe"),
+    (("--resume",), "name a recipe"),
+    (("--run-dir", "run"), "name a recipe"),
+    (("--resume", "--run-dir", "."), "not a run directory"),
+    ((*QUICKSTART, "--run-dir", "x" * 300), "too long"),
+    ((*QUICKSTART, "--run-dir", "x" * 300, "--resume"), "does not exist"),
+    (("laptop/quickstart", "--jobs", 2), "--jobs goes with --sweep"),
+    (("laptop/quickstart", "--index", 0), "--index goes with --sweep"),
+    (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
+    (("laptop/coherence", "--sweep", "--resume"), "leave --resume out"),
+    (("laptop/coherence", "--sweep", "--json"), "choose one of the sweep's"),
+]
+
+
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["data.train=nowhere.jsonl"], "nowhere.jsonl does not exist"),
-        (["data.train=columns.jsonl"], "columns.jsonl has no column of prompts"),
-        (["data.train=unlabelled.jsonl", "noise=null"], "needs the label of every prompt"),
-        (["noise.ratio=1.5"], "noise.ratio is 1.5"),
-        (["train.epoch=1"], "did you mean 'train.epochs'"),
-        (["train.rollouts_per_prompt=1"], "a group of one has no advantage"),
-        (["model.path=builtin:addition-easy"], "did you mean 'addition-easier'"),
-        (["model.path=./nowhere"], "./nowhere"),
-        (["data.extractor=box"], "data.extractor is 'box' (did you mean 'boxed'?)"),
-        (["train.max_prompt_tokens=3"], "12 of 12 prompts are longer than train.max_prompt_tokens 3"),
-        (["data.train=marked.jsonl"], "mark"),
-        (["train.max_new_tokens=60"], "more than the 64 tokens"),
-        ([f"name={'x' * 300}"], "at most 100 characters"),
-    ],
+    ("words", "message"),
+    [*(((*QUICKSTART, "--run-dir", "run", "--set", setting), said) for setting, said in KEYS), *OPTIONS],
 )
-def test_bad_input_is_one_sentence_status_2_and_nothing_written(settings, message, tmp_path, monkeypatch):
+def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("columns.jsonl").write_text('{"q": "1+1", "a": "2"}\n')
     Path("unlabelled.jsonl").write_text('{"question": "1+1"}\n')
     Path("marked.jsonl").write_text('{"question": "1+1", "answer": "__NoCorrectAnswer__"}\n')
     before = sorted(tmp_path.iterdir())
-    result = train("--run-dir", "run", settings=[*SMALL, *settings])
+    result = olr("train", *words)
     assert result.exit_code == 2
     assert message in result.stderr
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -230,34 +229,6 @@ def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     assert (
         "2 of them finished already" in olr("train", recipe, "--sweep", "--run-dir", tmp_path / "runs").output
     )
-
-
-@pytest.mark.parametrize(
-    ("option", "message"), [("--resume", "leave --resume out"), ("--json", "choose one of the sweep's")]
-)
-def test_options_that_a_sweep_does_not_take_are_refused(option, message, tmp_path):
-    result = olr("train", "laptop/coherence", "--sweep", "--run-dir", tmp_path / "runs", option)
-    assert (result.exit_code, message in result.stderr) == (2, True)
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("laptop/quickstart", "--jobs", 2), "--jobs goes with --sweep"),
-        (("laptop/quickstart", "--index", 0), "--index goes with --sweep"),
-        (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
-    ],
-)
-def test_options_of_a_sweep_are_refused_where_they_would_be_ignored(words, message, tmp_path):
-    result = olr("train", *words, "--run-dir", tmp_path / "runs", "--dry-run")
-    assert (result.exit_code, message in result.stderr) == (2, True)
-
-
-def test_a_run_directory_with_too_long_a_name_is_one_sentence(tmp_path):
-    for options in ([], ["--resume"]):
-        result = train("--run-dir", tmp_path / ("x" * 300), *options)
-        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
 
 
 def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_go_on(tmp_path):

@@ -12,7 +12,7 @@ from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
 
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
-from olr_cli.engines.openrlhf.job_files import JobFiles, prompt_label, write_prompts
+from olr_cli.engines.openrlhf.job_files import JobFiles, prompt_label, write_rows
 from olr_cli.engines.openrlhf.trainer import PromptOrder, held_out_samples
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.schedule import Schedule
@@ -51,7 +51,7 @@ def test_openrlhf_reads_the_texts_and_labels_that_were_written(texts, labels, tm
     strategy = SimpleNamespace(args=args, print=lambda *_: None, is_rank_0=lambda: False)
     file = JobFiles(tmp_path).prompts
     file.parent.mkdir()
-    write_prompts(file, list(zip(texts, labels, strict=True)))
+    write_rows(file, list(zip(texts, labels, strict=True)))
     read = PromptDataset(blending_datasets(str(file), strategy=strategy), None, strategy)
     assert [read[row][1:3] for row in range(len(read))] == list(zip(texts, labels, strict=True))
 

@@ -34,7 +34,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.reporting import MetricLog, reports, require_log_packages, start_progress
-from olr_cli.engines.run import DataSets, NonFinite, Run, diverged, engine_section, loss_average_departure
+from olr_cli.engines.run import Attempt, DataSets, NonFinite, diverged, engine_section, loss_average_departure
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, is_best
@@ -89,7 +89,7 @@ class LocalRunner:
         """A prompt exactly as the policy sees it."""
         return self.policy.render(messages)
 
-    def complete(self, run: Run) -> dict[str, Any]:
+    def complete(self, run: Attempt) -> dict[str, Any]:
         """Train from step `run.done` to the end.
 
         Raises:
@@ -155,7 +155,7 @@ class LocalRunner:
         return {"steps": schedule.last, "policy": str(checkpoint_path(run.path, schedule.last))}
 
     def _roll_out(
-        self, run: Run, clock: Stopwatch, step: int, epoch: int, rows: Sequence[int]
+        self, run: Attempt, clock: Stopwatch, step: int, epoch: int, rows: Sequence[int]
     ) -> tuple[SampledRollouts, Decided]:
         """Rollouts of the prompts in `rows`, and what the supervisor decided about them."""
         batch = [run.data.train.prompts[row] for row in rows]
@@ -170,7 +170,7 @@ class LocalRunner:
             rollouts = sampled_step(batch, sampled, epoch, step, self.views)
         return sampled, run.supervisor.supervise(rollouts, clock.measure)
 
-    def measure_held_out(self, run: Run) -> Metrics:
+    def measure_held_out(self, run: Attempt) -> Metrics:
         """Accuracy on the recipe's held-out prompts."""
         recipe, held_out, responses = run.recipe, run.data.held_out, {}
         for prefix, token_ids in self.held_out.items():
@@ -198,7 +198,7 @@ class LocalRunner:
 
 
 @contextmanager
-def stopping_if_diverged(run: Run, step: int, epoch: int, *, failed: int) -> Iterator[None]:
+def stopping_if_diverged(run: Attempt, step: int, epoch: int, *, failed: int) -> Iterator[None]:
     """End the run where a part of a step computes what is not finite (see `diverged`)."""
     try:
         yield
@@ -314,7 +314,7 @@ def _hardware(policy: Policy, *, has_reference: bool) -> Hardware:
     )
 
 
-def save_checkpoint(run: Run, step: int, policy: Policy, grpo: Grpo) -> None:
+def save_checkpoint(run: Attempt, step: int, policy: Policy, grpo: Grpo) -> None:
     """Write weights and tokenizer in Hugging Face layout, the optimiser, and torch's random state."""
 
     def fill(folder: Path) -> None:
@@ -334,6 +334,8 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
     torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
 
 
-def _record(run: Run, report: MetricLog, step: int, epoch: int, measured: Mapping[str, float | None]) -> None:
+def _record(
+    run: Attempt, report: MetricLog, step: int, epoch: int, measured: Mapping[str, float | None]
+) -> None:
     run.writer.log(step, epoch, measured)
     report(step, known(measured))

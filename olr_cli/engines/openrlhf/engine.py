@@ -41,12 +41,19 @@ from olr_cli.engines.openrlhf.job_files import (
     held_out_label,
     prompt_label,
     saved_parts,
-    write_prompts,
+    write_rows,
 )
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_log_packages, start_progress
-from olr_cli.engines.run import DataSets, Diverged, EngineFailed, Run, engine_section, loss_average_departure
+from olr_cli.engines.run import (
+    Attempt,
+    DataSets,
+    Diverged,
+    EngineFailed,
+    engine_section,
+    loss_average_departure,
+)
 from olr_cli.errors import UserError, noting
 from olr_cli.files import writing
 from olr_cli.packages import installed_version
@@ -192,7 +199,7 @@ class OpenRlhfRunner:
             return "\n".join(["(bare turns: the model's chat template is not here)", *turns])
         return prompt_text.render(self._model.tokenizer, messages)
 
-    def complete(self, run: Run) -> dict[str, Any]:
+    def complete(self, run: Attempt) -> dict[str, Any]:
         """Start the job, or go on from the last checkpoint, and follow it to its end.
 
         Raises:
@@ -278,14 +285,14 @@ class OpenRlhfRunner:
             for row, prompt in enumerate(self._data.train.prompts)
             for view, texts in self._texts.items()
         ]
-        write_prompts(files.prompts, views)
+        write_rows(files.prompts, views)
         rows = [
             (text, held_out_label(prefix, row))
             for prefix, texts in self._held_out.items()
             for row, text in enumerate(texts)
         ]
         if rows:
-            write_prompts(files.held_out, rows)
+            write_rows(files.held_out, rows)
 
     def _conclude(self, files: JobFiles, stop: StopRequest, how: str) -> None:
         """Raise what the end of the job means for the command."""

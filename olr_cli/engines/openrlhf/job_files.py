@@ -107,7 +107,7 @@ def read_prompt_label(label: str) -> tuple[View, str]:
     return ("original" if view == "original" else "rephrased"), prompt_id
 
 
-def write_prompts(file: Path, prompts: Sequence[tuple[str, str]]) -> None:
+def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
     """Write (text, label) rows as OpenRLHF reads them.
 
     Parquet, because from JSON the reader would make dates of what looks like dates.
@@ -115,8 +115,8 @@ def write_prompts(file: Path, prompts: Sequence[tuple[str, str]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = zip(*prompts, strict=True) if prompts else ((), ())
-    table = pa.table([pa.array(column, pa.string()) for column in columns], names=["input", "label"])
+    columns = {"input": [text for text, _ in rows], "label": [label for _, label in rows]}
+    table = pa.table(columns, schema=pa.schema(dict.fromkeys(columns, pa.string())))
     write_whole(file, lambda path: pq.write_table(table, path))
 
 

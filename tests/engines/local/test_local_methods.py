@@ -120,14 +120,6 @@ def test_co_reward_stores_both_views_and_the_label_is_the_other_views_majority(t
     assert rollouts.filter(view="rephrased")["reward"].sum() > 0
 
 
-@pytest.mark.parametrize("name", ["small_loss_selection", "random_selection"])
-def test_half_of_each_step_trains_where_half_of_the_labels_are_marked(tmp_path, name):
-    labels = scan_labels(run(tmp_path / "run", name=name)).collect()
-    shares = labels.group_by("step").agg(pl.col("trains").mean())["trains"]
-    assert shares.len() > 0
-    assert all(abs(share - 0.5) < 0.1 for share in shares)
-
-
 @pytest.mark.parametrize(
     "method",
     [

@@ -14,7 +14,6 @@ from olr_cli.engines.models import policy_path
 from olr_cli.engines.run import load_data
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.runs import metrics
 from olr_cli.runs.checkpoints import best_step, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.interrupts import Interrupted, StopRequest
@@ -56,13 +55,6 @@ def test_a_signal_at_the_end_of_a_step_does_not_stop_without_a_checkpoint(tmp_pa
     assert checkpoint_steps(tmp_path / "run") == [2]
 
 
-def test_responses_end_before_a_stop_text_in_training(tmp_path):
-    go(tmp_path / "whole", recipe())
-    go(tmp_path / "run", recipe(train=recipe().plain()["train"] | {"stop": ["1", "2"]}))
-    whole, stopped = (scan_rollouts(tmp_path / run).collect()["response"] for run in ("whole", "run"))
-    assert whole.str.contains("[12]").any() and not stopped.str.contains("[12]").any()
-
-
 def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
     real = Supervisor.supervise
 
@@ -102,16 +94,6 @@ def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
         assert line["speed/trained_tokens"] == pytest.approx(seen / line["time/update"])
         whole = line["time/step"] - line.get("time/evaluation", 0)
         assert line["speed/samples"] == pytest.approx(len(step) / whole)
-
-
-def test_the_metrics_are_on_the_disk_with_every_checkpoint(tmp_path, monkeypatch):
-    synced = []
-    real = metrics.sync
-    monkeypatch.setattr(
-        metrics, "sync", lambda file: (synced.append(len(file.read_bytes().splitlines())), real(file))
-    )
-    go(tmp_path / "run", recipe())
-    assert synced == [3, 5, 7, 9, 10]  # lines, step 0's among them, after steps 2, 4, 6, 8, 9
 
 
 def test_the_starting_policys_weights_are_in_the_manifest(tmp_path):

@@ -74,18 +74,6 @@ def test_the_mini_batches_are_drawn_anew_for_every_step_and_repeat_for_the_same_
     assert dealt(1) == dealt(1) != dealt(2)
 
 
-def test_no_rank_has_much_more_to_compute_when_long_responses_come_last():
-    lengths = sorted(min(4096, int(random.Random(i).lognormvariate(6.5, 0.9))) for i in range(1280))
-    last_chunk = sum(lengths[-160:])
-    assert last_chunk > 2.5 * sum(lengths) / 8  # what OpenRLHF would give the last rank
-    dealt = deal(lengths, ranks=8, mini_batch=256, micro_batch=2, draw=DRAW)
-    work = [
-        sum(max(lengths[sample] for sample in batch) for batch in dealt[rank * 80 : (rank + 1) * 80])
-        for rank in range(8)
-    ]
-    assert max(work) < 1.02 * sum(work) / 8
-
-
 @pytest.mark.parametrize("sizes", [(2, 8, 3), (3, 8, 2), (1, 7, 1)])
 def test_sizes_that_do_not_divide_are_an_error(sizes):
     ranks, mini, micro = sizes

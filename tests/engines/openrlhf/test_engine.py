@@ -15,8 +15,8 @@ from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf import engine
 from olr_cli.engines.openrlhf.engine import OpenRlhfRunner
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
-from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, held_out_label, prompt_label
-from olr_cli.engines.run import EngineFailed, Run, load_data
+from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, prompt_label
+from olr_cli.engines.run import Attempt, EngineFailed, load_data
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.interrupts import Interrupted
@@ -126,7 +126,7 @@ class Shown:
 class Launched:
     """One pretended run: its files, what was shown, the job and the words that it was started with."""
 
-    run: Run
+    run: Attempt
     files: JobFiles
     progress: Shown
     job: Job = None
@@ -144,7 +144,7 @@ def train(tmp_path, monkeypatch):
         chosen = OpenRlhfRunner(a_recipe, data)
         path = tmp_path / "run"
         path.mkdir(exist_ok=True)
-        run = Run(a_recipe, path, data, None, None, done, Shown())
+        run = Attempt(a_recipe, path, data, None, None, done, Shown())
         launched = Launched(run, JobFiles(path), run.progress)
 
         @contextmanager
@@ -317,13 +317,6 @@ def test_a_signal_while_ray_starts_ends_the_job_at_once(train):
     assert train.launched.progress.started == ()
 
 
-def test_a_signal_that_comes_too_late_leaves_a_finished_run_finished(train):
-    def script(files):
-        return (*whole(files), lambda: os.kill(os.getpid(), signal.SIGTERM))
-
-    assert train(script).value["steps"] == 4
-
-
 def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
     def script(files):
         return (
@@ -360,19 +353,6 @@ def test_both_views_of_a_prompt_are_neighbours_if_the_method_asks_for_both(train
     assert launched.progress.started == (4, 0, 2, [])  # steps are counted in prompts
 
 
-def test_held_out_sets_are_told_apart(train):
-    data = {"train": "arithmetic", "limit": 6, "test": "arithmetic", "validation": "arithmetic"}
-    launched = train(whole, recipe(data=data))
-    test, validation = launched.run.data.test.prompts, launched.run.data.validation.prompts
-    rows = read_rows(launched.files.held_out)
-    assert [row["input"] for row in rows] == [p.messages[-1].content for p in (*test, *validation)]
-    assert [row["label"] for row in rows] == [
-        *(held_out_label("eval", row) for row in range(len(test))),
-        *(held_out_label("validation", row) for row in range(len(validation))),
-    ]
-    assert "--eval.dataset" in launched.words
-
-
 def read_rows(file):
     return pq.read_table(file).to_pylist()
 
@@ -383,7 +363,7 @@ def test_a_path_that_openrlhf_would_misread_is_refused(sign, train, monkeypatch,
     odd.mkdir()
     a_recipe = recipe()
     data = load_data(a_recipe)
-    run = Run(a_recipe, odd, data, None, None, 0, Shown())
+    run = Attempt(a_recipe, odd, data, None, None, 0, Shown())
     monkeypatch.setattr(engine, "started", pytest.fail)
     with pytest.raises(UserError, match=f"because '{sign}' in a path.*choose another --run-dir"):
         OpenRlhfRunner(a_recipe, data).complete(run)

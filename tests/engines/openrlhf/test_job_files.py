@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, write_prompts
+from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, write_rows
 
 
 @pytest.fixture
@@ -43,6 +43,6 @@ def test_prompts_are_a_row_each_whatever_they_are_made_of(tmp_path):
         ("two\nlines, \r\n and a \u2028 separator", "row-2"),
         ('"quoted" \\boxed{} Ü 漢 \x00', "3"),
     ]
-    write_prompts(tmp_path / "p.parquet", rows)
+    write_rows(tmp_path / "p.parquet", rows)
     read = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert read == [{"input": text, "label": label} for text, label in rows]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.engines.openrlhf import process
-from olr_cli.engines.openrlhf.process import command, started
+from olr_cli.engines.openrlhf.process import started
 from olr_cli.errors import UserError
 
 CHILD = "import time; print('child', flush=True); time.sleep(60)"
@@ -169,9 +169,3 @@ def test_a_job_without_a_command_beside_it_has_no_leash(log):
     with started([*python(code), "run"], log) as job:
         wait_until(job.has_ended)
         assert job.how() == "exit status 0"
-
-
-def test_the_jobs_command_line():
-    assert command(Path("runs/a"), ["--x", "1"], python="python") == [
-        *("python", "-m", "olr_cli.engines.openrlhf.job", "runs/a", "--x", "1")
-    ]
