@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
 
 from typer import Argument, Option
 
@@ -157,16 +157,11 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
 
 
 def read_columns(text: str | None) -> dict[ColumnRole, str] | None:
-    """The value of `--columns` for files of prompts.
+    """The value of `--columns` for files of prompts; errors as of `read_log_columns`."""
+    from olr_cli.recipe.schema import ColumnRole
 
-    Raises:
-        UserError: it is not a mapping from roles to columns.
-    """
-    from olr_cli.recipe.layers import validate
-
-    columns = _mapping(text, "{question: Question, answer: Answer}")
-    called = {"data.columns": "--columns"}
-    return validate({"data": {"columns": columns}}, "--columns", called).data.columns
+    columns = _columns(text, get_args(ColumnRole), "{question: Question, answer: Answer}")
+    return cast("dict[ColumnRole, str] | None", columns)
 
 
 def read_log_columns(text: str | None) -> dict[str, str]:
@@ -176,28 +171,26 @@ def read_log_columns(text: str | None) -> dict[str, str]:
         UserError: it is not a mapping from roles to columns.
     """
     from olr_cli.data.log_formats import COLUMNS
-    from olr_cli.errors import UserError, unknown
 
-    example = "{prompt: query, response: generation}"
-    columns = _mapping(text, example)
-    if columns is None:
-        return {}
+    return _columns(text, COLUMNS, "{prompt: query, response: generation}") or {}
+
+
+def _columns(text: str | None, roles: Sequence[str], example: str) -> dict[str, str] | None:
+    from olr_cli.errors import UserError, unknown
+    from olr_cli.recipe.layers import NotPlain, parse_yaml
+
+    if text is None:
+        return None
+    try:
+        columns = parse_yaml(text)
+    except NotPlain as error:
+        raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
     if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
         raise UserError(f"--columns {text} is no mapping from roles to columns; write it as '{example}'")
     for role in columns:
-        if role not in COLUMNS:
-            raise unknown("--columns", str(role), COLUMNS)
+        if role not in roles:
+            raise unknown("--columns", str(role), roles)
     return columns
-
-
-def _mapping(text: str | None, example: str) -> Any:
-    from olr_cli.errors import UserError
-    from olr_cli.recipe.layers import NotPlain, parse_yaml
-
-    try:
-        return None if text is None else parse_yaml(text)
-    except NotPlain as error:
-        raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
 
 
 def require_new(out: Path | None, content: str, *, as_json: bool) -> None:

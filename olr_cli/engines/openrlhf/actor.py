@@ -116,19 +116,13 @@ class ResponsePlaces:
         return values[:, :-1][:, -self._action_mask_BA.shape[1] :]
 
 
-class AveragedLoss:
+def averaged(loss: Any) -> Any:
     """OpenRLHF's `PolicyLoss`, which knows how it is averaged from the start.
 
     OpenRLHF's flag `actor.loss_agg_mode` reaches the policy loss alone. KL and penalty learn of it from the numbers
     that go with a batch (`PolicyUpdate.training_step`), and the policy loss does not take that one.
     """
-
-    def __init__(self, loss: Any) -> None:
-        self._loss = loss
-
-    def __call__(self, *arguments: Any, token_level_loss: bool, **options: Any) -> Any:
-        """The loss and its statistics, as OpenRLHF's."""
-        return self._loss(*arguments, **options)
+    return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
 
 class SmoothedLoss:
@@ -222,7 +216,7 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def __init__(self, *args: Any, smoothing: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.strategy = FiniteSteps(self.strategy)
-        self.actor_loss_fn = AveragedLoss(self.actor_loss_fn)
+        self.actor_loss_fn = averaged(self.actor_loss_fn)
         if smoothing > 0:
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
 
