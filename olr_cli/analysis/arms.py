@@ -314,10 +314,17 @@ def group(runs: Iterable[Run]) -> list[Arm]:
         members[_arm_key(run)].append(run)
     firsts = [group[0] for group in members.values()]
     names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
-    return [
-        Arm(name, tuple(_distinct_seeds(name, group)))
-        for name, group in zip(names, members.values(), strict=True)
-    ]
+    arms = []
+    for name, of_arm in zip(names, members.values(), strict=True):
+        ordered = sorted(of_arm, key=lambda run: run.seed)
+        for one, other in pairwise(ordered):
+            if one.seed == other.seed:
+                raise UserError(
+                    f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out, or take the"
+                    " newest run of every arm and seed with --newest"
+                )
+        arms.append(Arm(name, tuple(ordered)))
+    return arms
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
@@ -414,6 +421,15 @@ def _value(recipe: Recipe, key: str) -> Any:
     return part
 
 
+def method_names(variations: Sequence[Variation]) -> list[str]:
+    """The methods of variations as text, each with the settings in which variations of one method differ."""
+    settings = [
+        {key: value for key, value in variation.settings().items() if key.startswith("method.")}
+        for variation in variations
+    ]
+    return tell_apart([spelt(variation.first.method) for variation in variations], settings)
+
+
 def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
     """The first arm that differs from one in nothing but the method, and is GRPO; None if there is none."""
     data = arm.settings("method.")
@@ -449,14 +465,3 @@ def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _shown(value: Any) -> str:
     return "+".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-
-
-def _distinct_seeds(name: str, runs: Sequence[Run]) -> list[Run]:
-    ordered = sorted(runs, key=lambda run: run.seed)
-    for one, other in pairwise(ordered):
-        if one.seed == other.seed:
-            raise UserError(
-                f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out, or take the"
-                " newest run of every arm and seed with --newest"
-            )
-    return ordered

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from histories import write_history
 
-from olr_cli.analysis.arms import find_runs, group, grpo_beside, vary
+from olr_cli.analysis.arms import find_runs, group, grpo_beside, method_names, vary
 from olr_cli.analysis.frame import spreads
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
@@ -206,6 +206,16 @@ def test_arms_that_differ_in_one_key_alone_stand_in_the_order_of_its_values(tmp_
     shared = by_threshold[0].settings("noise.")
     assert "method.warmup_epochs" in shared
     assert not {"method.slope_threshold", "noise.ratio"} & shared.keys()
+
+
+def test_variations_of_one_method_are_named_by_the_settings_in_which_they_differ(tmp_path):
+    for ratio in (0.25, 0.5):
+        for threshold in (0.1, 0.02):
+            method = {**OLR, "slope_threshold": threshold}
+            write(tmp_path / f"{ratio}-{threshold}", method=method, ratio=ratio)
+        write(tmp_path / f"{ratio}-grpo", method={"name": "grpo"}, ratio=ratio)
+    names = {"OLR slope_threshold=0.1", "OLR slope_threshold=0.02", "GRPO"}
+    assert set(method_names(varied(tmp_path, "noise.ratio"))) == names
 
 
 def test_grpo_beside_an_arm_is_trained_on_the_same_data_without_additions(tmp_path):

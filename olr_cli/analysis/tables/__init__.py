@@ -48,35 +48,26 @@ def count(
         UserError: there is no such arm, the table takes no baseline or needs other runs, a run has no labels, a file
             is damaged.
     """
-    if name in PAPER_TABLES:
-        from olr_cli.analysis.tables.layouts import LAYOUTS
-        from olr_cli.analysis.tables.paper import PaperTable
+    if name == "arms":
+        from olr_cli.analysis.tables.arms import arms_table
 
-        layout = LAYOUTS[name]
-        _refuse_baseline(baseline, name, layout.reference_in_words)
-        return PaperTable(layout, _trained(arms, name), models, with_published=with_published).table()
-    if name == "cost":
-        from olr_cli.analysis.tables.cost import cost_table
+        return arms_table(arms, baseline)
+    from olr_cli.analysis.tables.cost import cost_table
+    from olr_cli.analysis.tables.layouts import LAYOUTS
+    from olr_cli.analysis.tables.paper import PaperTable
 
-        _refuse_baseline(baseline, name, "GRPO under the same settings")
+    layout = LAYOUTS.get(name)
+    if baseline is not None:
+        reference = layout.reference_in_words if layout else "GRPO under the same settings"
+        raise UserError(
+            f"--baseline {baseline} is for --table arms; --table {name} compares with {reference}"
+        )
+    if layout is None:
         return cost_table(arms, with_published=with_published)
-    from olr_cli.analysis.tables.arms import arms_table
-
-    return arms_table(arms, baseline)
-
-
-def _trained(arms: Sequence[Arm], table: str) -> list[Arm]:
-    """The arms that were trained: in runs of `olr rollouts` the recipe's method trained nothing."""
+    # In runs of `olr rollouts` the recipe's method trained nothing.
     trained = [arm for arm in arms if arm.runs[0].kind == "training"]
     if not trained:
         raise UserError(
-            f"--table {table} needs training runs; {arms[0].runs[0].path} holds rollouts without training"
+            f"--table {name} needs training runs; {arms[0].runs[0].path} holds rollouts without training"
         )
-    return trained
-
-
-def _refuse_baseline(baseline: str | None, table: str, reference: str) -> None:
-    if baseline is not None:
-        raise UserError(
-            f"--baseline {baseline} is for --table arms; --table {table} compares with {reference}"
-        )
+    return PaperTable(layout, trained, models, with_published=with_published).table()

@@ -114,7 +114,16 @@ class Layout:
     def departures(self, arms: Sequence[Arm]) -> Iterator[str]:
         """Sentences on where the arms that are shown are not what their rows' names say."""
         yield from self.remarks
-        yield from _unlike_the_papers(arms, self.varies)
+        for name, (symbol, papers) in _PAPER_SETTINGS.items():
+            methods = [arm.olr for arm in arms if arm.olr]
+            ours = {
+                getattr(method, name)
+                for method in methods
+                if name != "slope_threshold" or "slope" in method.criteria
+            }
+            if name != self.varies and ours - {papers}:
+                values = ", ".join(map(str, sorted(ours)))
+                yield f"OLR's {name} ({symbol}) is {values} in ours and {papers} in the paper."
         yield from _departures(arms)
 
     @property
@@ -145,20 +154,6 @@ def _words(setting: Setting, name: str) -> str:
 
 _PAPER_SETTINGS = {"slope_threshold": ("delta", Decimal("0.05")), "warmup_epochs": ("T", 5)}
 """OLR's settings wherever the paper doesn't vary them (R17), with their symbols."""
-
-
-def _unlike_the_papers(arms: Sequence[Arm], varies: str) -> Iterator[str]:
-    """Sentences on settings of OLR that are not the paper's, but for the one that the table varies."""
-    methods = [arm.olr for arm in arms if arm.olr]
-    for name, (symbol, papers) in _PAPER_SETTINGS.items():
-        ours = {
-            getattr(method, name)
-            for method in methods
-            if name != "slope_threshold" or "slope" in method.criteria
-        }
-        if name != varies and ours - {papers}:
-            values = ", ".join(map(str, sorted(ours)))
-            yield f"OLR's {name} ({symbol}) is {values} in ours and {papers} in the paper."
 
 
 _DEPARTURES = {

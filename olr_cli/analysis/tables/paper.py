@@ -107,14 +107,8 @@ class PaperTable:
         self._cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
         for key, cell in summarise(measured(arms, self._source.values), names).items():
             self._cells[key.arm][key.metric] = cell
-        self.rows = [*self._of_the_paper(), *self._others()]
-        self.notes = [
-            *self._source.notes,
-            *([layout.published, *self._unlike_the_paper()] if with_published else []),
-            *self._notes(),
-            *(note for arm in arms for note in arm.notes()),
-            *layout.departures(arms),
-        ]
+        self.rows = [*self._all_rows()]
+        self.notes = [*self._notes()]
 
     # What is printed --------------------------------------------------------------------------------------------------
 
@@ -186,28 +180,21 @@ class PaperTable:
 
     # The rows ---------------------------------------------------------------------------------------------------------
 
-    def _of_the_paper(self) -> Iterator[PaperRow]:
-        """The rows that the paper has, with all our arms of each, or none."""
-        for key, printed in self._printed.items():
-            row = PaperRow(
-                self._layout.block(printed.setting),
-                self._layout.label(printed.setting),
-                "",
-                printed.setting,
-                None,
-                {},
-                self._papers(printed),
-            )
-            yield from [*self._ours(key, row)] or [row]
-
-    def _others(self) -> Iterator[PaperRow]:
-        """Policies before training that the paper's table doesn't have, then our other arms, by noise."""
-        arms = (self._settings[arms[0].name] for arms in self._by_key.values())
-        settings = [*(Setting(start.model) for start in self._source.starts), *sorted(arms, key=self._place)]
-        for key, setting in {self._layout.key(setting): setting for setting in settings}.items():
-            if key not in self._printed:
-                label = self._layout.full_label(setting)
-                yield from self._ours(key, PaperRow(OTHERS, label, "", setting, None, {}, {}))
+    def _all_rows(self) -> Iterator[PaperRow]:
+        """The paper's rows, with all our arms of each or none; then ours that it doesn't have, by noise."""
+        layout, printed = self._layout, self._printed
+        settings = [Setting(start.model) for start in self._source.starts]
+        settings += sorted((self._settings[arms[0].name] for arms in self._by_key.values()), key=self._place)
+        ours = {layout.key(setting): setting for setting in settings}
+        for key, row in printed.items():
+            block, label = layout.block(row.setting), layout.label(row.setting)
+            without = PaperRow(block, label, "", row.setting, None, {}, self._papers(row))
+            yield from [*self._ours(key, without)] or [without]
+        for key, setting in ours.items():
+            if key not in printed:
+                yield from self._ours(
+                    key, PaperRow(OTHERS, layout.full_label(setting), "", setting, None, {}, {})
+                )
 
     def _ours(self, key: Hashable, row: PaperRow) -> Iterator[PaperRow]:
         """The policies before training, and our arms, of one row."""
@@ -219,17 +206,15 @@ class PaperTable:
             setting, cells = self._settings[arm.name], self._cells[arm.name]
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
-    def _papers(self, printed: PublishedRow) -> dict[str, Cell]:
+    def _papers(self, row: PublishedRow) -> dict[str, Cell]:
         """The paper's scores of one row, as far as they are shown, with the differences that follow from them."""
-        reference = self._printed.get(self._layout.reference_key(printed.setting))
-        ours, others = printed.shares, reference.shares if reference else None
-        return {
-            score.name: Cell(
-                ours[score.name],
-                change=Cell(ours[score.name] - others[score.name], "points") if others else None,
-            )
-            for score in self._published
-        }
+        reference = self._printed.get(self._layout.reference_key(row.setting))
+        cells = {}
+        for score in self._published:
+            share = row.shares[score.name]
+            change = Cell(share - reference.shares[score.name], "points") if reference else None
+            cells[score.name] = Cell(share, change=change)
+        return cells
 
     def _place(self, setting: Setting) -> tuple[Any, ...]:
         """By noise; first what the others are compared with; then by what the table varies."""
@@ -252,24 +237,23 @@ class PaperTable:
 
     # What a reader should know ----------------------------------------------------------------------------------------
 
-    def _unlike_the_paper(self) -> Iterator[str]:
-        """A sentence if ours are of another task or policy than the paper's, or of more or fewer prompts."""
-        if self._source.is_held_out:
+    def _notes(self) -> Iterator[str]:
+        yield from self._source.notes
+        if self._published:
+            yield self._layout.published
+        theirs = {(row.setting.model, row.setting.train_prompts) for row in self._printed.values()}
+        ours = {(setting.model, setting.train_prompts) for setting in self._settings.values()} - theirs
+        if self._published and self._source.is_held_out:
             yield (
                 "The level of held-out accuracy does not compare with the published scores, of another policy on other"
                 " benchmarks; orders and signs of differences do."
             )
-            return
-        theirs = {(row.setting.model, row.setting.train_prompts) for row in self._printed.values()}
-        ours = {(setting.model, setting.train_prompts) for setting in self._settings.values()} - theirs
-        if ours:
+        elif self._published and ours:
             named = "; ".join(f"{model}, {prompts:,} prompts" for model, prompts in sorted(ours))
             yield (
                 f"Ours are of {named}: levels do not compare with the published ones, orders and signs of differences"
                 " do."
             )
-
-    def _notes(self) -> Iterator[str]:
         scores = self._source.columns
         changes = [
             cell.change
@@ -286,6 +270,13 @@ class PaperTable:
             yield "One seed gives no sd and no interval: train more seeds."
         if self._source.is_held_out:
             yield "Below start: how many of the n runs ended below their own accuracy before training."
+        yield from self._gaps()
+        for arm in self._arms:
+            yield from arm.notes()
+        yield from self._layout.departures(self._arms)
+
+    def _gaps(self) -> Iterator[str]:
+        """Sentences on rows without runs, values that were not measured, and arms without a paired difference."""
         absent: defaultdict[str, list[str]] = defaultdict(list)
         for row in self.rows:
             if row.arm is None and row.setting.method != BASE:
@@ -293,6 +284,7 @@ class PaperTable:
         if absent:
             named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
             yield f"No runs of {named}."
+        scores = self._source.columns
         for row in self.rows:
             empty = [score for score in scores if row.arm is not None and score.name not in row.cells]
             if empty:
