@@ -35,6 +35,9 @@ _CHUNK = 200_000
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
+NO_LABELS = "It has no labels"
+"""Begins the note on labels that are guessed from rewards."""
+
 EXAMPLE = "method.slope_threshold=0.1"
 """A setting that a replay takes, for errors."""
 
@@ -186,11 +189,11 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
 
 
 def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Some columns of a history's steps, so many of them at a time that few rollouts are in memory."""
+    """Those of some columns that a history's steps have, so many at a time that few rollouts are in memory."""
     waiting: list[pl.DataFrame] = []
     count = 0
     for rows in steps:
-        waiting.append(rows.select(columns))
+        waiting.append(rows.select(name for name in columns if name in rows.columns))
         count += len(rows)
         if count >= _CHUNK:
             yield pl.concat(waiting)
@@ -287,7 +290,7 @@ def _log_history(
     log = read_log(
         places,
         columns,
-        wanted=("view", *STATISTICS, *LABELS, "reward", "is_correct"),
+        wanted=("view", "model", *STATISTICS, *LABELS, "reward", "is_correct"),
         extractor=recipe.data.extractor,
         keeps_responses=wants_responses,
         report=report,
@@ -309,18 +312,19 @@ def _log_history(
         }
         never = len(prompts) - len(rewarded)
         notes.append(
-            "It has no labels, so a prompt's label is taken to be the answer that was rewarded;"
+            f"{NO_LABELS}, so a prompt's label is taken to be the answer that was rewarded;"
             f" {never:,} of {len(prompts):,} prompts were never rewarded ({NEVER_REWARDED})."
         )
     if wants_responses and "response" not in table.columns:
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
+    more = [name for name in ("model", "response") if name in table.columns]
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     if strange := [view for view in views if view not in get_args(View)]:
         raise UserError(f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}")
     return RolloutHistory(
         source,
-        _reported(_steps_of_log(table, (*_COLUMNS, "response") if wants_responses else _COLUMNS), report),
+        _reported(_steps_of_log(table, (*_COLUMNS, *more)), report),
         prompts,
         recipe,
         is_run=False,

@@ -1,4 +1,4 @@
-"""`olr audit`: which labels look wrong, why, and how sure; the repaired data set."""
+"""`olr audit`: a queue of doubtful labels for people; what is left of the data set."""
 
 from __future__ import annotations
 
@@ -16,13 +16,62 @@ def audit(
         list[Path],
         Argument(
             metavar="HISTORY...",
-            help="A run directory (of `olr train` or `olr rollouts`), or the rollouts that another trainer logged: a"
-            " folder, or Parquet/JSON files.",
+            help="A run directory (of `olr train` or `olr rollouts`), or answers that anybody logged: a folder, or"
+            " Parquet/JSON/CSV files. A column `model` or `policy` tells several models apart.",
         ),
     ],
     export: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write the repaired data set to this new .parquet or .jsonl file."),
+        Option(
+            metavar="FILE",
+            help="Write the data set with what was found to this new .parquet or .jsonl file (.csv where --data is"
+            " one); the options below choose its rows.",
+        ),
+    ] = None,
+    drop: Annotated[
+        str | None,
+        Option(metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        Option(
+            metavar="STATUS,...|first:N|random:N",
+            help="Keep only these rows, to be checked: a status, the first of the queue, or a random draw.",
+        ),
+    ] = None,
+    pass_rate: Annotated[
+        str | None,
+        Option(
+            metavar="LOW:HIGH",
+            help="Keep rows whose label this share of the rollouts gives, as in 0.1:0.9.",
+        ),
+    ] = None,
+    control: Annotated[
+        bool,
+        Option("--control", help="Write FILE-control too: as many rows drawn at random, to compare with."),
+    ] = False,
+    repair: Annotated[
+        bool,
+        Option(
+            "--repair",
+            help="Replace labels where verified labels show that more of them are right then; fill in missing ones.",
+        ),
+    ] = False,
+    trusted: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Verified labels of some prompts, whichever: a table with prompt_id and true_answer, or an export with"
+            " mended labels.",
+        ),
+    ] = None,
+    drawn: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Verified labels of prompts that were drawn at random (--only random:25); they also estimate the noise"
+            " ratio.",
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -33,27 +82,9 @@ def audit(
         ),
     ] = None,
     columns: LogColumns = None,
-    trusted: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Verified labels of some prompts that were drawn at random: a table with prompt_id and true_answer, or"
-            " a data set. They recalibrate the confidence and measure how good it is.",
-        ),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        Option(
-            metavar="P",
-            min=0.0,
-            max=1.0,
-            help="Change only labels that are wrong with at least this confidence; by default all labels whose proposed"
-            " replacement is more likely right.",
-        ),
-    ] = None,
     top: Annotated[
         int | None,
-        Option(metavar="N", min=0, help="Number of prompts to show; by default 15, with --json all."),
+        Option(metavar="N", min=0, help="Number of rows to show; by default 15, with --json all."),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -70,12 +101,12 @@ def audit(
     ] = None,
     json: JsonObject = False,
 ) -> None:
-    """Rank prompts by the confidence that their label is wrong, given stored rollouts, and repair the data set."""
+    """Rank prompts by how doubtful their label is, given stored answers; write what is left of the data set."""
     from contextlib import suppress
     from dataclasses import replace
 
     from olr_cli.analysis.audit import answer as answers
-    from olr_cli.analysis.audit import export as repair
+    from olr_cli.analysis.audit import export as exports
     from olr_cli.analysis.audit.audit import audit as examine
     from olr_cli.analysis.audit.audit import audit_history, data_reading
     from olr_cli.answers import Judge
@@ -85,37 +116,61 @@ def audit(
     from olr_cli.tables import File
 
     require_new(out, "the table of prompts", as_json=json)
+    choice = exports.Choice.of(drop, only, pass_rate, repair=repair)
     if export is not None:
-        repair.require_exportable(export)
+        exports.require_exportable(export, data)
+    elif choice != exports.Choice() or control:
+        raise UserError("--drop, --only, --pass-rate, --control and --repair are for --export FILE; name one")
     settings = set_ or []
     waiting = Waiting()
     source = audit_history(history, settings, read_log_columns(columns), waiting.say)
     named = None if data is None else read_prompts(data, reading=data_reading(source))
-    rows = repair.data_of(source) if export is not None and named is None else named
+    rows = exports.data_of(source) if export is not None and named is None else named
+    written: exports.Exported | None = None
     with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
-        result = examine(source, judge, data=named, trusted=trusted, threshold=threshold)
-        is_new = export is not None and rows is not None and repair.export(result, rows, export, judge)
+        result = examine(source, judge, data=named, trusted=trusted, drawn=drawn)
+        answer = answers.audit_answer(result, top)
+        notes = [*answer.notes]
+        if export is not None and rows is not None:
+            why = exports.require_repairable(result) if repair else None
+            notes += [] if why is None else [f"No given label was replaced: {why}."]
+            written = exports.export(result, rows, export, judge, choice, with_control=control)
     waiting.done()
-    notes = [*result.notes]
     with suppress(UserError):
-        notes += [f"{note}." for note in repeat_notes(rows or repair.data_of(source, is_local=True))]
-    answer = answers.audit_answer(result, top, notes, is_exported=export is not None)
+        notes += [f"{note}." for note in repeat_notes(rows or exports.data_of(source, is_local=True))]
+    answer = replace(answer, notes=notes)
     if json:
         show(answer, "json")
         return
-    try:
-        table = answers.write_prompts(result, out, data, settings)
-    except UserError:
-        show(answer)  # which must not be lost
-        raise
-    files = [File(table, " (a row for each prompt)")]
-    if export is None:
-        given = {"--data": data, "--trusted": trusted, "--threshold": threshold, "--columns": columns}
-        options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        command: str | None = answers.export_command(history, options, settings)
+    files = []
+    if out is not None:
+        try:
+            answers.write_prompts(result, out)
+        except UserError:
+            show(answer)  # which must not be lost
+            raise
+        files.append(File(out, " (a row for each prompt)"))
+    given = {"--data": data, "--columns": columns, "--trusted": trusted, "--drawn": drawn}
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    options += [word for setting in settings for word in ("--set", setting)]
+    following: dict[str, str] = {}
+    if written is None or export is None:
+        check = answers.audit_command(history, options, "--only", "first:25", "--export", "check.jsonl")
+        rest = answers.audit_command(
+            history, options, "--drop", "doubted,questionable", "--export", "rest.jsonl"
+        )
+        following = {check: "rows to verify", rest: "what is left"}
     else:
-        counts = {name: n for name, n in result.changes.items() if n or name != "added"}
-        made = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-        files.append(File(export, f" ({made}{'' if is_new else '; already there with these bytes'})", is_new))
-        command = answers.training_command(result, export, settings)
-    show(replace(answer, files=files, next={} if command is None else {command: ""}))
+        changes = result.changes if repair else {}
+        made = "".join(f", {n:,} labels {name}" for name, n in changes.items() if n and name != "kept")
+        about = f" ({written.kept:,} of {written.total:,} rows{made})"
+        files += [
+            File(path, about if path == export else " (as many rows at random)", is_new)
+            for path, is_new in written.files.items()
+        ]
+        if choice.is_to_check:
+            reader = "--trusted" if choice.random is None else "--drawn"
+            following = {answers.audit_command(history, options, reader, str(export)): "once it is mended"}
+        elif (command := answers.training_command(result, export, settings)) is not None:
+            following = {command: ""}
+    show(replace(answer, files=files, next=following))

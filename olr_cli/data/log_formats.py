@@ -4,6 +4,8 @@
 |---|---|---|
 | TRL | step, prompt, completion, advantage | `GRPOTrainer.log` of TRL 1.x with `log_completions` (trl/trainer/grpo_trainer.py) |
 | verl | input, output, score | `_dump_generations` of verl 0.7, into `trainer.rollout_data_dir` (verl/trainer/ppo/ray_trainer.py) |
+| ms-swift | step, prompt, completion, advantages | `GRPOTrainer.log` with `log_completions` (swift/rlhf_trainers/grpo_trainer.py): a line a step, of lists |
+| NeMo-RL | content, rewards, idx | `log_batched_dict_as_jsonl` of `grpo_train` (nemo_rl/utils/logger.py): train_data_step*.jsonl, lists of one; the last text of `content` is the response |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |
 
 Every other table has to use olr's names (`COLUMNS`), or is read with ``--columns``.
@@ -13,18 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from olr_cli.data.rows import suggested
 from olr_cli.errors import UserError
 
 COLUMNS = (
-    *("prompt_id", "prompt", "visit", "step", "group", "view", "response", "answer", "answer_class"),
+    *("prompt_id", "prompt", "visit", "step", "group", "view", "model", "response", "answer", "answer_class"),
     *("given_label", "true_answer", "noise_type", "data_source", "reward", "is_correct"),
     *("tokens", "truncated", "mean_logprob", "entropy", "self_certainty"),
 )
 """What can be known of a rollout; a table with these names needs no ``--columns``."""
 
-_ALIASES: Mapping[str, Sequence[str]] = {"prompt": ("prompt", "question", "problem")}
+_ALIASES: Mapping[str, Sequence[str]] = {
+    "prompt": ("prompt", "question", "problem"),
+    "model": ("model", "policy"),
+}
 """Other names that olr gives a column."""
 
 _GUESSES: Mapping[str, Sequence[str]] = {
@@ -90,6 +96,17 @@ LOG_FORMATS: Sequence[LogFormat] = (
         },
     ),
     LogFormat(
+        "ms-swift",
+        frozenset({"step", "prompt", "completion", "advantages"}),
+        {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS},
+        has_reward_columns=True,
+    ),
+    LogFormat(
+        "NeMo-RL",
+        frozenset({"prompt", "response", "rewards", "idx"}),
+        {"prompt": ["prompt"], "response": ["response"], "reward": ["rewards"], "is_correct": ["rewards"]},
+    ),
+    LogFormat(
         "verifiers",
         frozenset({"example_id", "prompt", "completion"}),
         {
@@ -99,6 +116,26 @@ LOG_FORMATS: Sequence[LogFormat] = (
         },
     ),
 )
+
+
+def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rollouts of an object of JSON: ms-swift's and NeMo-RL's hold lists, with an item a rollout.
+
+    Of NeMo-RL's `content`, the texts of all turns, the last is the response and the others are the prompt.
+    """
+    texts = row.get("completion", row.get("content"))
+    if not isinstance(texts, list) or not ({"step", "advantages"} <= row.keys() or "rewards" in row):
+        return [row]
+    lists = {
+        name: value for name, value in row.items() if isinstance(value, list) and len(value) == len(texts)
+    }
+    rows = [{**row, **{name: value[at] for name, value in lists.items()}} for at in range(len(texts))]
+    for one in rows:
+        turns = one.get("content")
+        if isinstance(turns, list) and turns and all(isinstance(turn, str) for turn in turns):
+            one |= {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
+            del one["content"]
+    return rows
 
 
 def recognised(names: Collection[str]) -> LogFormat:

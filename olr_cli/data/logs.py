@@ -15,7 +15,7 @@ import polars as pl
 
 from olr_cli.answers import default_extractor, extract
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
-from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, recognised
+from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, recognised, unpacked
 from olr_cli.data.prompts import question_ids
 from olr_cli.data.rows import (
     RowError,
@@ -199,7 +199,7 @@ def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
     import pyarrow as pa
 
-    others = {*places.values(), "advantage"}
+    others = {*places.values(), "advantage", "advantages"}
     numeric = [one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others]
     return [name for name in numeric if "reward" in name.lower()] or numeric
 
@@ -234,7 +234,7 @@ def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
 LABELS = ("given_label", "true_answer", "noise_type")
 """What is known of a prompt's label."""
 
-_REPEATED = ("prompt_id", "prompt", "view", "answer", "answer_class", *LABELS, "data_source")
+_REPEATED = ("prompt_id", "prompt", "view", "model", "answer", "answer_class", *LABELS, "data_source")
 """Texts of which many rollouts have the same."""
 
 _MOST_REWARDS = 4
@@ -399,10 +399,11 @@ class _Files:
 
         if not is_json(path):
             yield from read_batches(path, choose)
-        elif objects := json_rows(path):
-            used = choose(
-                pa.schema([(name, pa.null()) for name in dict.fromkeys(chain.from_iterable(objects))])
-            )
+        elif objects := [row for packed in json_rows(path) for row in unpacked(packed)]:
+            floats = {name for row in objects for name, value in row.items() if type(value) is float}
+            names = dict.fromkeys(chain.from_iterable(objects))
+            kinds = [(name, pa.float64() if name in floats else pa.null()) for name in names]
+            used = choose(pa.schema(kinds))
             for name in {"prompt", "response"} & self._layout.places.keys():
                 column = self._layout.places[name]
                 for row, cells in enumerate(objects):

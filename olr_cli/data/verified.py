@@ -15,7 +15,7 @@ from olr_cli.data.prompts import SENTINEL, Prompt, QuestionIndex, asks_the_same,
 from olr_cli.data.rows import Rows, read_table
 from olr_cli.errors import UserError, shortened
 
-VERDICTS = ("kept", "wrong", "unsure")
+VERDICTS = ("kept", "wrong", "flawed", "unsure")
 """What a reader of the report decides about a label."""
 
 
@@ -51,8 +51,8 @@ class VerifiedLabels:
     def read(cls, file: Path, reading: Reading = Reading(), setting: str = "data.trusted") -> VerifiedLabels:  # noqa: B008 - it is immutable
         """The labels in a table of prompt_id and true_answer, which may have the questions too, or in a data set.
 
-        A column verdict is read too (of the report's selection): "wrong" without a true answer gives None, all that is
-        known then; "kept" without one gives given_label.
+        A column verdict is read too (of the report's selection): "wrong" or "flawed" without a true answer gives None,
+        all that is known then; "kept" without one gives given_label.
 
         Args:
             file: of verified labels.
@@ -206,7 +206,7 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
             )
         known = label if answer is None and verdict == "kept" else answer
         known = None if known == SENTINEL else known
-        if prompt_id is None or (known is None and verdict != "wrong"):
+        if prompt_id is None or (known is None and verdict not in ("wrong", "flawed")):
             continue
         verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known)
         if labels.setdefault(prompt_id, verified).answer != known:

@@ -48,20 +48,36 @@ def refused(*arguments):
     return " ".join(done.output.split())
 
 
-def test_a_table_of_rollouts_is_enough(here, log):
-    said = told(log)
-    assert "30 prompts, 4 visits of each, 8 rollouts a visit" in said
-    assert "2 doubted, 0 undecided (nobody solved the prompt), 28 fine" in said
-    assert "from votes alone" in said and "--trusted FILE" in said
-    assert "The slope counts only if" in said
-    assert "2 labels to replace by the proposal: where it is likelier right" in said
-    assert "p3 8 7 4" in said and "p8 8 7 4" in said
-    [table] = here.glob("log-audit-*.parquet")
-    assert f"Wrote {log.with_name(table.name)} (a row for each prompt)" in said
-    assert said.endswith("--export repaired.parquet")
-    rows = pl.read_parquet(table)
-    assert rows["prompt_id"].head(2).sort().to_list() == ["p3", "p8"]
-    assert {"given_label", "proposed_label", "confidence", "slope", "consistency"} < set(rows.columns)
+def test_a_table_of_rollouts_is_enough_and_nothing_is_written(here, log):
+    before = sorted(here.iterdir())
+    done = audit(log)
+    assert sorted(here.iterdir()) == before
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Audited     30 prompts, 32 rollouts of each in 4 visits"
+    assert lines[1] == "Labels      2 doubted, 28 fine"
+    assert lines[2].startswith(
+        "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio:"
+    )
+    assert lines.index("") <= 6 and "%" not in done.stdout
+    assert f"olr audit {log} --only first:25 --export check.jsonl" in done.stdout
+
+
+def test_a_row_says_what_a_person_can_judge(here):
+    rows = [{**row, "question": "How many apples?"} for row in many(30, wrong={8, 10})]
+    lines = audit(write(here / "log.jsonl", rows), "--top", "1").stdout.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("#"))
+    assert lines[head].split() == ["#", "prompt", "label", "answered", "instead", "label", "in", "seems"]
+    assert " ".join(lines[head + 1].split()) == "1 p8 8 7 in 20, 5 in 4, 9 in 4 0 of 32 doubted"
+    assert lines[head + 2].strip() == "How many apples?"
+
+
+def test_several_models_in_one_log_are_annotators(here):
+    rows = [{**row, "policy": name} for name in ("a", "b") for row in many(20, wrong={3}, visits=1)]
+    assert "20 prompts, 16 rollouts of each by 2 models in 1 visit" in told(write(here / "log.jsonl", rows))
+    renamed = [{("by" if k == "policy" else k): v for k, v in row.items()} for row in rows]
+    write(here / "by.jsonl", renamed)
+    assert "by 2 models" not in told("by.jsonl")
+    assert "by 2 models" in told("by.jsonl", "--columns", "{model: by}")
 
 
 def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewards(here):
@@ -70,124 +86,172 @@ def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewa
     )
     options = ["--set", "data.extractor=reversed_digits", "--out"]
     said = told(text, *options, "rewarded.parquet")
-    assert "24 prompts, 2 visits of each, 4 rollouts a visit" in said
+    assert "24 prompts, 8 rollouts of each in 2 visits" in said
     assert "a prompt's label is taken to be the answer that was rewarded" in said
     rewarded = {row["question"]: row for row in pl.read_parquet("rewarded.parquet").to_dicts()}
     assert len(rewarded) == 24
-
     logged = pl.read_parquet(messages / "*.parquet").unique("prompt", keep="first")
     labels = {row["prompt"][0]["content"]: row["solution"] for row in logged.to_dicts()}
     never = {q for q, row in rewarded.items() if row["given_label"] == NEVER_REWARDED}
     assert never and {q: labels[q] for q in rewarded.keys() - never} == {
         q: row["given_label"] for q, row in rewarded.items() if q not in never
     }
-    rows = [{"question": question, "answer": label} for question, label in labels.items()]
-    (here / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told(text, "--data", "mine.jsonl", *options, "labelled.parquet", "--export", "repaired.jsonl")
-    labelled = {row["question"]: row for row in pl.read_parquet("labelled.parquet").to_dicts()}
+    write(here / "mine.jsonl", [{"question": q, "answer": label} for q, label in labels.items()])
+    said = told(text, "--data", "mine.jsonl", *options, "labelled.csv", "--export", "rest.jsonl")
+    assert "no labels" not in said
+    labelled = {row["question"]: row for row in pl.read_csv("labelled.csv", infer_schema=False).to_dicts()}
     assert {question: row["given_label"] for question, row in labelled.items()} == labels
-    assert all(
-        abs(labelled[question]["confidence"] - row["confidence"]) < 1e-9
-        for question, row in rewarded.items()
-        if row["confidence"] is not None
-    )
-    assert len(read_prompts("repaired.jsonl")) == 24
-    doubted = next(question for question, row in labelled.items() if row["status"] == "doubted")
-    assert doubted in told(text, "--set", "data.extractor=reversed_digits")
+    assert len(read_prompts("rest.jsonl")) == 24
 
 
-def test_the_next_command_and_the_name_of_the_table_are_those_of_the_options(here, log):
-    options = ["--threshold", "0.7", "--set", "data.extractor=text"]
-    assert told(log, *options).endswith(f"olr audit {log} {' '.join(options)} --export repaired.parquet")
-    said = told(log, *options, "--export", "repaired.parquet")
-    assert said.endswith("--set data.train=repaired.parquet --set data.extractor=text")
-    for others in ([], options[:2], options[2:], []):
-        told(log, *others)
-    names = {file.name for file in here.glob("log-audit-*.parquet")}
-    assert len(names) == 4
-    (here / "elsewhere").mkdir()
-    told(log.rename(here / "elsewhere" / "log.jsonl"))
-    assert {file.name for file in (here / "elsewhere").glob("*.parquet")} < names
-
-
-def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
-    rows = [
-        row for n in range(3) for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label="7", question="?")
-    ]
-    said = told(write(here / "log.jsonl", rows), "--export", "out.jsonl")
-    assert "100% of the responses have no answer; another --set data.extractor (boxed, " in said
-    assert "no label can be judged" in said
-    assert "Wrote out.jsonl (0 changed, 0 kept, 3 undecided)" in said
-    assert [prompt.given_label for prompt in read_prompts("out.jsonl").prompts] == ["7"] * 3
-
-
-def test_labels_without_a_wrong_one_have_no_kinds_of_wrong_ones(here, log):
-    assert "of the wrong ones" in told(log)
-    said = told(write(here / "clean.jsonl", many(30)))
-    assert "Noise ratio 0.0" in said and "of the wrong ones" not in said
-
-
-def test_json_has_everything_and_writes_nothing(here, log):
-    before = sorted(here.iterdir())
+def test_json_has_everything(here, log):
     found = json.loads(audit(log, "--json").output)
-    assert sorted(here.iterdir()) == before
-    assert found["labels"] == {"doubted": 2, "undecided": 0, "fine": 28, "missing": 0}
-    assert found["changes"] == {"changed": 2, "added": 0, "kept": 28, "undecided": 0}
-    assert found["calibration"]["source"] == "built-in"
-    low, high = found["noise_ratio_interval"]
-    assert low <= found["noise_ratio"] <= high
+    assert found["labels"] == {"doubted": 2, "questionable": 0, "undecided": 0, "fine": 28, "missing": 0}
+    assert found["changes"] == {"changed": 0, "added": 0, "kept": 30}
+    assert (found["verified"], found["noise_ratio"], found["gain"]) == (0, None, None)
     assert [row["prompt_id"] for row in found["ranked"][:2]] in (["p3", "p8"], ["p8", "p3"])
     assert len(found["ranked"]) == 30
     assert len(json.loads(audit(log, "--json", "--top", "4").output)["ranked"]) == 4
 
 
-def test_the_export_is_a_data_set_that_says_what_was_changed_and_why(here, log):
-    said = told(log, "--export", "fixed/repaired.parquet")
-    assert "Wrote fixed/repaired.parquet (2 changed, 28 kept, 0 undecided)" in said
-    assert "olr train own-data --set model.path=MODEL --set data.train=fixed/repaired.parquet" in said
-    rows = {
-        row["extra_info"]["index"]: row
-        for row in pl.read_parquet(here / "fixed" / "repaired.parquet").to_dicts()
-    }
-    changed, kept = rows["p3"], rows["p0"]
-    assert changed["reward_model"]["ground_truth"] == "7"
-    assert changed["prompt"][-1] == {"role": "user", "content": "What is p3?"}
-    extra = changed["extra_info"]
-    assert (extra["audit_change"], extra["audit_given_label"]) == ("changed", "8")
-    assert extra["audit_confidence"] > 0.5
-    assert "the answer 7 has 62% of the last visit's rollouts" in extra["audit_evidence"]
-    assert (kept["reward_model"]["ground_truth"], kept["extra_info"]["audit_change"]) == ("7", "kept")
-    assert [p.given_label for p in read_prompts("fixed/repaired.parquet").prompts] == ["7"] * 30
+# What is left of the data set -------------------------------------------------------------------------------------
+
+
+def extras(file):
+    return {row["extra_info"]["index"]: row["extra_info"] for row in pl.read_parquet(file).to_dicts()}
+
+
+def test_an_export_says_of_every_row_what_was_found(here, log):
+    said = told(log, "--export", "all/found.parquet")
+    assert "Wrote all/found.parquet (30 of 30 rows)" in said
+    assert "olr train own-data --set model.path=MODEL --set data.train=all/found.parquet" in said
+    found = extras("all/found.parquet")
+    assert found["p3"]["audit_status"] == "doubted" and found["p0"]["audit_status"] == "fine"
+    assert {one["audit_change"] for one in found.values()} == {"kept"}
+    assert found["p3"]["audit_rank"] <= 2 and found["p3"]["audit_confidence"] is None
+    assert found["p3"]["audit_given_label"] == "8"
+    assert found["p3"]["audit_evidence"] == "of 32 rollouts the label in 4, 7 in 20, 5 in 4"
+    assert [p.given_label for p in read_prompts("all/found.parquet").prompts].count("8") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p3", "p8"}),
+        (["--only", "doubted"], {"p3", "p8"}),
+        (["--only", "first:2"], {"p3", "p8"}),
+        (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p8"}),
+        (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
+    ],
+    ids=" ".join,
+)
+def test_rows_are_kept_by_what_is_known(here, log, options, kept):
+    if not kept:
+        assert "no row is left; keep more" in refused(log, "--export", "rest.parquet", *options)
+        return
+    said = told(log, "--export", "rest.parquet", *options)
+    assert f"({len(kept)} of 30 rows)" in said
+    assert extras("rest.parquet").keys() == kept
+
+
+def test_a_control_has_as_many_rows_at_random(here, log):
+    said = told(log, "--only", "doubted", "--export", "rest.parquet", "--control")
+    assert "Wrote rest-control.parquet (as many rows at random)" in said
+    rest, control = extras("rest.parquet"), extras("rest-control.parquet")
+    assert len(rest) == len(control) == 2 and rest.keys() != control.keys()
+
+
+def test_rows_to_check_come_back_as_verified_labels(here, log):
+    said = told(log, "--only", "random:10", "--export", "check.jsonl")
+    assert said.endswith(f"olr audit {log} --drawn check.jsonl (once it is mended)")
+    rows = [json.loads(line) for line in (here / "check.jsonl").read_text().splitlines()]
+    assert len(rows) == 10
+    for row in rows:
+        row["reward_model"]["ground_truth"] = "7"
+    write(here / "check.jsonl", rows)
+    said = told(log, "--drawn", "check.jsonl")
+    assert "of the labels are wrong or their questions flawed (95 % interval" in said
+    assert "Verified 10 labels" in said and "Not verified" not in said
 
 
 def test_the_same_export_twice_is_already_there_and_another_is_refused(here, log):
-    told(log, "--export", "out.jsonl")
-    before = (here / "out.jsonl").read_bytes()
-    assert "Unchanged out.jsonl" in told(log, "--export", "out.jsonl")
-    assert "choose another --export" in refused(log, "--export", "out.jsonl", "--threshold", "1")
-    assert (here / "out.jsonl").read_bytes() == before
+    for name in ("out.jsonl", "out.parquet"):
+        told(log, "--export", name)
+        before = (here / name).read_bytes()
+        assert f"Unchanged {name}" in told(log, "--export", name)
+        assert "choose another --export" in refused(log, "--export", name, "--drop", "doubted")
+        assert (here / name).read_bytes() == before
 
 
 def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
-    write(here / "bare.jsonl", many(20, wrong={3}))
+    write(here / "bare.jsonl", many(20, wrong={3, 4}))
     rows = [
-        {
-            "question": f"q{n}",
-            "answer": "8" if n == 3 else "7",
-            "level": n,
-            "extra_info": {"index": f"p{n}", "note": "x"},
-        }
+        {"question": f"q{n}", "answer": "8" if n in (3, 4) else "7", "level": n}
+        | {"extra_info": {"index": f"p{n}", "note": "x"}}
         for n in range(21)
     ]
     write(here / "data.jsonl", rows)
     assert "name the data set with --data" in refused("bare.jsonl", "--export", "out.jsonl")
-    told("bare.jsonl", "--data", "data.jsonl", "--export", "out.jsonl")
+    told("bare.jsonl", "--data", "data.jsonl", "--export", "out.jsonl", "--drop", "doubted")
     written = [json.loads(line) for line in (here / "out.jsonl").read_text().splitlines()]
-    assert [row["level"] for row in written] == list(range(21))
-    assert written[3]["reward_model"]["ground_truth"] == "7" and written[3]["extra_info"]["note"] == "x"
-    unvisited = written[20]["extra_info"]
-    assert (unvisited["audit_change"], unvisited["audit_confidence"]) == ("undecided", None)
+    assert [row["level"] for row in written] == [n for n in range(21) if n not in (3, 4)]
+    assert written[3]["extra_info"]["note"] == "x"
+    unvisited = written[18]["extra_info"]
+    assert (unvisited["audit_status"], unvisited["audit_rank"]) == ("undecided", None)
     assert "no rollout" in unvisited["audit_evidence"]
+
+
+def test_csv_stays_csv(here, log):
+    lines = [
+        "uid,question,answer,note",
+        *(f'p{n},"What is p{n}?",{8 if n in (3, 8) else 7},"a, b"' for n in range(30)),
+    ]
+    (here / "mine.csv").write_text("\n".join(lines) + "\n")
+    options = ["--data", "mine.csv", "--export"]
+    told(log, *options, "rest.csv", "--drop", "doubted")
+    rows = pl.read_csv("rest.csv", infer_schema=False)
+    assert rows.columns[:4] == ["uid", "question", "answer", "note"]
+    assert len(rows) == 28 and set(rows["answer"]) == {"7"} and set(rows["note"]) == {"a, b"}
+    assert set(rows["audit_status"]) == {"fine"}
+    assert "Unchanged rest.csv" in told(log, *options, "rest.csv", "--drop", "doubted")
+    write(here / "verified.jsonl", [{"prompt_id": "p3", "true_answer": "7"}])
+    told(log, *options, "mended.csv", "--trusted", "verified.jsonl", "--repair")
+    mended = dict(pl.read_csv("mended.csv", infer_schema=False).select("uid", "answer").iter_rows())
+    assert (mended["p3"], mended["p8"]) == ("7", "8")
+
+
+def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
+    log = write(
+        here / "log.jsonl",
+        [{**row, "question": row["prompt_id"]} for row in many(200, wrong=range(0, 200, 4))],
+    )
+    said = refused(log, "--export", "repaired.parquet", "--repair")
+    assert "0 verified labels do not show it; verify 50 (--only first:50" in said
+    assert not (here / "repaired.parquet").exists()
+    write(here / "verified.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(40)])
+    options = ["--drawn", "verified.jsonl", "--repair", "--export"]
+    said = told(log, *options, "repaired.parquet")
+    assert "(200 of 200 rows, 50 labels changed)" in said and "more of them right" in said
+    assert {p.given_label for p in read_prompts("repaired.parquet").prompts} == {"7"}
+    assert extras("repaired.parquet")["p100"]["audit_change"] == "changed"
+    write(
+        here / "right.jsonl",
+        [{"prompt_id": f"p{n}", "true_answer": "8" if n % 4 == 0 else "7"} for n in range(60)],
+    )
+    said = refused(log, "--drawn", "right.jsonl", "--repair", "--export", "none.parquet")
+    assert "60 verified labels do not show it; verify 120" in said
+
+
+def test_missing_labels_are_filled_in_and_others_stay(here):
+    rows = many(20, wrong={3}) + rollouts("bare", [["7"] * 4] * 4)
+    log = write(here / "log.jsonl", [{**row, "question": row["prompt_id"]} for row in rows])
+    said = told(log, "--repair", "--export", "repaired.parquet")
+    assert (
+        "1 labels added" in said
+        and "No given label was replaced: proposals replace labels only where" in said
+    )
+    labels = {p.prompt_id: p.given_label for p in read_prompts("repaired.parquet").prompts}
+    assert (labels["bare"], labels["p3"]) == ("7", "8")
 
 
 @pytest.fixture
@@ -199,11 +263,11 @@ def run(here):
 
 
 def test_a_runs_export_holds_the_labels_that_were_audited_and_can_be_trained_on(here, run):
-    said = told(run, "--export", "repaired.parquet")
+    said = told(run, "--repair", "--export", "repaired.parquet", "--out", "table.parquet")
     assert "those of the last visit are audited" in said
-    assert "Known truth (stored, and not used above)" in said
+    assert "Known truth" in said and "(stored, and not used above)" in said
     assert "olr train" in said and "--set noise=null --set data.train=repaired.parquet" in said
-    table = pl.read_parquet(next((run / "audit").glob("*.parquet"))).to_dicts()
+    table = pl.read_parquet("table.parquet").to_dicts()
     audited = {row["prompt_id"]: row for row in table}
     recipe = validate({"name": "again", "data": {"train": str(here / "repaired.parquet")}}, "test")
     for prompt in training_prompts(recipe).prompts:
@@ -225,13 +289,9 @@ def test_a_changed_data_set_is_not_taken_for_the_runs(here, run):
     assert "--data" in refused(run, "--export", "repaired.parquet")
 
 
-def test_rollouts_without_training_have_no_slopes_and_training_after_them_reads_answers_as_they_did(here):
+def test_training_after_rollouts_reads_answers_as_they_did(here):
     data = {"extractor": "text"}
     run = write_history(here / "run", noise=None, prompts=20, epochs=2, kind="rollouts", data=data)
-    said = told(run)
-    assert "a slope means nothing and is left out" in said
-    assert "keeps its systematic errors" in said
-    assert "slope" not in json.loads(audit(run, "--json").output)["ranked"][0]
     rows = [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(20)]
     data_set = write(here / "data.jsonl", rows)
     said = told(run, "--data", data_set, "--export", "repaired.parquet")
@@ -241,40 +301,7 @@ def test_rollouts_without_training_have_no_slopes_and_training_after_them_reads_
 def test_what_was_found_is_shown_where_the_table_cannot_be_written(here, log):
     (here / "file").write_text("")
     said = refused(log, "--out", "file/table.parquet")
-    assert "2 doubted" in said and "file/table.parquet could not be written" in said and "--out FILE" in said
-
-
-def test_trusted_labels_say_so(here, log):
-    rows = [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(12)] + [
-        {"prompt_id": "x", "true_answer": "1"}
-    ]
-    write(here / "trusted.jsonl", rows)
-    said = told(log, "--trusted", "trusted.jsonl")
-    assert "moved by 12 trusted labels (2 of them wrong)" in said
-    assert "12 of 13 verified labels in trusted.jsonl are for 12 prompts here, 1 for none." in said
-    assert "cross-validated on 12 trusted labels (2 of them wrong), AUROC 1.00" in said
-    assert "--trusted trusted.jsonl --export" in said
-
-
-def test_trusted_answers_of_prompts_without_a_label_say_so(here):
-    rows = many(12) + rollouts("bare", [["7"] * 4] * 4)
-    log = write(here / "log.jsonl", rows)
-    trusted = write(here / "trusted.jsonl", [{"prompt_id": p, "true_answer": "7"} for p in ("p0", "bare")])
-    expected = "1 trusted label (0 of them wrong) and 1 true answer of prompts without a label"
-    assert f"moved by {expected}" in told(log, "--trusted", trusted)
-
-
-@pytest.mark.parametrize(
-    ("visits", "warning"),
-    [
-        ([["7"] * 8], "after a single visit"),
-        ([["7", "7"]] * 4, "fewer than 4 rollouts"),
-        ([[None] * 7 + ["7"]] * 20 + [[None] * 8] * 20, "of the responses have no answer"),
-    ],
-)
-def test_what_makes_the_numbers_doubtful_is_said(here, visits, warning):
-    rows = [row for n in range(12) for row in rollouts(f"p{n}", visits, given_label="7")]
-    assert warning in told(write(here / "few.jsonl", rows))
+    assert "2 doubted" in said and "file/table.parquet could not be written" in said
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -286,11 +313,11 @@ def test_long_texts_give_way_to_the_numbers(here, monkeypatch, columns):
         for row in rollouts(f"a/long/way/to/train/{n:06d}", [["x" * 50] * 4] * 3, given_label="東京" * 20)
     ]
     lines = audit(write(here / "log.jsonl", rows), "--top", "2").output.splitlines()
-    head = next(number for number, line in enumerate(lines) if line.startswith("prompt"))
-    assert lines[head].split()[-5:] == ["visits", "passes", "slope", "consistent", "wrong"]
+    head = next(number for number, line in enumerate(lines) if line.startswith("#"))
+    assert lines[head].split()[-3:] == ["label", "in", "seems"]
     for line, number in zip(lines[head + 1 : head + 3], range(2), strict=True):
-        assert line.split()[0].endswith(f"0{number}")
-        assert line.split()[-5:-1] == ["3", "100%", "+0.00", "100%"]
+        assert line.split()[1].endswith(f"0{number}")
+        assert line.split()[-4:] == ["0", "of", "12", "doubted"]
 
 
 def test_labels_are_data(here):
@@ -304,7 +331,8 @@ def test_labels_are_data(here):
     ("arguments", "complaint"),
     [
         (("nowhere",), "nowhere does not exist"),
-        (("log.jsonl", "--export", "out.csv"), "give it one of these endings"),
+        (("log.jsonl", "--export", "out.csv"), "where --data names such a file"),
+        (("log.jsonl", "--export", "out.txt"), "give it one of these endings"),
         (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
         (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
         (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
@@ -318,7 +346,10 @@ def test_labels_are_data(here):
             "no mapping from roles to columns; write it as '{prompt: query",
         ),
         (("log.jsonl", "--set", "data.extractor"), "as in --set data.extractor=boxed"),
-        (("log.jsonl", "--threshold", "2"), "--threshold"),
+        (("log.jsonl", "--drop", "doubted"), "are for --export FILE"),
+        (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known are doubted, questionable"),
+        (("log.jsonl", "--export", "o.jsonl", "--only", "first:x"), "as in --only first:25"),
+        (("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"), "as in --pass-rate 0.1:0.9"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(log, arguments, complaint):
@@ -351,7 +382,7 @@ def test_shuffled_verified_questions_are_trusted_by_their_text(here, uid):
     half = [{"P": f"  what is {q[8:]} ", "S": rf"So \boxed{{{a}}}"} for _, q, a in reversed(sums[::2])]
     trusted = questions(here / "trusted.jsonl", [*half, {"P": "Who am I?", "S": "7"}])
     said = told("run", "--trusted", trusted, "--set", "data.columns={question: P, answer: S}")
-    assert "moved by 10 trusted labels (0 of them wrong)" in said
+    assert "Verified 10 labels, 0 of them wrong" in said
     assert "are for 10 prompts here, 1 for none." in said
 
 

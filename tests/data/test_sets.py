@@ -153,7 +153,7 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
         ([{"prompt_id": "a", "true_answer": None, "verdict": "wrong"}], "gives no true answer"),
         (
             [{"prompt_id": "a", "verdict": "maybe"}],
-            "verdict on prompt a is 'maybe'; known: kept, wrong, unsure",
+            "verdict on prompt a is 'maybe'; known: kept, wrong, flawed, unsure",
         ),
         (
             [{"prompt_id": "a", "true_answer": "1"}, {"prompt_id": "a", "true_answer": "2"}],

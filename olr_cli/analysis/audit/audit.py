@@ -1,4 +1,20 @@
-"""An audit from a history to a table of prompts: counted, estimated, calibrated, ranked."""
+"""An audit from a history to a queue: votes → annotator model → calibration (verified labels, or none) → verdicts.
+
+The verdicts are one frame, a row a prompt in the order of the queue:
+
+| column | |
+|---|---|
+| rank | place in the queue, from 1; null without a label, or where the label is verified |
+| status | of `STATUSES` |
+| given_label, proposed_label | the proposal is the answer that the votes settle on, where it is not the label |
+| confidence | chance that the label is wrong; null without verified labels |
+| proposal_confidence | chance that the proposal is right; null without verified labels |
+| change | what a repair does with the label, of `CHANGES` |
+| answers | what was answered instead, the most frequent first: ``240 in 16, 150 in 1`` |
+| given_count, proposed_count, rollouts, answered, visits | how many rollouts gave the label, the proposal, all, an answer |
+| log_odds | that the label is wrong, of the annotator model: the order of the queue, not to be believed as a chance |
+| is_trusted | somebody has verified the true answer, or that the label is wrong |
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -9,14 +25,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from olr_cli.analysis.audit import confidence, estimator
-from olr_cli.analysis.audit.confidence import Calibrations, CrossValidation, TrustedLabels
-from olr_cli.analysis.audit.estimator import Noise, floats
-from olr_cli.analysis.audit.forecast import Forecast, forecast
-from olr_cli.analysis.audit.tally import Tally, tally
-from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, judged, with_changes, with_trusted
-from olr_cli.analysis.histories import RolloutHistory, read_history, with_questions
-from olr_cli.answers import Judge
+from olr_cli.analysis.audit import annotators, calibration
+from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
+from olr_cli.analysis.audit.calibration import Calibration, Estimate, Verified, auroc, is_right
+from olr_cli.analysis.audit.tally import MISSING, Tally, tally
+from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
+from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, question_of, same_prompts
@@ -26,40 +40,50 @@ from olr_cli.runs.directory import Status, kind_of, read_manifest
 
 SETTABLE = ("data.extractor", "data.columns")
 
+STATUSES = ("doubted", "questionable", "undecided", "fine", "missing")
+"""What an audit says of a label: most answers are another one; few agree with it or with each other; no more than its
+place in the queue says; most answers agree with it; there is none."""
+
+CHANGES = ("changed", "added", "kept")
+"""What a repair does with a label: replaces it, fills it in, leaves it."""
+
+_SHOWN = 3
+"""Answers that a row names."""
+
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdicts on the labels of a history; noise and forecast are None where no label can be judged.
+    """The verdicts on the labels of a history.
 
     Attributes:
-        prompts: a row a prompt (`olr_cli.analysis.audit.verdicts`), the surest to be wrong first.
+        prompts: the verdicts, as this module describes them.
+        models: names of the models that answered.
+        model: what was fitted to their answers.
         status: of the run; None for a table.
-        was_training: whether the rollouts are those of a policy in training, so that slopes mean something; None where
-            nobody knows.
+        was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         draws_labels: whether noisy labels were drawn at every visit (R3), so that those of the last visit are judged.
-        forecast: share of wrong labels, and of right ones before and after the changes, with intervals.
-        selection: `confidence.selection`; None without trusted labels.
-        cross_validation: None with too few trusted labels.
-        answered: share of the rollouts that have an answer.
-        truth: None where no truth is stored, else `quality` and the shares of right labels as given (``right_before``)
-            and with the changes made (``right_after``).
+        verified: labels that somebody verified; None without `--trusted` and `--drawn`.
+        ratio: share of wrong labels; None without a random draw.
+        gain: how many more labels are right if proposals replace those that are likelier wrong, which is done only if
+            it is surely above 0; None without verified labels, or such proposals.
+        warnings: what makes the numbers doubtful, or the changes harmful.
+        truth: None where no truth is stored, else ``labels``, ``wrong``, ``auroc``, and how many of the first 10, 20
+            and 50 rows are wrong (``first_10`` …).
         questions: prompt_id -> the question; none where nobody knows them.
         notes: on the rollouts.
     """
 
     source: Path
     prompts: pl.DataFrame
+    models: Sequence[str]
+    model: AnnotatorModel
     status: Status | None
     was_training: bool | None
     draws_labels: bool
-    noise: Noise | None
-    forecast: Forecast | None
-    calibrations: Calibrations
-    trusted: TrustedLabels | None
-    selection: float | None
-    cross_validation: CrossValidation | None
-    threshold: float | None
-    answered: float
+    verified: Verified | None
+    ratio: Estimate | None
+    gain: Estimate | None
+    warnings: Sequence[str]
     truth: dict[str, float | None] | None
     questions: Mapping[str, str]
     notes: Sequence[str]
@@ -109,7 +133,7 @@ def audit(
     *,
     data: PromptSet | None = None,
     trusted: Path | None = None,
-    threshold: float | None = None,
+    drawn: Path | None = None,
 ) -> Audit:
     """Judge every given label of a history; its rollouts are read, once.
 
@@ -118,8 +142,7 @@ def audit(
         judge: decides which answers mean the same.
         data: the data set of the history's prompts, which says what the history does not of their labels.
         trusted: a file of verified labels (`VerifiedLabels`), besides those of the run's `data.trusted`.
-        threshold: the least confidence that a label is wrong with which it is changed; by default any, as long as the
-            proposal is likelier right.
+        drawn: a file of verified labels of prompts that were drawn at random.
 
     Raises:
         UserError: there is nothing to audit, or the files don't fit.
@@ -127,71 +150,204 @@ def audit(
     if data is not None:
         history = with_labels_of(history, data)
     manifest = read_manifest(history.source) if history.is_run else None
-    was_training = None if manifest is None else kind_of(manifest) == "training"
     counted, texts = tally(history, judge), _with_texts(history)
-    is_training = was_training is not False
-    votes, labels = estimator.pooled_votes(counted, is_training=is_training), counted.label_answers
+    model = annotators.fit(counted)
     # Labels that the run itself was given as verified (`data.trusted`) are known, and measure nothing: votes on prompts
     # that were trained on their true answer are right more often than those on others.
     trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_trusted}
-    answers = {**trained}
-    known: TrustedLabels | None = None
-    verified_notes: list[str] = []
-    if trusted is not None:
-        labels_file = VerifiedLabels.read(trusted, data_reading(history), "--trusted")
-        asked = [texts.get(name, history.prompts[name]) for name in counted.prompt_ids]
-        checked = labels_file.answers(asked)
-        labels_file.require_some(asked)
-        answers |= checked
-        verified_notes = [f"{labels_file.note}."]
-        measuring = {name: answer for name, answer in checked.items() if name not in trained}
-        known = confidence.trusted_labels(measuring, counted.prompt_ids, counted.labels, judge)
-    verified = (
-        confidence.trusted_labels(answers, counted.prompt_ids, counted.labels, judge) if answers else None
-    )
-    model = estimator.fit(votes, labels, None if verified is None else verified.is_wrong)
-    is_doubtful = _visits(counted) < 2 or not model.noise.can_be_told
-    prior = confidence.priors(is_training=is_training, is_doubtful=is_doubtful)
-    nothing = np.full(len(counted), np.nan)
-    maps = confidence.calibrations(prior, None, nothing, nothing, nothing)
-    validation: CrossValidation | None = None
-    table = judged(counted, model, maps)
-    if known is not None:
-        is_decided = table["confidence"].is_not_null().to_numpy()
-        odds = np.where(is_decided, floats(table["log_odds"]), np.nan)
-        proposal_right = confidence.is_right(table["proposed_label"].to_list(), known.answers, judge)
-        maps = confidence.calibrations(prior, known, odds, floats(table["proposal_log_odds"]), proposal_right)
-        validation = confidence.cross_validated(known, model, is_decided, prior[0])
-        table = judged(counted, model, maps)
-    verdicts = with_changes(with_trusted(table, verified), threshold)
-    answered, rollouts = counted.visits.select(pl.col("answered", "rollouts").sum()).row(0)
+    asked = [texts.get(name, history.prompts[name]) for name in counted.prompt_ids]
+    notes = list(history.notes)
+
+    def verified_in(file: Path | None, option: str) -> dict[str, str | None]:
+        if file is None:
+            return {}
+        labels = VerifiedLabels.read(file, data_reading(history), option)
+        answers = labels.answers(asked)
+        labels.require_some(asked)
+        notes.append(f"{labels.note}.")
+        return {name: answer for name, answer in answers.items() if name not in trained}
+
+    chosen, random = verified_in(trusted, "--trusted"), verified_in(drawn, "--drawn")
+    if trained:
+        notes.append(
+            f"The run was trained on {len(trained)} verified labels (data.trusted). They count as known here, and"
+            " measure nothing."
+        )
+    ids, labels = counted.prompt_ids, counted.labels
+    verified = Verified.of(chosen, random, ids, labels, judge) if chosen or random else None
+    known = Verified.of({**trained, **chosen}, random, ids, labels, judge)
+    verdicts, gain = _verdicts(counted, model, known, verified, judge)
+    is_labelled = counted.label_answers != MISSING
+    answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(
         source=history.source,
         prompts=verdicts,
+        models=counted.models,
+        model=model,
         status=None if manifest is None else manifest["status"],
-        was_training=was_training,
+        was_training=None if manifest is None else kind_of(manifest) == "training",
         draws_labels=history.is_run and any(p.noise_type == "active" for p in history.prompts.values()),
-        noise=model.noise if model.is_known.any() else None,
-        forecast=forecast(verdicts, maps),
-        calibrations=maps,
-        trusted=known,
-        selection=None if known is None else confidence.selection(known, floats(table["log_odds"])),
-        cross_validation=validation,
-        threshold=threshold,
-        answered=float(answered / rollouts),
+        verified=verified,
+        ratio=None if verified is None else calibration.noise_ratio(verified, is_labelled),
+        gain=gain,
+        warnings=list(_warnings(answered / rollouts, is_labelled, verified, model)),
         truth=_truth(history, verdicts, judge),
         questions={p.prompt_id: question_of(p.messages) for p in texts.values() if p.messages},
-        notes=[*history.notes, *verified_notes, *_trained_note(len(trained))],
+        notes=notes,
     )
 
 
-def _trained_note(count: int) -> list[str]:
-    if not count:
-        return []
-    return [
-        f"The run was trained on {count} verified labels (data.trusted). They count as known here, and confidences are"
-        " not calibrated on them."
-    ]
+# The verdicts -----------------------------------------------------------------------------------------------------
+
+
+def _verdicts(
+    counted: Tally, model: AnnotatorModel, known: Verified, verified: Verified | None, judge: Judge
+) -> tuple[pl.DataFrame, Estimate | None]:
+    """The frame that this module describes, and what its changes gain.
+
+    Args:
+        counted: P prompts.
+        model: fitted to them.
+        known: all that is verified of them.
+        verified: what of it measures; None without.
+        judge: decides which proposals are right.
+    """
+    labels, is_known = counted.label_answers, known.is_known
+    is_missing, is_other = labels == MISSING, model.is_settled & (model.leaders != labels)
+    proposals = np.where(is_other, model.leaders, -1)
+    spellings = counted.answers["spelling"]
+    proposed = [None if answer < 0 else spellings[int(answer)] for answer in proposals]
+    totals = np.bincount(counted.counts["answer"], counted.counts["count"], len(counted.answers)).astype(
+        float
+    )
+    chance = proposal_chance = np.full(len(counted), np.nan)
+    is_doubted = model.odds > 0
+    # Answers of one model at one visit that agree may be one error.
+    says_something = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
+    is_changed, gain = np.zeros(len(counted), dtype=bool), None
+    if verified is not None and verified.labels:
+        maps = _calibrated(model, verified, proposed, judge)
+        chance, proposal_chance = maps.chances(model.odds), maps.chances(model.odds) * maps.mended.mean()
+        is_doubted, says_something = chance >= 0.5, np.ones(len(counted), dtype=bool)
+        is_changed = is_other & ~is_missing & ~is_known & (maps.gains(model.odds) > 0)
+        gain = maps.gain(model.odds[is_changed]) if is_changed.any() else None
+        is_changed &= gain is not None and gain.low > 0
+    is_changed |= is_known & (known.is_wrong == 1) & is_other  # at worst another wrong label
+    is_wrong = known.is_wrong
+    status = np.select(
+        [
+            is_known & (is_wrong == 1),
+            is_known & (is_wrong == 0),
+            is_missing,
+            ~model.is_settled & ((model.leaders != labels) | (labels < 0)),
+            ~model.is_settled | ~says_something,
+            is_other & is_doubted,
+            ~is_other & ~is_doubted,
+        ],
+        ["doubted", "fine", "missing", "questionable", "undecided", "doubted", "fine"],
+        default="undecided",
+    )
+    truths = np.array(known.answers, dtype=object)
+    is_true = is_known & (truths != None) & (is_wrong != 0)  # noqa: E711 - elementwise
+    is_added = is_missing & (is_other | is_true)
+    table = pl.DataFrame(
+        {
+            "prompt_id": counted.prompt_ids,
+            "status": status,
+            "given_label": pl.Series(counted.labels, dtype=pl.String),
+            "proposed_label": pl.Series(
+                np.where(is_true, truths, np.array(proposed, dtype=object)).tolist(), dtype=pl.String
+            ),
+            "confidence": _series(np.where(is_known, is_wrong, chance)),
+            "proposal_confidence": _series(
+                np.where(is_true, 1.0, np.where(is_other & ~is_known, proposal_chance, np.nan))
+            ),
+            "change": np.select(
+                [is_added, is_changed | (is_true & (is_wrong == 1))], ["added", "changed"], "kept"
+            ),
+            "answers": _answers(counted, totals),
+            "given_count": _series(_of(totals, labels)).cast(pl.Int64),
+            "proposed_count": _series(np.where(is_other, _of(totals, proposals), np.nan)).cast(pl.Int64),
+            "log_odds": _series(model.odds),
+            "is_trusted": is_known,
+        }
+    )
+    table = pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")
+    is_queued = ~pl.col("is_trusted") & pl.col("log_odds").is_not_null()
+    # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
+    order = pl.when(is_queued).then(pl.col("log_odds").round(9))
+    ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
+    rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
+    return ranked.select(rank.alias("rank"), pl.all()), gain
+
+
+def _calibrated(
+    model: AnnotatorModel, verified: Verified, proposed: Sequence[str | None], judge: Judge
+) -> Calibration:
+    proposal_right = is_right(proposed, verified.answers, judge)
+    return calibration.calibrate(model.odds, verified.is_wrong, proposal_right)
+
+
+def _series(values: Floats) -> pl.Series:
+    return pl.Series(values, dtype=pl.Float64, nan_to_null=True)
+
+
+def _of(values: Floats, answers: Numbers) -> Floats:
+    """(A,) -> (P,): the value of each answer; 0 of one that nobody gave, NaN without a label."""
+    chosen = np.where(answers == MISSING, np.nan, 0.0)
+    chosen[answers >= 0] = values[answers[answers >= 0]]
+    return chosen
+
+
+def _answers(counted: Tally, totals: Floats) -> pl.Series:
+    """What was answered instead of each label, and how often."""
+    is_label = np.zeros(len(totals), dtype=bool)
+    is_label[counted.label_answers[counted.label_answers >= 0]] = True
+    others = counted.answers.with_columns(count=pl.Series(totals).cast(pl.Int64)).filter(~is_label)
+    texts = (
+        others.sort("prompt", "count", "spelling", descending=[False, True, False])
+        .group_by("prompt", maintain_order=True)
+        .agg((pl.col("spelling") + " in " + pl.col("count").cast(pl.String)).head(_SHOWN).str.join(", "))
+    )
+    prompts = pl.DataFrame({"prompt": pl.Series(range(len(counted)), dtype=counted.answers["prompt"].dtype)})
+    return prompts.join(texts, on="prompt", how="left", maintain_order="left")["spelling"]
+
+
+def _warnings(
+    answered: float, is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
+) -> Sequence[str]:
+    """What speaks against the numbers; doubt that is always there is none of it."""
+    warnings = []
+    if answered < 0.1:
+        warnings.append(
+            f"{1 - answered:.0%} of the responses have no answer; another --set data.extractor"
+            f" ({', '.join(EXTRACTORS)}) may help"
+        )
+    if not is_labelled.any():
+        warnings.append("no prompt has a label, so there is no queue; --data FILE names the labels")
+    if verified is not None and calibration.is_no_random_draw(verified, model.odds):
+        warnings.append(
+            "the labels of --drawn are no random draw: they are in more or less doubt than the others, so the ratio"
+            " does not hold; give them with --trusted"
+        )
+    return warnings
+
+
+def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[str, float | None] | None:
+    """Against the stored truth, which took no part until here."""
+    queue = table.filter(pl.col("rank").is_not_null())
+    truths = [history.prompts[prompt_id].true_answer for prompt_id in queue["prompt_id"]]
+    right = is_right(queue["given_label"].to_list(), truths, judge)
+    known = ~np.isnan(right)
+    if not known.any():
+        return None
+    is_wrong = right[known] == 0
+    odds = queue["log_odds"].to_numpy()[known]
+    firsts = {f"first_{size}": int(is_wrong[:size].sum()) for size in (10, 20, 50)}
+    return {"labels": len(is_wrong), "wrong": int(is_wrong.sum()), "auroc": auroc(odds, is_wrong), **firsts}
+
+
+# Labels of the data set -------------------------------------------------------------------------------------------
 
 
 def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
@@ -219,7 +375,10 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
             )
         else:
             prompts[prompt_id] = replace(prompts[prompt_id], messages=in_data[prompt_id].messages)
-    return replace(history, prompts=prompts)
+    notes = history.notes
+    if prompts.keys() <= in_data.keys():  # no label is guessed from rewards any more
+        notes = [note for note in notes if not note.startswith(NO_LABELS)]
+    return replace(history, prompts=prompts, notes=notes)
 
 
 def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
@@ -249,27 +408,3 @@ def _with_texts(history: RolloutHistory) -> Mapping[str, Prompt]:
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
         return with_questions(history.prompts, history.source)
     return history.prompts
-
-
-def _visits(counted: Tally) -> float:
-    """The median number of visits of a prompt."""
-    return float(np.median(np.bincount(counted.visits["prompt"].to_numpy())))
-
-
-def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[str, float | None] | None:
-    """Against the stored truth, which took no part until here."""
-    estimated = table.filter(~pl.col("is_trusted"))
-    truths = [history.prompts[prompt_id].true_answer for prompt_id in estimated["prompt_id"]]
-    right, proposal_right = (
-        confidence.is_right(estimated[name].to_list(), truths, judge)
-        for name in ("given_label", "proposed_label")
-    )
-    known = ~np.isnan(right)
-    if not known.any():
-        return None
-    repaired = np.where((estimated["change"] == "changed").to_numpy(), proposal_right, right)
-    measured = confidence.quality(floats(estimated["confidence"])[known], right[known] == 0)
-    return measured | {
-        "right_before": float(right[known].mean()),
-        "right_after": float(repaired[known].mean()),
-    }

@@ -1,47 +1,171 @@
-"""The data set with the labels that an audit leaves it: every row as it was, with what was done and why.
+"""The data set as an audit leaves it: rows that are kept, the labels as they are or repaired, what was found beside.
 
-In ``extra_info``:
+A data set in the interchange format has the findings in ``extra_info``, a CSV file as further columns:
 
-audit_change        changed | added | kept | undecided
-audit_confidence    that the given label is wrong; of an added one: that it is right; null where undecided
-audit_given_label   the label that was audited; null without one
-audit_evidence      one sentence
+audit_status         doubted | questionable | undecided | fine | missing
+audit_rank           place in the queue; null of labels that are verified or missing
+audit_change         changed | added | kept
+audit_confidence     that the given label is wrong; of an added one: that it is right; null without verified labels
+audit_given_label    the label that was audited; null without one
+audit_evidence       one sentence
 """
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from olr_cli.analysis.audit.audit import Audit
-from olr_cli.analysis.audit.confidence import is_right
+from olr_cli import seeding
+from olr_cli.analysis.audit.audit import STATUSES, Audit
+from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, read_rows, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet, question_of
-from olr_cli.data.rows import Rows
+from olr_cli.data.rows import Rows, read_table
 from olr_cli.data.writers import write_prompts
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, taken
+from olr_cli.files import write_whole, writing
 
 Row = Mapping[str, Any]
 
 UNVISITED = "no rollout of this prompt is in the history"
+_CSV = (".csv", ".tsv")
+_VERIFY = 50
+"""Verified labels that mostly suffice to show whether proposals are better than labels."""
 
 
-def require_exportable(target: Path) -> None:
+# Which rows -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which rows an export keeps, and with which labels.
+
+    Attributes:
+        dropped: statuses of rows that are left out.
+        only: statuses of rows that alone are kept; empty: all.
+        first: the first rows of the queue alone.
+        random: so many rows, drawn at random, alone.
+        pass_rates: the least and the largest share of rollouts that give the label.
+        repairs: labels are replaced and filled in.
+    """
+
+    dropped: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+    first: int | None = None
+    random: int | None = None
+    pass_rates: tuple[float, float] | None = None
+    repairs: bool = False
+
+    @classmethod
+    def of(cls, drop: str | None, only: str | None, pass_rate: str | None, *, repair: bool) -> Choice:
+        """From the options as they are written.
+
+        Raises:
+            UserError: one means nothing.
+        """
+        kind, _, size = (only or "").partition(":")
+        if kind in ("first", "random"):
+            if not size.isdecimal() or int(size) == 0:
+                raise UserError(f"--only {only}: name a number of rows, as in --only {kind}:25")
+            numbers: dict[str, Any] = {kind: int(size)}
+        else:
+            numbers = {"only": _statuses(only, "--only", ", or first:25, random:25")}
+        rates = None if pass_rate is None else _rates(pass_rate)
+        return cls(_statuses(drop, "--drop"), pass_rates=rates, repairs=repair, **numbers)
+
+    @property
+    def is_to_check(self) -> bool:
+        """Whether the rows are for people, not for training."""
+        return bool(self.first or self.random or self.only)
+
+    def keeps(self, prompts: PromptSet, rows: Sequence[Row | None]) -> list[int]:
+        """The places of the rows that are kept; what nobody knows of a row drops it only where that is asked for."""
+        places = range(len(rows))
+        if self.random is not None:
+            return sorted(seeding.permutation(len(rows), "audit sample")[: self.random])
+        return [place for place in places if self._keeps(rows[place])]
+
+    def _keeps(self, row: Row | None) -> bool:
+        status, rank = (None, None) if row is None else (row["status"], row["rank"])
+        if self.first is not None:
+            return rank is not None and rank <= self.first
+        if status in self.dropped or (self.only and status not in self.only):
+            return False
+        if self.pass_rates is None:
+            return True
+        low, high = self.pass_rates
+        count = None if row is None else row["given_count"]
+        return row is not None and count is not None and low <= count / row["rollouts"] <= high
+
+
+def _statuses(text: str | None, option: str, more: str = "") -> frozenset[str]:
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in STATUSES:
+            raise UserError(f"{option} {name}: known are {', '.join(STATUSES)}{more}")
+    return frozenset(names)
+
+
+def _rates(text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        low, high = 1.0, 0.0
+    if not 0 <= low <= high <= 1:
+        raise UserError(
+            f"--pass-rate {text}: name the least and the largest share, as in --pass-rate 0.1:0.9"
+        )
+    return low, high
+
+
+def require_repairable(audit: Audit) -> str | None:
+    """A sentence on why the votes change no given label, if they do not.
+
+    Raises:
+        UserError: there is nothing to repair.
+    """
+    verified = 0 if audit.verified is None else audit.verified.labels
+    needed = _VERIFY if verified < _VERIFY else 2 * verified
+    why = (
+        f"proposals replace labels only where verified labels show that more of them are right then, and {verified}"
+        f" verified label{'s do' if verified != 1 else ' does'} not show it; verify {needed} (--only first:{needed} or"
+        f" random:{needed} exports them, --trusted or --drawn reads them)"
+    )
+    is_shown = audit.gain is not None and audit.gain.low > 0
+    if not is_shown and not audit.changes["changed"] and not audit.changes["added"]:
+        raise UserError(f"--repair: {why}; or leave rows out with --drop doubted,questionable")
+    return None if is_shown else why
+
+
+# The data set -----------------------------------------------------------------------------------------------------
+
+
+def require_exportable(target: Path, data: str | None) -> None:
     """Refuse what `export` could not write, before an audit takes its time.
 
     Raises:
-        UserError: the name has another ending than .parquet or .jsonl.
+        UserError: the name has another ending than .parquet or .jsonl, or .csv where the data set is no CSV file.
     """
-    if target.suffix not in (".parquet", ".jsonl"):
+    if target.suffix in _CSV and (data is None or Path(data).suffix != target.suffix):
         raise UserError(
-            f"--export {target}: a data set is written as .parquet or .jsonl; give it one of these endings"
+            f"--export {target}: rows are written as {target.suffix} where --data names such a file; write .parquet or"
+            " .jsonl"
         )
+    if target.suffix not in (".parquet", ".jsonl", *_CSV):
+        raise UserError(
+            f"--export {target}: a data set is written as .parquet or .jsonl, or as .csv where --data names such a"
+            " file; give it one of these endings"
+        )
+    if target.exists() and not target.is_file():
+        raise UserError(f"--export {target} is a folder; name a file")
 
 
 def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
@@ -93,54 +217,114 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     return PromptSet(tuple(labelled), read.table, history.source.name)
 
 
-def export(audit: Audit, data: PromptSet, target: Path, judge: Judge) -> bool:
-    """Write the repaired data set, a .parquet or .jsonl file in the interchange format.
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        files: whether each is new; the data set, then the control.
+        kept: rows of the data set that were kept.
+        total: rows of the data set.
+    """
+
+    files: Mapping[Path, bool]
+    kept: int
+    total: int
+
+
+def export(
+    audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice, *, with_control: bool = False
+) -> Exported:
+    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or CSV as the data set is.
 
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
-    Returns:
-        False if the file was there already with the same bytes.
+    Args:
+        audit: the verdicts.
+        data: the data set.
+        target: the file.
+        judge: decides which new labels are right.
+        choice: which rows, and with which labels.
+        with_control: also write as many rows drawn at random, to a file beside, so that the choice can be compared.
 
     Raises:
-        UserError: another file has that name, or the disk doesn't take it.
+        UserError: nothing is left, another file has that name, or the disk doesn't take it.
     """
-    if target.exists() and not target.is_file():
-        raise UserError(f"--export {target} is a folder; name a file")
     by_id = {row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)}
+    if not choice.repairs:
+        by_id = {name: {**row, "change": "kept"} for name, row in by_id.items()}
     rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
+    chosen = choice.keeps(data, rows)
+    if not chosen:
+        raise UserError(f"--export {target}: no row is left; keep more")
+    written = {target: _write(audit, data, rows, chosen, target, judge)}
+    if with_control:
+        drawn = sorted(seeding.permutation(len(rows), "audit control")[: len(chosen)])
+        beside = target.with_name(f"{target.stem}-control{target.suffix}")
+        written[beside] = _write(audit, data, rows, drawn, beside, judge)
+    return Exported(written, len(chosen), len(rows))
+
+
+def _write(
+    audit: Audit, data: PromptSet, rows: Sequence[Row | None], chosen: list[int], target: Path, judge: Judge
+) -> bool:
+    """Some rows of the data set; False if the file was there already with the same bytes."""
+    if target.suffix in _CSV:
+        return _write_csv(data, rows, chosen, target)
     prompts = [
         prompt if row is None else _relabelled(prompt, row)
         for prompt, row in zip(data.prompts, rows, strict=True)
     ]
-    counts, trusted = audit.changes, audit.trusted
     facts = {
         "audit.history": audit.source.name,
-        "audit.threshold": "none" if audit.threshold is None else f"{audit.threshold:g}",
-        "audit.trusted": str(0 if trusted is None else trusted.labels + trusted.unlabelled),
-        **{f"audit.{name}": str(counts[name]) for name in ("changed", "added")},
+        "audit.verified": str(0 if audit.verified is None else audit.verified.labels),
+        "audit.kept": str(len(chosen)),
     }
     table = replace(data, table=_with_columns(data, rows))
-    repaired = table.with_prompts(_marked(prompts, data.prompts, judge), facts)
-    return write_prompts(repaired, target, option="--export")
+    whole = table.with_prompts(_marked(prompts, data.prompts, judge), facts)
+    return write_prompts(whole.subset(chosen), target, option="--export")
+
+
+def _write_csv(data: PromptSet, rows: Sequence[Row | None], chosen: Sequence[int], target: Path) -> bool:
+    """Rows of the CSV file that the data set is, with the audit's columns."""
+    source = Path(data.source)
+    table = read_table([source])
+    names = [name for name in table.column_names if not name.startswith("audit_")]
+    cells = {name: table.column(name).to_pylist() for name in names}
+    found = [_columns(row) for row in rows]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter="\t" if target.suffix == ".tsv" else ",", lineterminator="\n")
+    writer.writerow([*names, *found[0]])
+    for place in chosen:
+        row = rows[place]
+        values = {name: cells[name][place] for name in names}
+        if row is not None and row["change"] != "kept" and data.label_column in values:
+            values[str(data.label_column)] = row["proposed_label"]
+        writer.writerow([*values.values(), *found[place].values()])
+    content = text.getvalue().encode()
+    if target.exists():
+        if target.read_bytes() == content:
+            return False
+        raise taken(target, "--export", ", with other content")
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    write_whole(target, write)
+    return True
 
 
 def evidence(row: Row) -> str:
-    """Why a label was changed, or not, in a sentence."""
+    """What speaks for and against a label, in a sentence."""
     if row["is_trusted"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
-        return "the true answer is trusted" if is_answered else "the label is trusted to be wrong"
-    visits = f"{row['visits']} visit{'s' * (row['visits'] != 1)}"
-    if row["status"] == "undecided":
-        return f"{visits}: no answer leads that two rollouts of a visit agree on"
-    leader = "the given label" if row["proposed_label"] is None else f"the answer {row['proposed_label']}"
-    text = (
-        f"{visits}: {leader} has {row['pass_rate']:.0%} of the last visit's rollouts and the majority in"
-        f" {row['consistency']:.0%} of the visits"
-    )
-    if row["proposed_label"] is not None and row["given_pass_rate"] is not None:
-        text += f"; the given label has {row['given_pass_rate']:.0%} of the last visit's rollouts"
-    return text
+        return "the true answer is verified" if is_answered else "the label is verified to be wrong"
+    given = "" if row["given_count"] is None else f"the label in {row['given_count']}, "
+    answers = row["answers"] or ("nothing else" if row["given_count"] else "no answer")
+    return f"of {row['rollouts']} rollouts {given}{answers}"
 
 
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
@@ -169,22 +353,23 @@ def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
     """The table of the data set with the audit's columns in ``extra_info``."""
     import pyarrow as pa
 
-    unvisited = {"audit_change": "undecided", "audit_evidence": UNVISITED}
-    columns = [unvisited if row is None else _columns(row) for row in rows]
-    kinds = dict.fromkeys(
-        ("audit_change", "audit_confidence", "audit_given_label", "audit_evidence"), pa.string()
-    )
-    kinds["audit_confidence"] = pa.float64()
-    fields = {name: pa.array([row.get(name) for row in columns], kind) for name, kind in kinds.items()}
+    columns = [_columns(row) for row in rows]
+    kinds = {"audit_rank": pa.int64(), "audit_confidence": pa.float64()}
+    fields = {
+        name: pa.array([row[name] for row in columns], kinds.get(name, pa.string())) for name in columns[0]
+    }
     column = with_fields(data.table.column("extra_info"), fields, replace=True)
     return data.table.set_column(data.table.schema.get_field_index("extra_info"), "extra_info", column)
 
 
-def _columns(row: Row) -> dict[str, Any]:
-    confidence = row["proposal_confidence"] if row["change"] == "added" else row["confidence"]
+def _columns(row: Row | None) -> dict[str, Any]:
+    known = row or {"status": "undecided", "change": "kept"}
+    confidence = known.get("proposal_confidence" if known["change"] == "added" else "confidence")
     return {
-        "audit_change": row["change"],
+        "audit_status": known["status"],
+        "audit_rank": known.get("rank"),
+        "audit_change": known["change"],
         "audit_confidence": None if confidence is None else round(float(confidence), 6),
-        "audit_given_label": row["given_label"],
-        "audit_evidence": evidence(row),
+        "audit_given_label": known.get("given_label"),
+        "audit_evidence": UNVISITED if row is None else evidence(row),
     }

@@ -1,4 +1,4 @@
-"""How often each answer was given at each visit of each prompt: all that an audit sees of the rollouts."""
+"""How often each model gave each answer to each prompt, over all visits: all that an audit sees of the rollouts."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ class Tally:
 
     Attributes:
         prompt_ids: in the order of their first visit.
-        visits: a row a visit: prompt (its number, from 0), visit, rollouts (K), answered; ordered by both.
-        counts: a row an answer of a visit: prompt, visit, answer (its number), count; ordered by all three.
+        models: names of the models that answered; one empty name where the history has no column of models.
+        prompts: a row a prompt: visits (the most of any model), rollouts, answered.
+        counts: a row an answer of a model: prompt, model (its number), answer (its number), count.
         answers: a row an answer: prompt, spelling (the most frequent one, ties in lexicographic order); ordered by
             prompt, so that the answers of one prompt lie together.
-        labels: (P,) the label that is judged (`audited_labels`).
+        labels: (P,) the label that is judged (`_audited_labels`).
         label_answers: (P,) its answer's number, `UNSEEN` or `MISSING`.
     """
 
     prompt_ids: tuple[str, ...]
-    visits: pl.DataFrame
+    models: tuple[str, ...]
+    prompts: pl.DataFrame
     counts: pl.DataFrame
     answers: pl.DataFrame
     labels: tuple[str | None, ...]
@@ -57,28 +59,30 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
         raise UserError(
             f"{history.source} has no rollouts of the original wording, so there is nothing to audit"
         )
-    prompt_ids = counted["prompt_id"].unique(maintain_order=True)
-    numbers = pl.DataFrame({"prompt_id": prompt_ids, "prompt": np.arange(len(prompt_ids), dtype=np.int32)})
-    counted = counted.join(numbers, on="prompt_id", how="left", maintain_order="left").drop("prompt_id")
-    visits = (
-        counted.group_by("prompt", "visit")
-        .agg(
-            rollouts=pl.col("count").sum(),
-            answered=pl.col("count").filter(pl.col("text").is_not_null()).sum(),
-        )
-        .sort("prompt", "visit")
+    ids = counted["prompt_id"].unique(maintain_order=True)
+    models = counted["model"].unique(maintain_order=True)
+    numbers = pl.DataFrame({"prompt_id": ids, "prompt": np.arange(len(ids), dtype=np.int32)})
+    counted = counted.join(numbers, on="prompt_id", how="left", maintain_order="left").with_columns(
+        pl.col("model").replace_strict(models, range(len(models)), return_dtype=pl.Int32)
     )
-    labels = audited_labels(history, prompt_ids.to_list(), visits)
+    labels = _audited_labels(history, counted.group_by("prompt_id").agg(pl.col("visit").max()), ids)
     given = counted.filter(pl.col("text").is_not_null())
     spellings = given.group_by("prompt", "text").agg(uses=pl.col("count").sum()).sort("prompt", "text")
     classes, label_answers = _classified(spellings, labels, judge)
     return Tally(
-        tuple(prompt_ids),
-        visits,
+        tuple(ids),
+        tuple(models),
+        counted.group_by("prompt")
+        .agg(
+            visits=pl.col("visit").n_unique().cast(pl.Int64),
+            rollouts=pl.col("count").sum().cast(pl.Int64),
+            answered=pl.col("count").filter(pl.col("text").is_not_null()).sum().cast(pl.Int64),
+        )
+        .sort("prompt"),
         given.join(classes.select("prompt", "text", "answer"), on=["prompt", "text"])
-        .group_by("prompt", "visit", "answer")
+        .group_by("prompt", "model", "answer")
         .agg(pl.col("count").sum())
-        .sort("prompt", "visit", "answer"),
+        .sort("prompt", "model", "answer"),
         classes.sort("answer", "uses", "text", descending=[False, True, False])
         .group_by("answer", maintain_order=True)
         .agg(pl.col("prompt").first(), spelling=pl.col("text").first())
@@ -89,17 +93,18 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
 
 
 def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """prompt_id, visit, text (null: no answer), count; a chunk at a time, so that few rollouts are in memory."""
+    """prompt_id, visit, model, text (null: no answer), count; a chunk at a time, so that few rollouts are in memory."""
     parts = []
-    for chunk in chunks(steps, ["prompt_id", "visit", "answer", "view"]):
-        rows = chunk.filter(pl.col("view") == "original")
-        by_text = rows.group_by("prompt_id", "visit", pl.col("answer").alias("text"), maintain_order=True)
-        parts.append(by_text.agg(pl.len().cast(pl.Int32).alias("count")))
+    for chunk in chunks(steps, ["prompt_id", "visit", "answer", "view", "model"]):
+        model = pl.col("model") if "model" in chunk.columns else pl.lit("")
+        rows = chunk.filter(pl.col("view") == "original").with_columns(model.fill_null("").alias("model"))
+        keys = ("prompt_id", "visit", "model", pl.col("answer").alias("text"))
+        parts.append(rows.group_by(*keys, maintain_order=True).agg(pl.len().cast(pl.Int32).alias("count")))
     return pl.concat(parts) if parts else pl.DataFrame()
 
 
-def audited_labels(
-    history: RolloutHistory, prompt_ids: Iterable[str], visits: pl.DataFrame
+def _audited_labels(
+    history: RolloutHistory, last_visits: pl.DataFrame, prompt_ids: Iterable[str]
 ) -> tuple[str | None, ...]:
     """The label of each prompt that an audit judges; None without one, for which the sentinel (R2) stands too.
 
@@ -107,14 +112,12 @@ def audited_labels(
     (R3), it is that of the last visit.
     """
     labels = {prompt_id: prompt.given_label for prompt_id, prompt in history.prompts.items()}
-    last = visits.group_by("prompt", maintain_order=True).agg(pl.col("visit").max())["visit"]
-    last_visits = pl.DataFrame({"prompt_id": list(prompt_ids), "visit": last})
     if history.is_run:
         noisy = scan_labels(history.source).filter(pl.col("noisy_label").is_not_null())
         drawn = noisy.select("prompt_id", "visit", "noisy_label").collect()
         drawn = last_visits.join(drawn, on=["prompt_id", "visit"])
         labels |= dict(zip(drawn["prompt_id"], drawn["noisy_label"], strict=True))
-    judged = (labels.get(prompt_id) for prompt_id in last_visits["prompt_id"])
+    judged = (labels.get(prompt_id) for prompt_id in prompt_ids)
     return tuple(None if label == SENTINEL else label for label in judged)
 
 

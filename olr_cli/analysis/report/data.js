@@ -84,8 +84,8 @@ const columns = [
   { key: "strip", name: "majority answer by visit", by: (p) => run.kind[final(p)] },
   { key: "rate", name: "pass rate", by: (p) => passRate(final(p)) },
   { key: "changed", name: "label replaced", by: (p) => run.firstReplaced[p] || Infinity },
-  // The surest to be wrong first, and last those of which the audit says nothing.
-  { key: "wrong", name: "label wrong", by: (p) => -(audit("confidence", p) ?? -1) },
+  // Verified to be wrong, then the queue, and last those of which the audit says nothing.
+  { key: "wrong", name: "label wrong", by: (p) => audit("rank", p) ?? (audit("confidence", p) === 1 ? 0 : Infinity) },
   { key: "proposal", name: "proposal", by: (p) => audit("proposed_label", p) ?? "\uffff" },
   { key: "verdict", name: "your verdict", by: (p) => VERDICTS.indexOf(verdictOf(p)) },
 ];

@@ -23,8 +23,8 @@ function judgement(p) {
   if (run.audit) {
     const facts = make("p", "facts");
     facts.append("audited label: ", isolated(audit("given_label", p) ?? "none", "answer"),
-      `, wrong: ${percent(audit("confidence", p))}; proposal: `, proposal(p));
-    if (audit("proposed_label", p) !== null) facts.append(`, right: ${percent(audit("proposal_confidence", p))}`);
+      `, wrong: ${doubt(p)}; proposal: `, proposal(p));
+    if (audit("proposal_confidence", p) !== null) facts.append(`, right: ${percent(audit("proposal_confidence", p))}`);
     made.push(facts, make("p", "note", audit("evidence", p) ?? ""));
   }
   const own = make("p", "judgement"), input = make("input");

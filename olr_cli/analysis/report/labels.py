@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from olr_cli.analysis.arms import Run
-from olr_cli.analysis.audit.answer import warnings
 from olr_cli.analysis.audit.audit import audit, audit_history
-from olr_cli.analysis.audit.confidence import is_right
+from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.report.texts import shortened
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 
-_SHOWN = ("status", "confidence", "given_label", "proposed_label", "proposal_confidence", "change")
+_SHOWN = ("status", "rank", "confidence", "given_label", "proposed_label", "proposal_confidence", "change")
 
 
 def audited_labels(
@@ -26,10 +25,10 @@ def audited_labels(
     """The audit of a run (`olr audit RUN`, with `--trusted` if there is such a file) as JSON values.
 
     Returns:
-        Lists with a value a prompt, null where there is none: status, confidence (that the given label is wrong),
-        given_label (the label that was audited), proposed_label, proposal_confidence, change, proposal_is_right (where
-        the truth is known) and evidence (a sentence); None if the run cannot be audited. And sentences: the audit's
-        warnings, or why there is none.
+        Lists with a value a prompt, null where there is none: status, rank (place in the queue), confidence (that
+        the given label is wrong), given_label (the label that was audited), proposed_label, proposal_confidence,
+        change, proposal_is_right (where the truth is known) and evidence (a sentence); None if the run cannot be
+        audited. And sentences: the audit's warnings, or why there is none.
 
     Raises:
         UserError: with verified labels the run cannot be audited.
@@ -54,4 +53,4 @@ def audited_labels(
     values["proposed_label"] = [text and shortened(text) for text in values["proposed_label"]]
     values["proposal_is_right"] = [None if np.isnan(verdict) else bool(verdict) for verdict in right]
     values["evidence"] = [shortened(evidence(row)) if row else None for row in shown]
-    return values, [f"Audit: {warning}." for warning in warnings(result)]
+    return values, [f"Audit: {warning}." for warning in result.warnings]

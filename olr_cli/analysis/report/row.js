@@ -97,6 +97,12 @@ function replaced(p) {
 const percent = (share) => (share === null ? "\u2013" : share > 0.995 ? ">99 %" : share < 0.005 ? "<1 %"
   : `${(100 * share).toFixed(0)} %`);
 
+/** The chance that the label is wrong; without verified labels its place in the queue. */
+function doubt(p) {
+  const chance = audit("confidence", p), rank = audit("rank", p);
+  return chance === null && rank !== null ? `no. ${rank}` : percent(chance);
+}
+
 function proposal(p) {
   const made = make("span", "label"), right = audit("proposal_is_right", p);
   made.append(isolated(audit("proposed_label", p) ?? "\u2013"));
@@ -138,7 +144,7 @@ function row(place) {
     cell("strip", strip(p)),
     cell("rate", line(p)),
     cell("changed", replaced(p)),
-    cell("wrong", audit("status", p) === "undecided" ? "undecided" : percent(audit("confidence", p))),
+    cell("wrong", doubt(p)),
     cell("proposal", proposal(p)),
     cell("verdict", verdictButtons(p)),
   );

@@ -1,6 +1,5 @@
 """What an audit counts, and which label it judges."""
 
-import numpy as np
 import polars as pl
 import pytest
 from audit_tables import rollouts, write
@@ -22,8 +21,8 @@ def test_answers_that_mean_the_same_are_one(tmp_path, judge):
     )
     found = counted(write(tmp_path / "log.jsonl", rows), judge)
     assert found.answers.to_dicts() == [{"prompt": 0, "spelling": "0.5"}, {"prompt": 0, "spelling": "3"}]
-    assert found.counts.rows() == [(0, 1, 0, 3), (0, 1, 1, 1), (0, 2, 0, 3)]
-    assert found.visits.rows() == [(0, 1, 4, 4), (0, 2, 4, 3)]
+    assert found.counts.rows() == [(0, 0, 0, 6), (0, 0, 1, 1)]
+    assert found.prompts.rows() == [(0, 2, 8, 7)]
     assert found.labels == ("50\\%",)
     assert found.label_answers.tolist() == [0]
 
@@ -51,7 +50,7 @@ def test_the_answers_of_one_prompt_lie_together(tmp_path, judge):
 
 def test_only_the_original_wording_counts(tmp_path, judge):
     rows = rollouts("a", [["1", "1"]], view="original") + rollouts("a", [["2", "2", "2"]], view="rephrased")
-    assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [(0, 1, 0, 2)]
+    assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [(0, 0, 0, 2)]
 
 
 def test_a_history_of_nothing_else_is_refused(tmp_path, judge):
@@ -73,12 +72,23 @@ def test_of_a_run_with_active_noise_the_label_of_the_last_visit_is_judged(tmp_pa
 def test_a_runs_counts_are_those_of_its_labels_table(tmp_path, judge):
     run = write_history(tmp_path / "run", prompts=20, epochs=3)
     found = counted(run, judge)
-    stored = pl.read_parquet(run / "labels" / "*.parquet").select(
-        "prompt_id", "visit", "rollouts", "answered"
-    )
-    own = found.visits.with_columns(prompt_id=pl.Series(found.prompt_ids).gather(found.visits["prompt"]))
-    joined = own.join(stored, on=["prompt_id", "visit"])
-    assert len(joined) == len(stored) == 60
-    assert (joined["rollouts"] == joined["rollouts_right"]).all()
-    assert (joined["answered"] == joined["answered_right"]).all()
-    assert np.array_equal(found.counts["count"].sum(), stored["answered"].sum())
+    stored = pl.read_parquet(run / "labels" / "*.parquet").group_by("prompt_id")
+    sums = stored.agg(pl.len().alias("visits"), pl.col("rollouts", "answered").sum())
+    joined = found.prompts.with_columns(prompt_id=pl.Series(found.prompt_ids)).join(sums, on="prompt_id")
+    assert len(joined) == len(found) == 20
+    for name in ("visits", "rollouts", "answered"):
+        assert (joined[name] == joined[f"{name}_right"]).all()
+    assert found.counts["count"].sum() == sums["answered"].sum()
+
+
+@pytest.mark.parametrize("column", ["model", "policy"])
+def test_models_are_told_apart_by_their_column(tmp_path, judge, column):
+    rows = [
+        row
+        for name, answers in (("strong", ["1", "1"]), ("weak", ["2", "1"]))
+        for row in rollouts("a", [answers], given_label="2", **{column: name})
+    ]
+    found = counted(write(tmp_path / "log.jsonl", rows), judge)
+    assert found.models == ("strong", "weak")
+    assert found.counts.rows() == [(0, 0, 0, 2), (0, 1, 0, 1), (0, 1, 1, 1)]
+    assert found.prompts.rows() == [(0, 1, 4, 4)]

@@ -99,7 +99,7 @@ def audited(run, *words):
 def test_the_audit_can_be_sorted_and_filtered(one, open_page):
     tab = open_page(one)
     told = audited(one.parents[1] / "run")
-    statuses = {name: told["labels"][name] for name in ("doubted", "undecided", "fine")}
+    statuses = {name: told["labels"][name] for name in ("doubted", "questionable", "fine")}
     for status, count in statuses.items():
         tab.choose("audit", status)
         assert int(tab.count.split()[0]) == count
@@ -109,7 +109,7 @@ def test_the_audit_can_be_sorted_and_filtered(one, open_page):
     ranked = [row["prompt_id"] for row in told["ranked"] if row["status"] == "doubted"]
     assert sorted(tab.ids()) == sorted(ranked) and tab.ids()[0] in ranked[:3]
     evidence = tab.page.locator("#rows .cell.evidence").first.text_content()
-    assert evidence.startswith("6 visits: the answer ") and "the given label has" in evidence
+    assert evidence.startswith("of 48 rollouts the label in ")
     marks = {"right": 0, "wrong": 0}
     for verdict in marks:
         tab.choose("audit", f"proposal {verdict}")
@@ -187,7 +187,7 @@ def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page,
     told = audited(run, "--trusted", file)
     ranked = {row["prompt_id"]: row for row in told["ranked"]}
     is_labelled = [row["given_label"] is not None for row in rows[:3]]
-    assert told["calibration"]["trusted_labels"] == sum(is_labelled) > 1
+    assert told["verified"] == sum(is_labelled) > 1
     for row, confidence in zip(rows, (0, 1, 1), strict=False):
         assert ranked[row["prompt_id"]]["confidence"] == (None if row["given_label"] is None else confidence)
     assert ranked["2"]["proposed_label"] == "12" and not ranked["3"]["is_trusted"]

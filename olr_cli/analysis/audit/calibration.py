@@ -1,0 +1,211 @@
+"""What verified labels say of the other labels: the noise ratio, each label's chance to be wrong, the changes' gain.
+
+The ratio needs labels that were drawn at random, and uses nothing else. A chance given the answers is not biased by
+which labels were looked at, so the map
+
+    P(label is wrong) = 1 / (1 + exp(-(intercept + slope * log odds))),  slope > 0
+
+takes every verified label. Its prior is wide; intervals are quantiles of draws from what is left of it, with chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from olr_cli import seeding
+from olr_cli.analysis.audit.annotators import Bools, Floats
+from olr_cli.answers import Judge
+
+_DRAWS = 4000
+_INTERCEPTS, _LOG_SLOPES = np.linspace(-10, 6, 65), np.linspace(-4, 1.5, 45)
+_INTERCEPT, _LOG_SLOPE = (-1.0, 2.5), (-0.7, 1.0)
+"""Mean and standard deviation of their priors."""
+_REACH = 20.0
+"""Log odds beyond it decide no more than those at it."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with a 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What somebody has verified of P prompts.
+
+    Attributes:
+        answers: (P,) the true answer; None where it is not known.
+        is_wrong: (P,) 1 or 0: whether the given label is wrong, or its question flawed; NaN where that is not known.
+        is_drawn: (P,) whether the prompt was drawn at random.
+    """
+
+    answers: tuple[str | None, ...]
+    is_wrong: Floats
+    is_drawn: Bools
+
+    @classmethod
+    def of(
+        cls,
+        answers: Mapping[str, str | None],
+        drawn: Mapping[str, str | None],
+        prompt_ids: Sequence[str],
+        labels: Sequence[str | None],
+        judge: Judge,
+    ) -> Verified:
+        """What verified answers say of P prompts and their given labels.
+
+        Args:
+            answers: prompt_id -> true answer; None where all that is known is that the label is wrong.
+            drawn: those of prompts that were drawn at random.
+            prompt_ids: (P,) of the history.
+            labels: (P,) given labels.
+            judge: decides which labels are right.
+        """
+        known = {**answers, **drawn}
+        truths = tuple(known.get(prompt_id) for prompt_id in prompt_ids)
+        is_wrong = 1 - is_right(labels, truths, judge)
+        for p, (prompt_id, label) in enumerate(zip(prompt_ids, labels, strict=True)):
+            if prompt_id in known and truths[p] is None and label is not None:
+                is_wrong[p] = 1
+        return cls(truths, is_wrong, np.array([prompt_id in drawn for prompt_id in prompt_ids]))
+
+    @property
+    def is_known(self) -> Bools:
+        """(P,) whether something is verified of the prompt."""
+        return np.array([answer is not None for answer in self.answers]) | ~np.isnan(self.is_wrong)
+
+    @property
+    def labels(self) -> int:
+        """How many labels are known to be right or wrong."""
+        return int((~np.isnan(self.is_wrong)).sum())
+
+
+def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: Judge) -> Floats:
+    """(P,) 1 or 0: whether a label means the truth; NaN where one of them is not known."""
+    right = np.full(len(truths), np.nan)
+    pairs = {
+        p: (truth, label)
+        for p, (label, truth) in enumerate(zip(labels, truths, strict=True))
+        if label is not None and truth is not None
+    }
+    verdicts = judge.matches(pairs.values())
+    for p, pair in pairs.items():
+        right[p] = verdicts[pair] is True
+    return right
+
+
+def noise_ratio(verified: Verified, is_labelled: Bools) -> Estimate | None:
+    """The share of wrong labels, from those drawn at random; labels that were looked at for another reason count as
+    they are, and stand for no others. None without a random draw.
+    """
+    is_known = ~np.isnan(verified.is_wrong)
+    drawn = verified.is_wrong[is_known & verified.is_drawn]
+    if not len(drawn):
+        return None
+    wrong, size, unknown = drawn.sum(), is_labelled.sum(), (is_labelled & ~is_known).sum()
+    generator = _random("audit ratio")
+    share = generator.beta(wrong + 0.5, len(drawn) - wrong + 0.5, _DRAWS)  # Jeffreys' prior
+    total = verified.is_wrong[is_known].sum() + generator.binomial(unknown, share)
+    mean = (verified.is_wrong[is_known].sum() + unknown * wrong / len(drawn)) / size
+    return _estimate(total / size, float(mean))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Maps that verified labels leave likely, a draw each.
+
+    Attributes:
+        intercepts: (D,)
+        slopes: (D,)
+        mended: (D,) chances that the proposal is right where the label is wrong.
+    """
+
+    intercepts: Floats
+    slopes: Floats
+    mended: Floats
+
+    def chances(self, odds: Floats) -> Floats:
+        """(N,) chance that each label is wrong: the mean over the maps; NaN stays NaN."""
+        values, places = np.unique(np.round(odds, 1), return_inverse=True)
+        return np.asarray(self._by_map(values).mean(axis=0)[places])
+
+    def gains(self, odds: Floats) -> Floats:
+        """(N,) how many more labels are right, by expectation, if the proposal replaces each."""
+        chance = self.chances(odds)
+        return np.asarray(chance * self.mended.mean() - (1 - chance))
+
+    def gain(self, odds: Floats) -> Estimate:
+        """How many more labels are right if the proposals replace N labels of these log odds."""
+        values, sizes = np.unique(np.round(odds, 1), return_counts=True)
+        generator = _random("audit gain")
+        wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
+        return _estimate(generator.binomial(wrong, self.mended) - (len(odds) - wrong))
+
+    def _by_map(self, odds: Floats) -> Floats:
+        """(D, N)"""
+        bounded = np.clip(odds, -_REACH, _REACH)
+        return np.asarray(1 / (1 + np.exp(-(self.intercepts[:, None] + self.slopes[:, None] * bounded))))
+
+
+def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibration:
+    """The maps after what is verified of P prompts.
+
+    Args:
+        odds: (P,) log odds that the label is wrong, of the annotator model.
+        is_wrong: (P,) 1 or 0; NaN where that is not known.
+        proposal_right: (P,) 1 or 0: whether the proposal is right; NaN where that is not known.
+    """
+    is_known = ~np.isnan(odds) & ~np.isnan(is_wrong)
+    bounded, sign = np.clip(odds[is_known], -_REACH, _REACH), np.where(is_wrong[is_known] == 1, 1.0, -1.0)
+    intercepts, log_slopes = (axis.ravel() for axis in np.meshgrid(_INTERCEPTS, _LOG_SLOPES))
+    loss = ((intercepts - _INTERCEPT[0]) / _INTERCEPT[1]) ** 2 / 2
+    loss += ((log_slopes - _LOG_SLOPE[0]) / _LOG_SLOPE[1]) ** 2 / 2
+    for value, outcome in zip(bounded, sign, strict=True):
+        loss += np.logaddexp(0, -outcome * (intercepts + np.exp(log_slopes) * value))
+    weights = np.exp(loss.min() - loss)
+    generator = _random("audit maps")
+    chosen = generator.choice(len(weights), _DRAWS, p=weights / weights.sum())
+    mended = proposal_right[(is_wrong == 1) & ~np.isnan(proposal_right)]
+    shares = generator.beta(mended.sum() + 0.5, len(mended) - mended.sum() + 0.5, _DRAWS)
+    return Calibration(intercepts[chosen], np.exp(log_slopes[chosen]), shares)
+
+
+def _random(purpose: str) -> np.random.Generator:
+    return np.random.default_rng(seeding.key(purpose))
+
+
+def _estimate(draws: Floats, mean: float | None = None) -> Estimate:
+    low, high = np.quantile(draws, (0.025, 0.975))
+    return Estimate(float(draws.mean()) if mean is None else mean, float(low), float(high))
+
+
+# How good a ranking is --------------------------------------------------------------------------------------------
+
+
+def auroc(scores: Floats, is_true: Bools) -> float | None:
+    """Area under the ROC curve, ties counting half; None where all outcomes are alike."""
+    from scipy.stats import rankdata
+
+    positives = int(is_true.sum())
+    negatives = len(is_true) - positives
+    if not positives or not negatives:
+        return None
+    ranks = rankdata(scores)[is_true].sum()
+    return float((ranks - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
+    """Whether labels that should be a random draw are in more or less doubt than chance allows (p < .005), by the rank
+    test of Mann and Whitney.
+    """
+    from scipy.stats import mannwhitneyu
+
+    drawn, others = (odds[which & ~np.isnan(odds)] for which in (verified.is_drawn, ~verified.is_drawn))
+    return bool(len(drawn) and len(others) and mannwhitneyu(drawn, others).pvalue < 0.005)
