@@ -10,6 +10,7 @@ import typer
 from olr_cli.cli import (
     analyze,
     audit,
+    check,
     doctor,
     evaluate,
     inject_noise,
@@ -32,6 +33,7 @@ app.command("inject-noise")(ends_well(inject_noise.inject_noise))
 app.command("train")(ends_well(train.train))
 app.command("evaluate")(ends_well(evaluate.evaluate))
 app.command("analyze")(ends_well(analyze.analyze))
+app.command("check")(ends_well(check.check))
 app.command("rollouts")(ends_well(rollouts.rollouts))
 app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))

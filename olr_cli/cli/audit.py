@@ -110,8 +110,8 @@ def audit(
     from olr_cli.analysis.audit.audit import audit as examine
     from olr_cli.analysis.audit.audit import audit_history, data_reading
     from olr_cli.answers import Judge
+    from olr_cli.data.check import repeat_notes
     from olr_cli.data.prompt_files import read_prompts
-    from olr_cli.data.prompts import repeat_notes
     from olr_cli.errors import UserError
     from olr_cli.tables import File
 

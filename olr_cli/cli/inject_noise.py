@@ -66,9 +66,9 @@ def inject_noise(
     json: JsonObject = False,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
+    from olr_cli.data.check import repeat_notes
     from olr_cli.data.noise import default_target, inject
     from olr_cli.data.prompt_files import Reading, read_prompts
-    from olr_cli.data.prompts import repeat_notes
     from olr_cli.data.writers import write_prompts
 
     reading = Reading(read_columns(columns), system_prompt=system)

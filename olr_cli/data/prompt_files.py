@@ -328,7 +328,7 @@ def _messages(
     for row, (prompt, source, text) in enumerate(zip(prompts, sources, systems, strict=True)):
         is_question = isinstance(prompt, str)
         system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
-        turns = None if _is_blank(prompt) else chat.prompt_messages(prompt, system)
+        turns = None if is_blank(prompt) else chat.prompt_messages(prompt, system)
         if turns is None:
             raise _not_a_prompt(prompt, path, row, rows)
         if not is_question and system and all(message.role != "system" for message in turns):
@@ -346,7 +346,7 @@ def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tu
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
     for row, (value, original) in enumerate(zip(rows.values(REPHRASED_COLUMN), messages, strict=True)):
-        if _is_blank(value):
+        if is_blank(value):
             rephrased.append(None)
             continue
         question = max((at for at, m in enumerate(original) if m.role == "user"), default=len(original))
@@ -357,7 +357,8 @@ def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tu
     return rephrased
 
 
-def _is_blank(value: object) -> bool:
+def is_blank(value: object) -> bool:
+    """Whether a question is missing or has no text."""
     if value is None or value != value:  # NaN is how pandas writes a missing value
         return True
     if isinstance(value, list):
@@ -367,7 +368,7 @@ def _is_blank(value: object) -> bool:
 
 
 def _not_a_prompt(value: object, path: str, row: int, rows: Rows) -> RowError:
-    what = "empty" if _is_blank(value) else f"of another form ({type(value).__name__})"
+    what = "empty" if is_blank(value) else f"of another form ({type(value).__name__})"
     return rows.error(path, row, what, "text or a list of {role, content} messages with text in both")
 
 
@@ -488,7 +489,7 @@ def read_prompts(
     kind = parse_source(text)
     if kind is not None:
         return _built_in(text, kind, split=split, size=sample or limit, seed=seed)
-    table, name, data_source, revision = _load(text, split)
+    table, name, data_source, revision = load_table(text, split)
     prompts = read_rows(
         Rows(table, text),
         data_source=data_source,
@@ -509,7 +510,7 @@ def _built_in(name: str, kind: SetName, *, split: str, size: int | None, seed: i
     return prompt_set(arithmetic_prompts(kind, size, seed, part), name, split)
 
 
-def _load(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
+def load_table(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
     """The rows in a file or on the hub, their name, the default of their data source, and their revision."""
     if _is_local(text):
         path = Path(text).absolute()

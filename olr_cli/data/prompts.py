@@ -7,15 +7,14 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
 from olr_cli import seeding
-from olr_cli.answers import is_match
 from olr_cli.data.chat import Message, pairs
-from olr_cli.errors import UserError, shortened
+from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,11 +94,6 @@ class Prompt:
     def file_label(self) -> str | None:
         """The label before noise was put on it; None if it has gone."""
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
-
-
-def _disagrees(group: Iterable[Prompt]) -> bool:
-    labels = sorted({label for p in group if (label := p.file_label) is not None})
-    return any(not is_match(str(labels[0]), str(label)) for label in labels[1:])
 
 
 def digested(prompt: Prompt) -> bytes:
@@ -213,32 +207,6 @@ class PromptSet:
                 f" '{column}' (the first: row {missing[0]}, prompt_id {self.prompts[missing[0]].prompt_id}); fill them"
                 " in or leave these rows out"
             )
-
-
-def repeat_notes(prompts: PromptSet) -> Iterator[str]:
-    """Sentences about prompts that ask the same question (`normal_question`), with labels that differ or agree."""
-    asking: dict[str, list[Prompt]] = {}
-    for prompt in prompts.prompts:
-        asking.setdefault(normal_question(prompt.messages), []).append(prompt)
-    conflicting: list[list[Prompt]] = []
-    agreeing: list[list[Prompt]] = []
-    for group in asking.values():
-        if len(group) > 1:
-            (conflicting if _disagrees(group) else agreeing).append(group)
-    if conflicting:
-        first, count = conflicting[0], len(conflicting)
-        shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for p in first[:4])
-        more = ", …" if len(first) > 4 else ""
-        yield (
-            f"{count} question{'s are' if count > 1 else ' is'} in {prompts.source} with different labels, of which one"
-            f" at most is right; {'the first is labelled' if count > 1 else 'it is labelled'} {shortened(shown + more)}"
-        )
-    if agreeing:
-        first, count = agreeing[0], sum(len(group) - 1 for group in agreeing)
-        yield (
-            f"{count} prompt{'s' * (count > 1)} of {prompts.source} repeat{'s' * (count == 1)} the question of another,"
-            f" up to case and spaces (such as {first[1].prompt_id} that of {first[0].prompt_id})"
-        )
 
 
 _TEMPLATES = tuple(

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from olr_cli.answers import Judge, default_extractor
-from olr_cli.data.prompts import Prompt, PromptSet, repeat_notes
+from olr_cli.data.check import repeat_notes
+from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,

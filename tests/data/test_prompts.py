@@ -13,9 +13,10 @@ import pytest
 from samples import SAMPLE, SHARED, json_lines, needs_shared
 
 from olr_cli.data.chat import Message
+from olr_cli.data.check import repeat_notes
 from olr_cli.data.logs import read_log
 from olr_cli.data.prompt_files import PromptSet, Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, NoiseType, Prompt, repeat_notes
+from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, NoiseType, Prompt
 from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError

@@ -1,0 +1,92 @@
+"""`olr check`: what is wrong with a data set, before any model sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from olr_cli.cli.options import Columns, JsonObject, read_columns
+from olr_cli.cli.printing import Waiting, show
+
+if TYPE_CHECKING:
+    from olr_cli.data.check import Checked, Finding
+    from olr_cli.tables import Answer, Line
+
+_WIDTH = 60
+
+
+def check(
+    source: Annotated[
+        str,
+        Argument(
+            metavar="SOURCE",
+            help="The data set: a Parquet, JSON or CSV file, a folder of such files, or a hub id (org/name).",
+        ),
+    ],
+    columns: Columns = None,
+    strict: Annotated[
+        bool, Option("--strict", help="End with exit status 1 if anything is found, for scripts.")
+    ] = False,
+    json: JsonObject = False,
+) -> None:
+    """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
+    from olr_cli.answers import Judge
+    from olr_cli.data.check import check as check_data
+
+    waiting = Waiting()
+    with Judge(report=waiting.verified) as judge:
+        checked = check_data(source, read_columns(columns), judge)
+    waiting.done()
+    show(_answer(checked, source), "json" if json else "terminal")
+    if strict and checked.findings:
+        raise typer.Exit(1)
+
+
+def _answer(checked: Checked, source: str) -> Answer:
+    from shlex import quote
+
+    from olr_cli.tables import Answer, Line
+
+    read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
+    lines = [Line("Checked", f"{checked.source}: {checked.rows:,} rows; {read}")]
+    for finding in checked.findings:
+        lines += _lines(finding)
+    if not checked.findings:
+        lines.append(Line("", "Nothing was found that looks wrong."))
+    data = {
+        "source": checked.source,
+        "rows": checked.rows,
+        "columns": dict(checked.columns),
+        "findings": [
+            {
+                "kind": finding.kind,
+                "count": len(finding.rows),
+                "rows": list(finding.rows),
+                "says": finding.sentence,
+            }
+            for finding in checked.findings
+        ],
+    }
+    following = {
+        f"olr rollouts MODEL {quote(source)} --visits 4": "then olr audit: which labels the answers contradict"
+    }
+    return Answer(lines, data, next=following, indent=9)
+
+
+def _lines(finding: Finding) -> list[Line]:
+    from olr_cli.tables import Line, one_line
+
+    more = ", …" if len(finding.rows) > len(finding.examples) else ""
+    rows = ", ".join(map(str, finding.rows[: len(finding.examples)]))
+    lines = [
+        Line(
+            f"{len(finding.rows):>7,}",
+            f"{finding.sentence} (row{'s' * (len(finding.rows) > 1)} {rows}{more})",
+        )
+    ]
+    return [
+        *lines,
+        *(Line("", one_line(text, _WIDTH), "dim") for text in dict.fromkeys(finding.examples) if text),
+    ]

@@ -1,0 +1,195 @@
+"""What is wrong with a data set, or looks so, before any model sees it: its labels and questions, a finding a kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from olr_cli.answers import Judge, is_match
+from olr_cli.answers.extraction import boxed
+from olr_cli.data.prompt_files import LABEL_COLUMNS, Reading, find_columns, is_blank, load_table, read_rows
+from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, normal_question, question_of
+from olr_cli.data.rows import Rows
+from olr_cli.errors import UserError, no_rows, shortened
+from olr_cli.recipe.schema import ColumnRole
+
+_NO_ANSWER = re.compile(
+    r"(?i)n/?a|nan|null|unknown|tbd|todo|error|no answer|not available|see (?:the )?solution|\?+|-+|\.{2,}|\N{EN DASH}"
+)
+_NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
+_PROOF = re.compile(
+    r"(?i)\W*(?:proof\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show) that\b|.*\bas (?:required|desired)\W*$"
+)
+_PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b)\)|.*\S;\s*\S")
+_FIGURE = re.compile(
+    r"(?i)\b(?:in|from|see) the (?:\w+ )?(?:figure|diagram|picture|drawing)\b"
+    r"|\b(?:figure|diagram|picture|graph|drawing) (?:below|above|shown)\b|<image>|!\[[^\]]*\]\("
+)
+_DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|array|tabular)\}")
+_MOSTLY = 0.8
+"""From this share of numbers among the labels on, a label without any digit is unusual."""
+_KINDS: Sequence[tuple[str, str, Callable[[str], object]]] = (
+    ("proof", "labels look like proofs", _PROOF.match),
+    ("parts", "labels have several parts", _PARTS.match),
+)
+_SHOWN = 3
+"""Rows that are shown of each kind."""
+
+Asked: TypeAlias = tuple[int, Prompt]
+"""A prompt and its row in the file; the first is 0."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Rows of a data set that have one thing in common, which may be wrong.
+
+    Attributes:
+        kind: a short name, for machines.
+        sentence: what is wrong, for a line that begins with the number of rows.
+        rows: the first is 0.
+        examples: what stands in the first few of them.
+    """
+
+    kind: str
+    sentence: str
+    rows: Sequence[int]
+    examples: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A data set, and what was found in it.
+
+    Attributes:
+        source: its name.
+        rows: how many it has.
+        columns: role -> path of what was read.
+    """
+
+    source: str
+    rows: int
+    columns: Mapping[str, str]
+    findings: Sequence[Finding]
+
+
+def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
+    """Everything that is found in the questions and labels of a data set, the surest defects first.
+
+    Args:
+        source: a file, folder or hub id, as for `read_prompts`.
+        columns: which columns hold what; by default, those of standard names.
+        judge: decides which labels can be graded and which agree (R7).
+
+    Raises:
+        UserError: the source cannot be read, or has no column of questions or none of labels.
+    """
+    table, name, data_source, _ = load_table(source, "train")
+    rows = Rows(table, source)
+    if not len(rows):
+        raise no_rows(source, "prompt")
+    found = find_columns(rows, columns)
+    if "answer" not in found:
+        raise UserError(
+            f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)}); its columns are"
+            f" {', '.join(rows.paths)}; say which hold what:"
+            f" --columns '{{question: {found['question']}, answer: COLUMN}}'"
+        )
+    asked = rows.values(found["question"])
+    is_there = [not is_blank(question) for question in asked]
+    kept = [row for row, is_asked in enumerate(is_there) if is_asked]
+    blank = [(row, "") for row, is_asked in enumerate(is_there) if not is_asked]
+    findings = [_found("no_question", "rows have no question", blank)]
+    if kept:
+        reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
+        prompts = read_rows(
+            Rows(table.take(kept), source), data_source=data_source, split="train", reading=reading
+        )
+        findings += _findings(
+            [(row, prompt) for row, prompt in zip(kept, prompts.prompts, strict=True)], judge
+        )
+    return Checked(name, len(rows), found, [finding for finding in findings if finding.rows])
+
+
+def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
+    """What is found in prompts, each with its row; labels are looked at as they were before noise."""
+    labels = [(row, prompt.file_label) for row, prompt in prompts]
+    sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
+    yield _found("sentinel", "labels are the sentinel, which no response matches", sentinel)
+    marked = {row for row, _ in sentinel}
+    missing = [(row, "") for row, label in labels if label is None and row not in marked]
+    yield _found("no_label", "rows have no label", missing)
+    named = [(row, label) for row, label in labels if label is not None]
+    empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
+    yield _found("no_answer", "labels stand for no answer", empty)
+    given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
+    yield _found("ungradable", "labels cannot be graded: no response matches them", _ungradable(given, judge))
+    conflicting, agreeing = _repeated(prompts, lambda pair: judge.matches([pair])[pair])
+    yield _found("conflict", "questions have different labels", map(_described, conflicting))
+    for kind, sentence, is_unusual in _KINDS:
+        yield _found(kind, sentence, [pair for pair in given if is_unusual(pair[1])])
+    numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
+    if numbers >= _MOSTLY * len(given):
+        words = [(row, label) for row, label in given if not any(map(str.isdecimal, label))]
+        yield _found("word", "labels are words, where most are numbers", words)
+        commas = [(row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())]
+        yield _found("decimal_comma", "labels have a decimal comma, which is read as a list", commas)
+    asked = [(row, question_of(prompt.messages)) for row, prompt in prompts]
+    unseen = [(row, text) for row, text in asked if _FIGURE.search(text) and not _DRAWN.search(text)]
+    yield _found("no_figure", "questions refer to a figure that is not there", unseen)
+    yield _found("repeat", "questions are asked again, up to case and spaces", map(_described, agreeing))
+
+
+def repeat_notes(prompts: PromptSet) -> Iterator[str]:
+    """Sentences about prompts that ask the same question, with labels that differ or agree."""
+    conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), lambda pair: is_match(*pair))
+    if conflicting:
+        first, count = conflicting[0], len(conflicting)
+        shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for _, p in first[:4])
+        more = ", …" if len(first) > 4 else ""
+        yield (
+            f"{count} question{'s are' if count > 1 else ' is'} in {prompts.source} with different labels, of which one"
+            f" at most is right; {'the first is labelled' if count > 1 else 'it is labelled'} {shortened(shown + more)}"
+        )
+    if agreeing:
+        (_, original), (_, copy) = agreeing[0][:2]
+        count = sum(len(group) - 1 for group in agreeing)
+        yield (
+            f"{count} prompt{'s' * (count > 1)} of {prompts.source} repeat{'s' * (count == 1)} the question of another,"
+            f" up to case and spaces (such as {copy.prompt_id} that of {original.prompt_id})"
+        )
+
+
+def _repeated(
+    prompts: Sequence[Asked], agree: Callable[[tuple[str, str]], object]
+) -> tuple[list[list[Asked]], list[list[Asked]]]:
+    """Groups of prompts that ask the same question (`normal_question`): with labels that differ, and that agree."""
+    asking: dict[str, list[Asked]] = {}
+    for row, prompt in prompts:
+        asking.setdefault(normal_question(prompt.messages), []).append((row, prompt))
+    differ: list[list[Asked]] = []
+    alike: list[list[Asked]] = []
+    for group in asking.values():
+        if len(group) > 1:
+            labels = sorted({label for _, prompt in group if (label := prompt.file_label) is not None})
+            (alike if all(agree((labels[0], label)) for label in labels[1:]) else differ).append(group)
+    return differ, alike
+
+
+def _ungradable(given: Sequence[tuple[int, str]], judge: Judge) -> list[tuple[int, str]]:
+    """Labels that cannot stand in a box, or do not match themselves there (R6, R7)."""
+    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in given}
+    verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
+    return [(row, label) for row, label in given if not verdicts.get((label, read[label] or ""))]
+
+
+def _described(group: Sequence[Asked]) -> tuple[int, str]:
+    labels = " and ".join(f"{prompt.file_label} (row {row})" for row, prompt in group[:_SHOWN])
+    return group[0][0], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
+
+
+def _found(kind: str, sentence: str, rows: Iterable[tuple[int, str]]) -> Finding:
+    pairs = list(rows)
+    return Finding(kind, sentence, [row for row, _ in pairs], [text for _, text in pairs[:_SHOWN]])

@@ -1,0 +1,88 @@
+"""`olr check`: what looks wrong with a data set before a model sees it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from olr_cli.cli import app
+
+ROWS = """\
+question,answer
+What is 1+1?,2
+what is 1 + 1 ?,3
+,5
+What is 2+2?,
+What is 2+3?,N/A
+What is 0.5*5?,"2,5"
+What is 0.5*3?,1.5
+Solve both,(a) 3 (b) 4
+Find x in the figure below,7
+Prove it,Proof: we show that it is so
+Is it?,"{{{"
+How many?,many
+Once more,11
+once more,11
+"""
+FOUND = {
+    "no_question": [2],
+    "no_label": [3],
+    "no_answer": [4],
+    "ungradable": [10],
+    "conflict": [0],
+    "proof": [9],
+    "parts": [7],
+    "no_figure": [8],
+    "repeat": [12],
+}
+IN_NUMBERS = {"word": [9, 10, 11], "decimal_comma": [5]}
+
+
+def checked(file, *words):
+    ended = CliRunner().invoke(app, ["check", str(file), *words, "--json"])
+    found = {finding["kind"]: finding["rows"] for finding in json.loads(ended.output)["findings"]}
+    return ended.exit_code, found
+
+
+def test_each_kind_of_defect_is_found_with_its_rows(tmp_path):
+    (tmp_path / "x.csv").write_text(ROWS)
+    assert checked(tmp_path / "x.csv") == (0, FOUND)
+    assert checked(tmp_path / "x.csv", "--strict") == (1, FOUND)
+
+
+def test_words_and_decimal_commas_are_found_where_most_labels_are_numbers(tmp_path):
+    (tmp_path / "x.csv").write_text(ROWS + "".join(f"q{number},{number}\n" for number in range(20)))
+    assert checked(tmp_path / "x.csv") == (0, FOUND | IN_NUMBERS)
+
+
+def test_in_a_sound_data_set_nothing_is_found(tmp_path):
+    labels = ["12", r"\frac{1}{2}", "(1, 2)", "x^2 + 1", "[0, 1)", "25\\%", r"\text{even}", "7, 9"]
+    rows = [{"question": f"What is it, number {n}?", "answer": label} for n, label in enumerate(labels)]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert checked(tmp_path / "x.jsonl", "--strict") == (0, {})
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "x.jsonl")]).output
+    assert "Nothing was found" in said and "8 rows" in said
+
+
+def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
+    row = {
+        "prompt": [{"role": "user", "content": "How many?"}],
+        "extra_info": {"original_ground_truth": "{{{"},
+    }
+    marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
+    (tmp_path / "x.jsonl").write_text(json.dumps(marked))
+    assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0]})
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "says"),
+    [
+        ("question,gold\nq,1\n", [], "--columns '{question: question, answer: COLUMN}'"),
+        ("question,gold\n", ["--columns", "{question: question, answer: gold}"], "has no rows"),
+        ("question,gold\nq,1\n", ["--columns", "{question: question, answer: glod}"], "gold"),
+    ],
+)
+def test_what_cannot_be_checked_is_a_sentence(tmp_path, content, words, says):
+    (tmp_path / "x.csv").write_text(content)
+    ended = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv"), *words])
+    assert ended.exit_code == 2 and says in ended.output, ended.output
