@@ -14,6 +14,7 @@ import sympy
 from latex2sympy2_extended.logic import And
 from math_verify import verify
 from sympy.core import random
+from sympy.core.cache import clear_cache
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
@@ -41,6 +42,12 @@ _Signed = (sympy.Abs, sympy.sign, sympy.Max, sympy.Min, sympy.arg, sympy.re, sym
 """Functions of the signs of symbols, all of which are positive here."""
 _Point = tuple[int, int]
 """The real and the imaginary part of a value, in units of the last bit."""
+
+
+def forget() -> None:
+    """Forget all that was read and computed before, so that what a text costs is a function of the text (R8)."""
+    clear_cache()
+    parse.cache_clear()
 
 
 def leaf(text: str) -> Form:
@@ -323,10 +330,10 @@ def _check_size(expression: Any, arguments: list[Any]) -> None:
             bits = max(int(base.p).bit_length(), int(base.q).bit_length())
             if bits > 1 and abs(exponent) * bits > _MOST_BITS:
                 raise Unreadable("a power out of bounds")
-    elif isinstance(expression, (sympy.factorial, sympy.gamma)):
-        (argument,) = arguments
-        if argument.is_Rational and abs(argument) > _LARGEST_FACTORIAL:
-            raise Unreadable("a factorial out of bounds")
+    elif isinstance(expression, (sympy.factorial, sympy.gamma, sympy.binomial)) and all(
+        argument.is_Rational and abs(argument) > _LARGEST_FACTORIAL for argument in arguments
+    ):
+        raise Unreadable("a factorial out of bounds")
 
 
 def proof(gold: str, answer: str) -> bool | None:

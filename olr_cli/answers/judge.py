@@ -20,7 +20,7 @@ from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, Report, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
-RULES = 3
+RULES = 4
 """Raised whenever a response may get another answer, answers fall into other classes, or a pair get another verdict; in
 every manifest."""
 
@@ -59,7 +59,7 @@ class Judge:
     `ledger` it stays given up when the run is resumed or replayed. Threads may share a judge.
 
     Args:
-        time_limit: processor seconds to read one answer or to verify one pair.
+        time_limit: processor seconds, about, to read one answer or to verify one pair (`WorkerPool`).
         workers: most worker processes at a time; by default one a core, at most four.
         ledger: a file of what was given up, a line each; made when there is something to write.
         keep: write what is given up into the ledger; otherwise it is only read.
@@ -133,40 +133,47 @@ class Judge:
         verdicts = {
             (gold, answer): gold == answer for gold, answer in pairs if gold in plain and answer in plain
         }
-        asked = self._decide(("matches", *pair) for pair in pairs if pair not in verdicts)
-        return verdicts | {(gold, answer): verdict for (_, gold, answer), verdict in asked.items()}
+        asked = [("matches", *pair) for pair in pairs if pair not in verdicts]
+        decided = self._decide(asked)
+        return verdicts | {(gold, answer): decided["matches", gold, answer] for _, gold, answer in asked}
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
         results: dict[Task, Any] = {}
-        waiting: list[Task] = []
         with self._lock:
-            for task in dict.fromkeys(tasks):
-                memo = _memo_key(task)
-                if memo in self._memo:
-                    results[task] = self._memo[memo]
-                    continue
-                try:
-                    results[task] = self._memo[memo] = decide(*task)
-                except NeedsAlgebra:
-                    if self._given_up.isdisjoint([task, *(("key", text) for text in task[1:])]):
-                        waiting.append(task)
-                    else:
-                        results[task] = self._memo[memo] = _undecided(task)
-            for task, reply in zip(waiting, self._ask(waiting), strict=True):
-                results[task] = self._memo[_memo_key(task)] = reply
+            waiting = [task for task in dict.fromkeys(tasks) if not self._is_known(task, results)]
+            # A text that can't be read within its limit decides about its pairs, whichever is asked first.
+            texts = dict.fromkeys(("key", text) for _, *texts in waiting for text in texts)
+            for asked in (texts, waiting):
+                self._ask([task for task in asked if not self._is_known(task, results)], results)
         return results
 
-    def _ask(self, tasks: list[Task]) -> list[Any]:
-        replies = self._pool.run(tasks)
-        given_up = [task for task, reply in zip(tasks, replies, strict=True) if reply is GAVE_UP]
+    def _is_known(self, task: Task, results: dict[Task, Any]) -> bool:
+        """Whether the result of a task needs no worker; then it is put with the others."""
+        memo = _memo_key(task)
+        if task not in results and memo not in self._memo:
+            try:
+                self._memo[memo] = decide(*task)
+            except NeedsAlgebra:
+                if self._given_up.isdisjoint([task, *(("key", text) for text in task[1:])]):
+                    return False
+                self._memo[memo] = _undecided(task)
+        if task not in results:
+            results[task] = self._memo[memo]
+        return True
+
+    def _ask(self, tasks: list[Task], results: dict[Task, Any]) -> None:
+        """Have workers do tasks, and note what is given up."""
+        replies = dict(zip(tasks, self._pool.run(tasks), strict=True))
+        given_up = [task for task, reply in replies.items() if reply is GAVE_UP]
         if given_up:
             self.timeouts += len(given_up)
             self._given_up.update(given_up)
             if self._ledger is not None and self._keep:
                 with self._ledger.open("a", encoding="ascii") as file:
                     file.write("".join(json.dumps(task) + "\n" for task in given_up))
-        return [_undecided(t) if reply is GAVE_UP else reply for t, reply in zip(tasks, replies, strict=True)]
+        for task, reply in replies.items():
+            results[task] = self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
 
 
 def _read_ledger(file: Path | None) -> set[Task]:

@@ -1,6 +1,8 @@
-"""Worker processes with a limit of processor time on every task (R8).
+"""Worker processes with a limit on every task (R8).
 
-A task that doesn't return is ended with its process, which needs no cooperation from it.
+What a task may cost is counted in calls of Python functions, which neither the machine nor other tasks change. A task
+that doesn't return is ended with its process, which needs no cooperation from it. Requests and replies are lines in
+sockets, so that a pool works from any thread, in Ray actors and in daemonic processes.
 """
 
 from __future__ import annotations
@@ -8,29 +10,42 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from olr_cli.answers.worker import RETIRED, TIMED_OUT, Lost, Nursery, Worker
+from olr_cli.answers.worker import SPENT
 
 _WINDOW = 16
 """Tasks a worker holds at a time, so that it never waits for the parent."""
 _TASKS_A_WORKER = 32
 """Tasks that are worth starting one more worker."""
+_CALLS_A_SECOND = 1_500_000
+"""Calls of Python functions that stand for a second of processor time."""
+_SHARE = 16
+"""The part of its time that a task gets among others is one of as many. What needs more is done alone, and counted."""
+_BACKSTOP = 5
+"""Time limits after which a task is ended whose calls are few and long."""
 _ATTEMPTS = 2
-"""A task whose worker died may have been an innocent bystander once."""
+"""A task whose process died before its time may have been an innocent bystander once."""
 _MOST_FAILED_STARTS = 3
-_ROUNDS = (0.125, 1.0)
-"""Seconds of processor time that every task gets, then those that need more; the last round has the time limit."""
-_TRIES = 4
-"""Tasks with one answer that may run out of the first round's time; the others with it wait for the next round."""
-_PATIENCE = 4
-"""Time limits that a pool may waste after the first round on tasks that do not return."""
-_SECONDS_AN_ANSWER = 1 / 16
-"""By which every answered task raises that."""
+_START_SECONDS = 120.0
 
+_PROGRAM = """\
+import sys
+if {root!r} not in sys.path:
+    sys.path.insert(0, {root!r})  # this olr, whichever is installed too
+from olr_cli.answers import worker
+worker.main()
+"""
 
 Report: TypeAlias = Callable[[int, int], None]
 
@@ -42,209 +57,210 @@ class GaveUp:
 GAVE_UP: Final = GaveUp()
 
 
+class _Lost(Exception):
+    """The server is gone or doesn't answer; what it wrote last."""
+
+
+class _Server:
+    """The process that forks workers."""
+
+    def __init__(self) -> None:
+        program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[2]))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._socket, its_end = socket.socketpair()
+        with its_end:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", program],  # -P: nothing in the current folder is imported
+                stdin=its_end.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                # A fixed hash seed: the order of sympy's sets must not make a run differ from its repetition.
+                env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+            )
+
+    def start_worker(self) -> _Worker:
+        """A new worker.
+
+        Raises:
+            _Lost: there can't be one.
+        """
+        ours, its_end = socket.socketpair()
+        try:
+            with its_end:
+                socket.send_fds(self._socket, [b"1"], [its_end.fileno()])
+            ours.settimeout(_START_SECONDS)
+            process_id = ours.recv(64)  # which a worker says first
+            if not process_id:
+                raise OSError("no reason given")
+            ours.settimeout(None)
+        except BaseException as error:
+            ours.close()
+            if not isinstance(error, OSError):
+                raise
+            self._errors.seek(0)
+            words = self._errors.read().decode("utf-8", "replace").strip()[-2000:]
+            raise _Lost(words or str(error)) from None
+        return _Worker(ours, int(process_id))
+
+    def close(self, *, is_mine: bool) -> None:
+        """End the process; of another process's, only what was inherited of it."""
+        self._socket.close()
+        if is_mine:
+            self.process.kill()  # it may be starting yet
+            self.process.wait()
+        self._errors.close()
+
+
+class _Worker:
+    """A process and the tasks it holds, in order; it works on the first. It ends with its socket or a task's time."""
+
+    def __init__(self, connection: socket.socket, process_id: int) -> None:
+        self.connection = connection
+        self.process_id = process_id
+        self.tasks: deque[int] = deque()
+        self.began = 0.0  # when it was last idle
+        self._inbox = b""
+
+    def tell(self, limits: tuple[float, int], number: int, task: Sequence[str]) -> None:
+        """Hand over a task. Waits for a worker that reads slowly, which always reads at last."""
+        if not self.tasks:
+            self.began = time.monotonic()
+        self.tasks.append(number)
+        with suppress(OSError):  # it has ended, as its socket is going to say
+            self.connection.sendall(json.dumps([*limits, *task]).encode("ascii") + b"\n")
+
+    def hear(self) -> tuple[list[Any], bool]:
+        """Its replies, and whether it has ended."""
+        try:
+            data = self.connection.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        return [json.loads(line) for line in lines], not data
+
+
 class WorkerPool:
     """Up to `size` workers, started when there is work. One thread at a time may use it.
 
     Args:
-        size: most workers at a time.
-        time_limit: seconds of processor time a task may take.
+        size: most workers that work at a time.
+        time_limit: seconds of processor time that a task may take, about, for they are counted in calls.
         report: takes how many tasks of a run are done, and how many there are, again and again.
-
-    Attributes:
-        wasted: seconds of processor time, after the first round, on tasks that did not return.
     """
 
     def __init__(self, size: int, time_limit: float, report: Report | None = None) -> None:
         self.size = size
         self.time_limit = time_limit
         self.report = report
-        self.wasted = 0.0
-        self.answered = 0
-        self._workers: list[Worker] = []
-        self._nurseries: list[Nursery] = []  # one at most
-        weakref.finalize(self, _end_all, self._workers, self._nurseries)
+        self._owner = os.getpid()
+        self._workers: list[_Worker] = []
+        self._servers: list[_Server] = []  # one at most
+        weakref.finalize(self, _end_all, self._owner, self._workers, self._servers)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """The results of `tasks` (as `matching.decide` takes them), in order; `GAVE_UP` where there is none.
 
-        A run ends however many tasks never return: each gets an eighth of a second, but for those with an answer that
-        is slow beside other golds; and those that need more share a budget (`is_patient`), the quicker ones first.
+        What is given up depends on the task alone: one that is not done in a sixteenth of its time is done again in a
+        process of its own, which has seen no other task, and where its calls are counted.
 
         Raises:
             RuntimeError: workers can't be started.
         """
         if not tasks:
             return []
-        if not all(nursery.is_mine() for nursery in self._nurseries):
-            self.close()  # what belongs to the process that this one was forked from
+        if self._owner != os.getpid():  # forked: what there is belongs to another process
+            self.close()
+            self._owner = os.getpid()
+        results: list[Any] = [GAVE_UP] * len(tasks)
         try:
-            return _Run(self, tasks).finish()
+            slow = self._round(tasks, range(len(tasks)), results, is_alone=False)
+            self._round(tasks, slow, results, is_alone=True)
         except BaseException:
             self.close()  # they hold tasks that nobody waits for
             raise
+        return results
 
     def close(self) -> None:
         """End all workers; the next `run` starts new ones."""
-        _end_all(self._workers, self._nurseries)
-
-    @property
-    def is_patient(self) -> bool:
-        """Whether the pool may waste more: in its life a few time limits, and some time for every answered task."""
-        return self.wasted < _PATIENCE * self.time_limit + _SECONDS_AN_ANSWER * self.answered
+        _end_all(self._owner, self._workers, self._servers)
 
     def prepare(self) -> None:
         """Start what starts workers, without waiting for it: it takes the most of a second."""
-        if not self._nurseries:
-            self._nurseries.append(Nursery())
-
-    def start_worker(self) -> None:
-        """Have one worker more.
-
-        Raises:
-            Lost: it can't be started.
-        """
-        self.prepare()
-        self._workers.append(self._nurseries[0].start())
+        if not self._servers:
+            self._servers.append(_Server())
 
     @property
     def process_ids(self) -> list[int]:
         """Of the workers alive."""
         return [worker.process_id for worker in self._workers]
 
-
-def _end_all(workers: list[Worker], nurseries: list[Nursery]) -> None:
-    while workers:
-        workers.pop().end()
-    while nurseries:
-        nurseries.pop().close()
-
-
-class _Run:
-    """One call of `WorkerPool.run`."""
-
-    def __init__(self, pool: WorkerPool, tasks: Sequence[Sequence[str]]) -> None:
-        self.pool = pool
-        self.workers = pool._workers
-        self.tasks = tasks
-        self.results: list[Any] = [GAVE_UP] * len(tasks)
-        self.attempts = [0] * len(tasks)
-        self.pending = deque(range(len(tasks)))
-        self.failed_starts = 0
-        self.postponed: list[int] = []
-        self.slow = Counter[str]()  # answers, with the tasks that ran out of time
-        self.limits = [limit for limit in _ROUNDS if limit < pool.time_limit] + [pool.time_limit]
-        self.limit = self.limits[0]
-
-    def finish(self) -> list[Any]:
-        for limit in self.limits:
-            self.limit = limit
-            self.pending.extend(self.postponed)
-            self.postponed.clear()
-            self._work()
-        return self.results
-
-    @property
-    def _is_first_round(self) -> bool:
-        return self.limit == self.limits[0]
-
-    def _work(self) -> None:
-        """Do the pending tasks, and postpone those that need more than the limit."""
-        while self._has_work():
-            self._start_workers()
-            for worker in self.workers:
-                self._feed(worker)
-            self._exchange()
-            if self.pool.report is not None:
-                waiting = len(self.pending) + sum(len(worker.tasks) for worker in self.workers)
-                self.pool.report(len(self.tasks) - waiting - len(self.postponed), len(self.tasks))
-
-    def _has_work(self) -> bool:
-        if not self._is_first_round and not self.pool.is_patient:
-            self.pending.clear()
-        return bool(self.pending) or any(worker.tasks for worker in self.workers)
-
-    def _start_workers(self) -> None:
-        """As many as the work left is worth; a task that needs long is worth one."""
-        tasks = _TASKS_A_WORKER if self._is_first_round else 1
-        wanted = min(self.pool.size, -(-len(self.pending) // tasks))
-        while len(self.workers) < wanted:
-            try:
-                self.pool.start_worker()
-            except Lost as words:
-                self.failed_starts += 1
-                if self.failed_starts >= _MOST_FAILED_STARTS:
-                    raise RuntimeError(f"workers for math-verify can't be started: {words}") from None
-                for worker in self.workers:
-                    self._put_back(worker)
-                self.pool.close()
-
-    def _feed(self, worker: Worker) -> None:
-        most = _WINDOW if self._is_first_round else 1
-        while self.pending and len(worker.tasks) < most:
-            task = self.pending.popleft()
-            if self._is_first_round and self.slow[self.tasks[task][-1]] >= _TRIES:
-                self.postponed.append(task)
-                continue
-            worker.tasks.append(task)
-            worker.outbox += json.dumps([self.limit, *self.tasks[task]]).encode("ascii") + b"\n"
-
-    def _exchange(self) -> None:
-        """Wait until a worker has something to say or has ended; then talk to all that are ready."""
-        with selectors.DefaultSelector() as selector:
-            for worker in self.workers:
+    def _round(
+        self, tasks: Sequence[Sequence[str]], numbers: Iterable[int], results: list[Any], *, is_alone: bool
+    ) -> list[int]:
+        """Do the numbered tasks, alone in a process or in workers that stay; those that are not done."""
+        pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
+        if is_alone:
+            workers, window, share = list[_Worker](), 1, 1
+            limits = _BACKSTOP * self.time_limit, round(_CALLS_A_SECOND * self.time_limit)
+        else:
+            workers, window, share = self._workers, _WINDOW, _TASKS_A_WORKER
+            limits = self.time_limit / _SHARE, 0
+        while pending or any(worker.tasks for worker in workers):
+            while len(workers) < min(
+                self.size, -(-len(pending) // share) + (len(workers) if is_alone else 0)
+            ):
+                workers.append(self._start_worker())
+            for worker in workers:
+                while pending and len(worker.tasks) < window:
+                    number = pending.popleft()
+                    worker.tell(limits, number, tasks[number])
+            for worker in _ready(workers):
+                replies, has_ended = worker.hear()
+                for reply in replies:
+                    results[worker.tasks.popleft()] = GAVE_UP if reply == SPENT else reply
+                if not has_ended and not (is_alone and replies):
+                    continue
+                workers.remove(worker)
+                worker.connection.close()
                 if worker.tasks:
-                    selector.register(worker.output, selectors.EVENT_READ, worker)
-                if worker.outbox:
-                    selector.register(worker.input, selectors.EVENT_WRITE, worker)
-            events = selector.select()
-        for key, event in events:
-            if key.data in self.workers:  # and not buried a moment ago
-                (self._hear if event & selectors.EVENT_READ else self._tell)(key.data)
+                    culprit = worker.tasks.popleft()
+                    attempts[culprit] += 1
+                    is_early = time.monotonic() - worker.began < limits[0]
+                    is_tried_again = is_alone and is_early and attempts[culprit] < _ATTEMPTS
+                    (pending if is_tried_again else failed).append(culprit)
+                    pending.extendleft(reversed(worker.tasks))
+            if self.report is not None:
+                waiting = len(pending) + len(failed) + sum(len(worker.tasks) for worker in workers)
+                self.report(len(tasks) - waiting, len(tasks))
+        return failed
 
-    def _tell(self, worker: Worker) -> None:
-        try:
-            sent = os.write(worker.input, worker.outbox)
-        except BlockingIOError:
-            return
-        except BrokenPipeError:
-            sent = len(worker.outbox)  # its last replies are still to be heard
-        del worker.outbox[:sent]
+    def _start_worker(self) -> _Worker:
+        """A new worker.
 
-    def _hear(self, worker: Worker) -> None:
-        data = os.read(worker.output, 1 << 16)
-        worker.inbox += data
-        *lines, rest = bytes(worker.inbox).split(b"\n")
-        worker.inbox[:] = rest
-        for reply in map(json.loads, lines):
-            if reply == RETIRED:
-                self._dismiss(worker)
-                return
-            self.results[worker.tasks.popleft()] = reply
-            self.pool.answered += 1
-        if not data:
-            self._bury(worker)
+        Raises:
+            RuntimeError: it can't be started, however often.
+        """
+        for _ in range(_MOST_FAILED_STARTS):
+            self.prepare()
+            try:
+                return self._servers[0].start_worker()
+            except _Lost as lost:
+                words = lost
+                self._servers.pop().close(is_mine=True)
+        raise RuntimeError(f"workers for math-verify can't be started: {words}")
 
-    def _bury(self, worker: Worker) -> None:
-        """Dismiss a worker that has ended, and give up the task that ended it, unless that may yet be done."""
-        culprit = worker.tasks.popleft() if worker.tasks else None
-        timed_out = self._dismiss(worker) == TIMED_OUT
-        if culprit is None:
-            return
-        if timed_out:
-            self.slow[self.tasks[culprit][-1]] += 1
-            self.pool.wasted += 0.0 if self._is_first_round else self.limit
-            if self.limit != self.limits[-1]:
-                self.postponed.append(culprit)
-            return
-        self.attempts[culprit] += 1
-        if self.attempts[culprit] < _ATTEMPTS:
-            self.pending.appendleft(culprit)
 
-    def _dismiss(self, worker: Worker) -> int:
-        """End a worker and put its tasks back. Returns the signal that ended it, or 0."""
-        self.workers.remove(worker)
-        self._put_back(worker)
-        return worker.end()
+def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
+    """Those that have something to say or have ended, as soon as there is one."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            if worker.tasks:
+                selector.register(worker.connection, selectors.EVENT_READ, worker)
+        return [key.data for key, _ in selector.select()]
 
-    def _put_back(self, worker: Worker) -> None:
-        self.pending.extendleft(reversed(worker.tasks))
+
+def _end_all(owner: int, workers: list[_Worker], servers: list[_Server]) -> None:
+    while workers:
+        workers.pop().connection.close()
+    while servers:
+        servers.pop().close(is_mine=owner == os.getpid())

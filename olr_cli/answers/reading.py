@@ -202,6 +202,8 @@ _TOKEN = re.compile(
 _CONDITION = re.compile(
     r"(?:\\text\{\s*)?\(?\s*(?:(?:where|for|with|when|if)\b.*|[a-zA-Z]\s*\\in\s*\\mathbb\s*\{?[NZRQC]\}?(?:\^\S+)?\s*\)?)(?:\s*\})?"
 )
+_MOST_SIGNS = 5
+"""`±` in a tuple, which stands for as many as two to their power."""
 _ALTERNATIVE = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 
 
@@ -231,12 +233,19 @@ def _elements(text: str) -> list[str]:
 
 
 def _alternatives(text: str) -> list[str]:
-    """A text for the upper and one for the lower signs; `text` alone if it has no `±`."""
-    if not _ALTERNATIVE.search(text):
+    """A text for the upper and one for the lower signs; `text` alone if it has no `±`.
+
+    Raises:
+        Unreadable: there are too many signs.
+    """
+    signs = len(_ALTERNATIVE.findall(text))
+    if not signs:
         return [text]
     if text.startswith("(") and text.endswith(")"):
         entries = _split(text[1:-1], "separator")
         if entries is not None and len(entries) > 1:  # each entry has signs of its own
+            if signs > _MOST_SIGNS:
+                raise Unreadable("a tuple of too many alternatives")
             return [f"({', '.join(chosen)})" for chosen in product(*map(_alternatives, entries))]
     if "\\{" in text or text.startswith("{"):
         return [text]  # the elements of a set have signs of their own

@@ -10,54 +10,51 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable
 
 from olr_cli.errors import UserError, first_line, shortened
 
-_SECONDS = 1.0
-"""Of processor time, for one response."""
-_MOST_TIMEOUTS = 16
-"""Responses that may take longer, before it is the pattern that needs mending."""
+_MOST_SEARCHED = 1 << 30
+"""Characters that the searches of one response may go over."""
+_TAIL = 1 << 15
+"""The last characters of a response, all of whose matches can always be looked for."""
 
 
 class RegexExtractor:
     """The last match of a pattern: its first group that took part, or all of it where there is no group.
 
-    A response on which the search takes more than a second of processor time has no answer: backtracking can take
-    for ever (``(a+)+$``).
+    RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
+    over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
 
     Raises:
-        UserError: the pattern is not valid; or, when called, a search took too long for the 16th time.
+        UserError: the pattern is not valid for RE2.
     """
 
     def __init__(self, pattern: str, option: str) -> None:
-        import regex  # unlike re, it has a time limit
+        import re2
 
-        self._place = f"{option}: the regular expression '{shortened(pattern)}'"
-        self._timeouts = 0
+        options = re2.Options()
+        options.log_errors = False
         try:
-            self._pattern = regex.compile(pattern)
-        except (regex.error, OverflowError, RecursionError, MemoryError) as error:
-            raise UserError(f"{self._place} is not valid ({first_line(error)}); mend it") from None
+            self._pattern = re2.compile(pattern, options)
+        except (re2.error, UnicodeEncodeError) as error:
+            reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
+            raise UserError(
+                f"{option}: the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
+                r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
+            ) from None
 
     def __call__(self, response: str) -> str | None:
-        deadline, last = time.process_time() + _SECONDS, None
-        try:
-            for match in self._pattern.finditer(response, timeout=_SECONDS):
-                last = match
-                if time.process_time() > deadline:
-                    raise TimeoutError
-        except TimeoutError:
-            self._timeouts += 1
-            if self._timeouts < _MOST_TIMEOUTS:
-                return None
-            raise UserError(
-                f"{self._place} took more than {_SECONDS:g} s on {_MOST_TIMEOUTS} responses (the last of"
-                f" {len(response):,} characters); mend it: a repetition within a repetition, as in (a+)+, takes for"
-                " ever"
-            ) from None
+        text = response.encode("utf-8", "replace").decode()  # a lone surrogate is no Unicode
+        for start in (0, max(0, len(text) - _TAIL)):
+            last, searched = None, 0
+            for last in self._pattern.finditer(text, start):
+                searched += len(text) - last.start()
+                if searched > _MOST_SEARCHED:
+                    break
+            else:
+                break
         if last is None:
             return None
         groups = last.groups() or (last[0],)

@@ -22,7 +22,7 @@ from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import UserError, printable
 from olr_cli.evaluation.backends import Backend, model_digest
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
-from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
+from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
 from olr_cli.evaluation.results import check_reference, scores_answer
@@ -116,7 +116,7 @@ def _sample(
     with (
         stop_requests(lambda: progress.say(waiting)) as stop,
         open_model() as backend,
-        Judge(time_limit=VERIFICATION_SECONDS, ledger=target.folder / GIVEN_UP) as judge,
+        Judge(ledger=target.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
         if not backend.has_chat_template and request.prompting.chat.template is None:
@@ -218,7 +218,7 @@ def regrade(
         ledger = folder / GIVEN_UP
         if record.old_grades:
             ledger.unlink(missing_ok=True)  # other rules may be quicker
-        with Judge(time_limit=VERIFICATION_SECONDS, ledger=ledger, report=report) as judge:
+        with Judge(ledger=ledger, report=report) as judge:
             after = {name: grade(chosen[name], before[name], judge) for name in done}
         # All at once, after what takes long: a definition must not stand beside grades of another one.
         for name in done:

@@ -18,10 +18,6 @@ _MOST_OPTIONS = 10
 """Of a problem that doesn't say how many options it has."""
 
 
-VERIFICATION_SECONDS = 20.0
-"""Of processor time, for an answer or a pair (training takes 2)."""
-
-
 def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
     """The same samples, which are all of some problems, with their answers and grades.
 

@@ -26,7 +26,7 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, no_path, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
-from olr_cli.evaluation.grading import VERIFICATION_SECONDS, grade
+from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.plan import EvaluationRequest, Say
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.published import model_name
@@ -124,7 +124,7 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     )
     rows = {name: _generations(it, task) for (name, it), task in zip(tasks.items(), logged, strict=True)}
     store = target.store
-    with store.locked(), Judge(time_limit=VERIFICATION_SECONDS, ledger=folder / GIVEN_UP) as judge:
+    with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
             raise taken(folder, "--out")
         graded = {name: grade(tasks[name].benchmark, rows[name], judge) for name in tasks}

@@ -1,6 +1,6 @@
 import pytest
 
-from olr_cli.answers import Judge, worker
+from olr_cli.answers import Judge, pool
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +26,5 @@ def match(judge):
 @pytest.fixture
 def quick_start(monkeypatch):
     """Workers that start without warming up, where many have to."""
-    program = worker._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
-    monkeypatch.setattr(worker, "_PROGRAM", program)
+    program = pool._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
+    monkeypatch.setattr(pool, "_PROGRAM", program)

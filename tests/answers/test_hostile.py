@@ -10,9 +10,10 @@ from hostile import HOSTILE
 
 from olr_cli.answers import Judge, extract, is_read
 from olr_cli.answers.notation import normal_text
-from olr_cli.answers.pool import GAVE_UP, WorkerPool
+from olr_cli.answers.pool import GAVE_UP
 
 LIMIT = 0.2
+ENDLESS = r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}"
 
 
 def decide(answers):
@@ -42,7 +43,7 @@ def test_every_hostile_answer_is_decided_in_any_thread_and_the_judge_goes_on():
 
 
 def test_a_hostile_answer_costs_its_neighbours_nothing():
-    hostile = r"\binom{10^9}{5\cdot 10^8}"
+    hostile = ENDLESS
     answers = [*(f"{n}+\\sqrt{{2}}" for n in range(20)), hostile, *(f"{n}\\pi" for n in range(2, 20))]
     with Judge(time_limit=0.5, workers=1) as judge:
         keys = judge.keys(answers)
@@ -52,21 +53,25 @@ def test_a_hostile_answer_costs_its_neighbours_nothing():
     assert verdicts == {(hostile, r"2\pi"): None, (r"2\pi", r"3\pi"): False}
 
 
-def test_many_tasks_that_never_return_share_a_budget():
-    """A pool's life long, so that samples that come some at a time cost no more than those that come together."""
-    workers = WorkerPool(1, time_limit=0.4)
-    for part in range(3):
-        slow = [("key", rf"\binom{{10^9+{part}{n}}}{{5\cdot 10^8}}") for n in range(6)]
-        quick = [("key", f"{part}{n}+1") for n in range(6)]
-        results = workers.run([task for pair in zip(slow, quick, strict=True) for task in pair])
-        assert results[1::2] == [f"number {10 * part + n + 1}" for n in range(6)]
-        assert results[::2] == [GAVE_UP] * 6
-    workers.close()
-    assert not workers.is_patient and 4 * 0.4 <= workers.wasted < 5 * 0.4 + 18 / 16
+INTEGRALS = [rf"\int_0^{n} x^{n} e^{{x}} dx" for n in range(1, 4)]
+
+
+def test_what_is_given_up_depends_on_no_other_pair():
+    """Neither on those before it in a call, nor on what a judge has done, nor on the order."""
+    hostile = [rf"\sum_{{k=1}}^{{10^9}} \frac{{1}}{{k^2+{n}}}" for n in range(1, 3)]
+    costly = (r"\sqrt 7", r"\int_0^{1} x^{x^x} \sin(x^x) dx")
+    pairs = [*((r"\sqrt 7", answer) for answer in (*hostile, *INTEGRALS)), costly]
+    expected = dict.fromkeys(pairs, False) | dict.fromkeys([*pairs[:2], costly])
+    for asked, workers in ((pairs, 1), (pairs[::-1], 2)):
+        with Judge(workers=workers) as judge:
+            assert judge.matches(asked[:2]) | judge.matches(asked[2:]) == expected
+            assert judge.timeouts == 3
+            assert judge.matches([(hostile[0], "y+1")]) == {(hostile[0], "y+1"): None}
+            assert judge.timeouts == 3, "a text that can't be read decides about all of its pairs"
 
 
 def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):
-    ledger, hostile, pair = tmp_path / "given_up.jsonl", r"\binom{10^9}{5\cdot 10^8}", (r"\sqrt 7", "y+1")
+    ledger, hostile, pair = tmp_path / "given_up.jsonl", ENDLESS, (r"\sqrt 7", "y+1")
     with Judge(time_limit=LIMIT, workers=1, ledger=ledger) as judge:
         run = judge._pool.run
         monkeypatch.setattr(

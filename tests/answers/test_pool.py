@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import olr_cli
-from olr_cli.answers import Judge, pool, worker
+from olr_cli.answers import Judge, pool
 from olr_cli.answers.judge import _Memo
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 
 LIMIT = 2.0
-SLOW = ("key", r"\binom{10^9}{5\cdot 10^8}")
+SLOW = ("key", r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_killed_worker_is_replaced(workers):
     os.kill(pid, signal.SIGKILL)
     assert wait_until(lambda: not is_alive(pid))
     assert workers.run([("key", "1+1")])[0] == "number 2"
-    assert workers.process_ids not in ([], [pid])
+    assert pid not in workers.process_ids
 
 
 def test_a_judge_survives_the_death_of_its_workers():
@@ -99,10 +99,9 @@ def test_a_task_that_ends_its_worker_twice_is_given_up(workers):
     assert first is GAVE_UP and second == "number 2"
 
 
-def test_a_worker_that_retires_costs_no_task_an_attempt(monkeypatch):
-    monkeypatch.setattr(pool, "_ATTEMPTS", 1)
-    retiring = worker._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = -(1 << 40); worker.main")
-    monkeypatch.setattr(worker, "_PROGRAM", retiring)
+def test_a_worker_that_has_grown_too_large_is_replaced(monkeypatch):
+    growing = pool._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = -(1 << 40); worker.main")
+    monkeypatch.setattr(pool, "_PROGRAM", growing)
     workers = WorkerPool(1, time_limit=30.0)
     assert workers.run([("key", "1+1"), ("key", "2+1")]) == ["number 2", "number 3"]
     assert workers.run([("key", "3+1")])[0] == "number 4"
@@ -111,8 +110,8 @@ def test_a_worker_that_retires_costs_no_task_an_attempt(monkeypatch):
 
 def test_workers_of_a_large_process_stay():
     program = """
-from olr_cli.answers import Judge, pool, worker
-worker._PROGRAM = worker._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = 200_000_000; worker.main")
+from olr_cli.answers import Judge, pool
+pool._PROGRAM = pool._PROGRAM.replace("worker.main", "worker._GROWTH_TO_RETIRE = 200_000_000; worker.main")
 ballast = b"x" * 500_000_000
 with Judge(workers=1) as judge:
     judge.keys(["x+1"])
@@ -126,7 +125,7 @@ with Judge(workers=1) as judge:
 
 def test_workers_are_replaced_though_the_process_that_starts_them_is_gone(workers):
     workers.run([("key", "x")])
-    starter = workers._nurseries[0]._process
+    starter = workers._servers[0].process
     starter.kill()
     starter.wait()
     os.kill(workers.process_ids[0], signal.SIGKILL)
@@ -134,17 +133,17 @@ def test_workers_are_replaced_though_the_process_that_starts_them_is_gone(worker
 
 
 def test_no_task_is_lost_with_the_process_that_starts_workers(monkeypatch):
-    workers, hear, was_killed = WorkerPool(2, time_limit=30.0), pool._Run._hear, []
+    workers, hear, was_killed = WorkerPool(2, time_limit=30.0), pool._Worker.hear, []
 
-    def kill_then_hear(run, worker):
-        if len(run.workers) == 2 and not was_killed:
-            workers._nurseries[0]._process.kill()
-            workers._nurseries[0]._process.wait()
+    def kill_then_hear(worker):
+        if len(workers.process_ids) == 2 and not was_killed:
+            workers._servers[0].process.kill()
+            workers._servers[0].process.wait()
             os.kill(worker.process_id, signal.SIGKILL)
             was_killed.append(True)
-        hear(run, worker)
+        return hear(worker)
 
-    monkeypatch.setattr(pool._Run, "_hear", kill_then_hear)
+    monkeypatch.setattr(pool._Worker, "hear", kill_then_hear)
     results = workers.run([("key", f"{n}+1") for n in range(200)])
     workers.close()
     assert was_killed and results == [f"number {n + 1}" for n in range(200)]
@@ -172,11 +171,11 @@ print(pool.WorkerPool(1, 60.0).run([("key", "x/2")]))
 
 
 def test_an_interrupted_run_leaves_no_reply_behind(workers, monkeypatch):
-    def interrupt(run, worker):
+    def interrupt(worker):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool._Run, "_hear", interrupt)
+        patch.setattr(pool._Worker, "hear", interrupt)
         with pytest.raises(KeyboardInterrupt):
             workers.run([("key", "1+1")])
     assert workers.process_ids == []
@@ -188,18 +187,18 @@ def test_closing_ends_the_workers_and_a_judge_can_be_used_again():
         judge.keys(["x+1"])
         (pid,) = judge._pool.process_ids
         judge.close()
-        assert not is_alive(pid)
+        assert wait_until(lambda: not is_alive(pid))
         assert len(set(judge.keys(["x+2", "2+x"]).values())) == 1
 
 
-@pytest.mark.parametrize("answer", ["x+1", r"\binom{10^9}{5\cdot 10^8}"], ids=["idle", "busy"])
+@pytest.mark.parametrize("answer", ["x+1", r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}"], ids=["idle", "busy"])
 def test_workers_die_with_their_parent(answer):
     program = f"""
 import threading, time
-from olr_cli.answers import Judge, pool, worker
+from olr_cli.answers import Judge, pool
 judge = Judge(time_limit=2.0, workers=1)
 judge.keys(["x"])
-print(judge._pool.process_ids[0], judge._pool._nurseries[0]._process.pid, flush=True)
+print(judge._pool.process_ids[0], judge._pool._servers[0].process.pid, flush=True)
 judge.keys([{answer!r}])
 time.sleep(60)
 """
@@ -233,7 +232,7 @@ def test_a_task_that_eats_memory_is_stopped(monkeypatch):
     eater = (
         "from olr_cli.answers import algebra; algebra._form = lambda parsed: bytearray(3 << 30); worker.main"
     )
-    monkeypatch.setattr(worker, "_PROGRAM", worker._PROGRAM.replace("worker.main", eater))
+    monkeypatch.setattr(pool, "_PROGRAM", pool._PROGRAM.replace("worker.main", eater))
     workers = WorkerPool(1, time_limit=60.0)
     first, second = workers.run([("key", "1+1"), ("key", "12")])
     assert first is GAVE_UP and second == "number 12"

@@ -251,7 +251,7 @@ def test_a_day_of_verifications_takes_bounded_memory(is_long):
             curve.append((verified, *_megabytes(judge._pool)))
         seconds = time.perf_counter() - began
         timeouts = judge.timeouts
-        errors = judge._pool._nurseries[0]._errors.seek(0, os.SEEK_END)
+        errors = judge._pool._servers[0]._errors.seek(0, os.SEEK_END)
     repeated = asked["key"] / len(waited_for)
     figures = {
         "verifications": verified,

@@ -17,7 +17,7 @@ from olr_cli.recipe.schema import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 LIMIT = 1.0
-SLOW = r"\binom{10^9}{5\cdot 10^8}"
+SLOW = r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}"
 ANSWERS = ["1/2", "0.50", r"\sqrt{8}", r"2\sqrt{2}", "x+1", "1+x", r"\{1,2\}", "12", None, SENTINEL]
 PROMPTS = [Prompt(f"p{n}", (), SENTINEL, "1/2", "active") for n in range(3)]
 
@@ -129,8 +129,8 @@ def test_the_verifier_starts_early_only_if_labels_need_it(label, is_needed, monk
 def test_a_judge_that_expects_answers_starts_the_verifier_and_ends_it():
     with Judge(workers=1) as judge:
         judge.expect(["12", "x+1"])
-        (nursery,) = judge._pool._nurseries
+        (server,) = judge._pool._servers
         judge.keys(["x+1", "1+x"])
-        assert judge._pool._nurseries == [nursery]  # not a second one
-    assert judge._pool._nurseries == []
-    assert nursery._process.poll() is not None
+        assert judge._pool._servers == [server]  # not a second one
+    assert judge._pool._servers == []
+    assert server.process.poll() is not None
