@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from commands import done, olr, refused
 
-from olr_cli.cli import app
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
@@ -36,13 +35,6 @@ SMALL = [
 SMALL += ["method.slope_threshold=0", "data.test=null"]
 
 
-def olr(*arguments):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
 def train(*arguments, settings=SMALL):
     options = [part for setting in settings for part in ("--set", setting)]
     return olr("train", "laptop/quickstart", *options, *arguments)
@@ -63,8 +55,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_help_and_version():
-    result = olr("--help")
-    assert result.exit_code == 0
+    result = done("--help")
     for command in (
         "inject-noise",
         "train",
@@ -116,8 +107,7 @@ def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):
 def test_a_finished_run_is_trained_further(tmp_path):
     path = tmp_path / "run"
     train("--run-dir", path)
-    result = olr("train", "--resume", "--run-dir", path, "--set", "train.epochs=3")
-    assert result.exit_code == 0, result.output
+    done("train", "--resume", "--run-dir", path, "--set", "train.epochs=3")
     assert read_metrics(path)[-1]["epoch"] == 3
     assert "nothing to resume" in olr("train", "--resume", "--run-dir", path).output
 
@@ -191,10 +181,7 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
     Path("unlabelled.jsonl").write_text('{"question": "1+1"}\n')
     Path("marked.jsonl").write_text('{"question": "1+1", "answer": "__NoCorrectAnswer__"}\n')
     before = sorted(tmp_path.iterdir())
-    result = olr("train", *words)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    assert message in refused("train", *words)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -220,8 +207,7 @@ def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     )
     recipe.write_text(settings)
     assert "is a sweep of 2 runs; add --sweep" in olr("train", recipe).stderr
-    result = olr("train", recipe, "--sweep", "--run-dir", tmp_path / "runs")
-    assert result.exit_code == 0, result.output
+    done("train", recipe, "--sweep", "--run-dir", tmp_path / "runs")
     assert {read_manifest(tmp_path / "runs" / p)["arm"] for p in ("clean_seed-1", "active_seed-1")} == {
         "clean",
         "active",
@@ -252,11 +238,11 @@ def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
     assert "slope_threshold" in olr("recipes", "show", "laptop/quickstart").output
     assert "keep_checkpoints" in olr("recipes", "show", "laptop/quickstart", "--resolved").output
     mine = tmp_path / "mine.yaml"
-    assert olr("recipes", "cp", "laptop/coherence", mine).exit_code == 0
+    done("recipes", "cp", "laptop/coherence", mine)
     assert "a sweep of 5 runs" in olr("recipes", "validate", mine).output
-    assert "exists already" in olr("recipes", "cp", "laptop/coherence", mine).stderr
+    assert "exists already" in refused("recipes", "cp", "laptop/coherence", mine)
     mine.write_text("trian: 1")
-    assert olr("recipes", "validate", mine).exit_code == 2
+    refused("recipes", "validate", mine)
 
 
 @pytest.mark.parametrize(
@@ -297,8 +283,7 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
 )
 def test_json_is_one_object_that_names_the_next_command(words, key, following, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = olr(*words, "--json")
-    assert result.exit_code == 0, result.output
+    result = done(*words, "--json")
     answer = json.loads(result.stdout)
     assert key in answer
     assert following is None or answer["next"] == [following]

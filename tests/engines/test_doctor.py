@@ -9,9 +9,8 @@ from collections import namedtuple
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from commands import olr
 
-from olr_cli.cli import app
 from olr_cli.engines import machine, models, rehearse
 from olr_cli.engines.openrlhf import WRITTEN_FOR, checks, engine
 from olr_cli.engines.openrlhf.model import StartingModel
@@ -269,8 +268,8 @@ def test_a_path_where_nothing_is_is_one_sentence_and_the_recipe_cannot_run(
     monkeypatch.setattr(models, "hub_answers", lambda: False)
     small = ("data.train=arithmetic", "model.path=builtin:addition-easier", "train.max_new_tokens=8")
     words = [word for value in (*small, setting) for word in ("--set", value)]
-    ended = CliRunner().invoke(app, ["doctor", "paper/qwen3-4b", *words])
-    assert ended.exit_code == 2 and ended.exception.__class__ is SystemExit, ended.output
+    ended = olr("doctor", "paper/qwen3-4b", *words)
+    assert ended.exit_code == 2, ended.output
     lines = [line for line in ended.output.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1 and sentence in lines[0]
 
@@ -331,10 +330,10 @@ def test_programs_that_are_not_there_or_hang_are_answers_too(monkeypatch):
 @pytest.mark.parametrize("settings", [[], ["--set", "engine.nodes=3"]])
 def test_the_command_ends_with_2_where_the_recipe_cannot_run(whole, model, settings):
     words = ["--set", "data.train=arithmetic", "--set", f"model.path={model}", *settings]
-    ended = CliRunner().invoke(app, ["doctor", "paper/qwen3-4b", *words])
+    ended = olr("doctor", "paper/qwen3-4b", *words)
     assert ended.exit_code == (2 if settings else 0), ended.output
     assert ("paper/qwen3-4b cannot run here" in ended.output) == bool(settings)
-    as_json = CliRunner().invoke(app, ["doctor", "paper/qwen3-4b", *words, "--json"])
+    as_json = olr("doctor", "paper/qwen3-4b", *words, "--json")
     assert as_json.exit_code == ended.exit_code
     told = json.loads(as_json.stdout)
     assert told["can_run"] is not bool(settings)
@@ -344,6 +343,6 @@ def test_the_command_ends_with_2_where_the_recipe_cannot_run(whole, model, setti
 
 def test_without_a_recipe_the_command_ends_well_whatever_it_finds(whole):
     whole.versions, whole.programs = {}, dict.fromkeys(whole.programs, NO_PROGRAM)
-    ended = CliRunner().invoke(app, ["doctor"])
+    ended = olr("doctor")
     assert ended.exit_code == 0
     assert "torch is not installed here; pip install 'olr-cli[train]'" in ended.output
