@@ -21,9 +21,6 @@ from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.throughput import Hardware, StepWork
 from olr_cli.supervision import Decided, Step
 
-Members = dict[str, list[int]]
-"""Numbers of a group's samples, in the order of the group's rollouts, by the prompt's id."""
-
 
 def response_tokens(sample: Any) -> list[int]:
     """Token ids of a single sample's response, end token included.
@@ -81,13 +78,16 @@ def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> floa
     return total / tokens if tokens else None
 
 
-def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) -> Members:
-    """Which samples make up each complete group of a step, in the order in which vLLM finished them.
+def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) -> dict[str, list[int]]:
+    """Which samples make up each complete group of a step, in the order in which vLLM finished the groups.
 
     Args:
         samples: an `Experience` a rollout, with `prompt_label` as label.
         views: of every prompt; the samples of the first one come first in a group.
         rollouts: K of each view, neighbours, as OpenRLHF's advantages need them.
+
+    Returns:
+        Numbers of samples, by the prompt's id.
 
     Raises:
         ValueError: a group is not complete.
@@ -113,58 +113,56 @@ def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) 
 
 def sampled_step(
     samples: Sequence[Any],
-    members: Members,
+    prompts: Sequence[Prompt],
     tokenizer: Any,
-    prompts: Mapping[str, Prompt],
     views: Sequence[View],
     *,
     visit: int,
     step: int,
     stop: Sequence[str] = (),
 ) -> Step:
-    """A step in the order of `members`, without the statistics of a forward pass.
+    """A step of samples in the order of its rollouts, without the statistics of a forward pass.
 
     Responses end before the first text of `stop`.
     """
-    in_order = [samples[number] for numbers in members.values() for number in numbers]
-    tokens = [response_tokens(sample) for sample in in_order]
+    tokens = [response_tokens(sample) for sample in samples]
     responses = tokenizer.batch_decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return Step.sampled(
-        step,
-        visit,
-        [prompts[prompt_id] for prompt_id in members],
-        views,
-        [before_stop(response, stop) for response in responses],
-        {
-            "tokens": list(map(len, tokens)),
-            "truncated": [bool(sample.truncated[0]) for sample in in_order],
-        },
-    )
+    statistics: dict[str, list[Any]] = {
+        "tokens": list(map(len, tokens)),
+        "truncated": [bool(sample.truncated[0]) for sample in samples],
+    }
+    texts = [before_stop(response, stop) for response in responses]
+    return Step.sampled(step, visit, prompts, views, texts, statistics)
 
 
-def with_statistics(step: Step, members: Members, means: Mapping[str, Sequence[float | None]]) -> Step:
-    """The same step with `token_means` of its samples, by the names of the statistics."""
-    order = [number for numbers in members.values() for number in numbers]
-    measured = {name: [values[number] for number in order] for name, values in means.items()}
+def with_statistics(step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]) -> Step:
+    """The same step with `token_means`, by the names of the statistics; `order` has the samples of its rollouts."""
+    measured = {name: [values[sample] for sample in order] for name, values in means.items()}
     return replace(step, statistics={**step.statistics, **measured})
 
 
-def step_work(experiences: Sequence[Any], decided: Decided, members: Members) -> StepWork:
+def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
+    """Whether each sample is of a prompt that trains."""
+    trains = torch.zeros(len(order), dtype=torch.bool)
+    trains[list(order)] = torch.tensor(decided.trains).repeat_interleave(len(order) // len(decided.trains))
+    return trains
+
+
+def step_work(experiences: Sequence[Any], decided: Decided, order: Sequence[int]) -> StepWork:
     """The work of a step, read before `give_rewards` takes the actions of prompts that do not train away.
 
-    `decided` is in the order of `members`; micro-batches have `index`, `attention_mask` (B, T), `action_mask` (B, A).
+    `order` has the samples of the rollouts that `decided` is about; micro-batches have `index`, `attention_mask`
+    (B, T) and `action_mask` (B, A).
     """
-    trains = {
-        sample: does
-        for does, samples in zip(decided.trains, members.values(), strict=True)
-        for sample in samples
-    }
+    trains = trains_by_sample(decided, order)
     prompts, responses = [], []
     for batch in experiences:
         responses_B = batch.action_mask.sum(dim=1)
         responses += responses_B.tolist()
         prompts += (batch.attention_mask.sum(dim=1) - responses_B).tolist()
-    return StepWork(prompts, responses, [trains[sample] for batch in experiences for sample in batch.index])
+    return StepWork(
+        prompts, responses, [does for batch in experiences for does in trains[batch.index].tolist()]
+    )
 
 
 def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
@@ -181,11 +179,7 @@ def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
 
 
 def give_rewards(
-    experiences: Sequence[Any],
-    decided: Decided,
-    members: Members,
-    *,
-    normalised: bool,
+    experiences: Sequence[Any], decided: Decided, order: Sequence[int], *, normalised: bool
 ) -> None:
     """Put the supervisor's decisions where OpenRLHF computes advantages and loss from.
 
@@ -196,18 +190,14 @@ def give_rewards(
 
     Args:
         experiences: micro-batches with `index` and `action_mask`.
-        decided: in the order of `members`.
-        members: samples of each group.
+        decided: about the step.
+        order: the samples of its rollouts.
         normalised: OpenRLHF's advantages are divided by a group's standard deviation.
     """
-    count = sum(map(len, members.values()))
-    rewards, given = torch.zeros(count), torch.zeros(count)
-    trains = torch.zeros(count, dtype=torch.bool)
-    order = [sample for samples in members.values() for sample in samples]
-    rewards[order] = torch.tensor(decided.rewards)
-    given[order] = torch.tensor(decided.advantages if normalised else decided.rewards)
-    for does, samples in zip(decided.trains, members.values(), strict=True):
-        trains[samples] = does
+    rewards, given = torch.zeros(len(order)), torch.zeros(len(order))
+    rewards[list(order)] = torch.tensor(decided.rewards)
+    given[list(order)] = torch.tensor(decided.advantages if normalised else decided.rewards)
+    trains = trains_by_sample(decided, order)
     for batch in experiences:
         batch.rewards = given[batch.index]
         batch.info["reward"] = rewards[batch.index]

@@ -27,7 +27,6 @@ from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.actor import PolicyForward
 from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
-    Members,
     give_rewards,
     group_members,
     hardware,
@@ -75,10 +74,10 @@ _METRICS = {
 
 
 class ReadRollouts(NamedTuple):
-    """A step's rollouts, without the statistics of a forward pass, and what was given up before the step."""
+    """A step, without the statistics of a forward pass, the samples of its rollouts, and what was given up before."""
 
-    members: Members
     step: Step
+    order: list[int]
     timeouts_before: int
 
 
@@ -261,19 +260,19 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         # Stored, supervised and counted in the order in which the step's prompts were due.
         prompts, rows = self.data.train.prompts, self.schedule.rows(self._step)
         place = {prompts[row].prompt_id: number for number, row in enumerate(rows)}
-        members = {prompt_id: came[prompt_id] for prompt_id in sorted(came, key=place.__getitem__)}
+        due = sorted(came, key=place.__getitem__)
+        order = [sample for prompt_id in due for sample in came[prompt_id]]
         step = sampled_step(
-            samples,
-            members,
+            [samples[number] for number in order],
+            [self.prompts[prompt_id] for prompt_id in due],
             self.tokenizer,
-            self.prompts,
             self.supervisor.method.views,
             visit=self._epoch,
             step=self._step,
             stop=self.recipe.train.stop,
         )
         self.supervisor.read_ahead(step)
-        return ReadRollouts(members, step, timeouts_before)
+        return ReadRollouts(step, order, timeouts_before)
 
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
@@ -286,23 +285,22 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             forwards: the policy's, of each micro-batch.
         """
         with self._clock.measure("verification"):
-            members, step, timeouts_before = read.result()
-            samples = sum(map(len, members.values()))
+            step, order, timeouts_before = read.result()
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
             if any(values.isnan().any() for values in log_probs):
                 raise NonFinite(LOGITS)
             means = {
-                "mean_logprob": token_means(log_probs, batches, samples),
-                "entropy": token_means(entropies, batches, samples),
-                "self_certainty": token_means(self_certainties, batches, samples),
+                "mean_logprob": token_means(log_probs, batches, len(order)),
+                "entropy": token_means(entropies, batches, len(order)),
+                "self_certainty": token_means(self_certainties, batches, len(order)),
             }
-            step = with_statistics(step, members, means)
+            step = with_statistics(step, order, means)
         decided = self.supervisor.supervise(step, self._clock.measure)
         self._decided, self._is_supervised = decided, True
         self._timeouts = self.judge.timeouts - timeouts_before
-        self._work = step_work(batches, decided, members)
+        self._work = step_work(batches, decided, order)
         self._sampler_gap = sampler_gap(batches, log_probs)
-        give_rewards(batches, decided, members, normalised=divides_by_std(self.recipe))
+        give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
             for batch, forward in zip(batches, forwards, strict=True):

@@ -50,8 +50,9 @@ class Letters:
 
 def step_of(samples, views=("original",), **means):
     members = group_members(samples, views, 2)
-    step = sampled_step(samples, members, Letters(), PROMPTS, views, visit=2, step=5)
-    return with_statistics(step, members, means)
+    order = [number for group in members.values() for number in group]
+    in_order, prompts = [samples[number] for number in order], [PROMPTS[name] for name in members]
+    return with_statistics(sampled_step(in_order, prompts, Letters(), views, visit=2, step=5), order, means)
 
 
 def names(step):
@@ -135,7 +136,7 @@ def decided(rewards, advantages, trains):
     return SimpleNamespace(rewards=rewards, advantages=advantages, trains=trains)
 
 
-MEMBERS = {"b": [2, 3], "a": [0, 1]}
+ORDER = [2, 3, 0, 1]
 DECIDED = decided([1.0, 0.0, 0.25, 0.5], [0.9, -0.9, -0.7, 0.7], trains=[True, False])
 
 
@@ -149,7 +150,7 @@ def four_rollouts():
 )
 def test_advantages_or_rewards_go_to_the_rollouts_that_earned_them(normalised, given):
     batches = four_rollouts()
-    give_rewards(batches, DECIDED, MEMBERS, normalised=normalised)
+    give_rewards(batches, DECIDED, ORDER, normalised=normalised)
     assert [b.rewards.tolist() for b in batches] == [
         [pytest.approx(value, rel=1e-6) for value in own] for own in given
     ]
@@ -161,7 +162,7 @@ def test_a_prompt_that_does_not_train_has_no_action_left():
     batches = four_rollouts()
     before = [b.action_mask.clone() for b in batches]
     kept = [b.action_mask for b in batches]
-    give_rewards(batches, DECIDED, MEMBERS, normalised=True)
+    give_rewards(batches, DECIDED, ORDER, normalised=True)
     assert [b.action_mask.tolist() for b in batches] == [[[0, 1, 1], [0, 0, 0]], [[0, 1, 1]], [[0, 0, 0]]]
     assert all(torch.equal(one, other) for one, other in zip(kept, before, strict=True))
 
@@ -180,7 +181,7 @@ def test_a_steps_work_is_counted_per_rollout_before_actions_are_taken_away():
         ),
     ]
     step = decided([1.0, 0.0, 1.0, 0.0], [1.0, -1.0, 1.0, -1.0], trains=[True, False])
-    work = step_work(batches, step, {"a": [0, 1], "b": [2, 3]})
+    work = step_work(batches, step, [0, 1, 2, 3])
     assert work.prompt_tokens == [2, 3, 2, 2]
     assert work.response_tokens == [2, 1, 1, 0]
     assert work.trains == [False, True, True, False]
