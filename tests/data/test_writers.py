@@ -29,31 +29,30 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str
         st.tuples(texts, texts.filter(lambda t: "#" not in t and "\\" not in t)), min_size=1, max_size=8
     ),
     kind=st.sampled_from(["inactive", "active", "mixed", None]),
+    is_frozen=st.booleans(),
     suffix=st.sampled_from([".parquet", ".jsonl"]),
 )
 def test_prompts_survive_a_file(
-    rows: list[tuple[str, str]], kind: NoiseKind | None, suffix: str, tmp_path_factory: pytest.TempPathFactory
+    rows: list[tuple[str, str]],
+    kind: NoiseKind | None,
+    is_frozen: bool,
+    suffix: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("round")
     prompts = read_prompts(
         json_lines(folder / "plain.jsonl", *({"question": q, "answer": a} for q, a in rows))
     )
     if kind is not None:
-        prompts = inject(prompts, type=kind, ratio="0.5", seed=0)
+        wrong = {prompt.prompt_id: ["11", "7"] for prompt in prompts.prompts[::2]}
+        frozen = wrong if is_frozen and kind != "inactive" else None
+        prompts = inject(prompts, type=kind, ratio="0.5", seed=0, wrong_answers=frozen)
     file = folder / f"file{suffix}"
     assert write_prompts(prompts, file)
     again = read_prompts(file)
     assert again.prompts == prompts.prompts
     assert again.digest == prompts.digest
     assert encode(again, file) == encode(read_prompts(file), file)
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_frozen_noise_survives_a_file(tmp_path: Path, suffix: str) -> None:
-    wrong = {"16": ["11"], "42": ["7"]}
-    noisy = inject(read_prompts(SAMPLE), type="active", ratio=1, seed=0, wrong_answers=wrong)
-    write_prompts(noisy, tmp_path / f"file{suffix}")
-    assert read_prompts(tmp_path / f"file{suffix}").prompts == noisy.prompts
 
 
 def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_path: Path) -> None:
