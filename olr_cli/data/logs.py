@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +20,7 @@ from olr_cli.data.rows import (
     RowError,
     Rows,
     is_json,
-    json_rows,
+    json_batches,
     json_table,
     matching_files,
     pick,
@@ -332,6 +331,10 @@ def read_log(
     return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
 
 
+class _LateKeyError(Exception):
+    """A key that first comes late in a file of JSON holds what another was taken for: the file has to be read anew."""
+
+
 class _Files:
     """The files of a log, read one after the other, each reduced to what later steps need of it.
 
@@ -364,13 +367,13 @@ class _Files:
 
         `step` is that of rows which have none.
         """
-        parts, start = [], 0
-        for table in self._tables(path):
-            if table.column_names and not len(table):
+        keys: dict[str, bool] = {}
+        while True:
+            try:
+                parts = list(self._parts(path, step, keys))
+                break
+            except _LateKeyError:
                 continue
-            _require_columns(self._layout, path)
-            parts.append(self._reduced(_renamed(Rows(table, str(path), start), self._layout, step)))
-            start += len(table)
         if not parts:
             return None
         first = self.first = self.first or self._layout
@@ -389,27 +392,52 @@ class _Files:
         self._before = digest
         return rows
 
+    def _parts(self, path: Path, step: int, keys: dict[str, bool]) -> Iterator[pl.DataFrame]:
+        start = 0
+        for table in self._json_tables(path, keys) if is_json(path) else self._tables(path):
+            if table.column_names and not len(table):
+                continue
+            _require_columns(self._layout, path)
+            yield self._reduced(_renamed(Rows(table, str(path), start), self._layout, step))
+            start += len(table)
+
     def _tables(self, path: Path) -> Iterator[pa.Table]:
-        """The columns of a file that are read, some rows at a time; JSON's all at once."""
-        import pyarrow as pa
+        """The columns of a Parquet or CSV file that are read, some rows at a time."""
 
         def choose(schema: pa.Schema) -> set[str]:
             self._layout = self._layout_of(schema, path)
             return self._layout.used
 
-        if not is_json(path):
-            yield from read_batches(path, choose)
-        elif objects := [row for packed in json_rows(path) for row in unpacked(packed)]:
-            floats = {name for row in objects for name, value in row.items() if type(value) is float}
-            names = dict.fromkeys(chain.from_iterable(objects))
-            kinds = [(name, pa.float64() if name in floats else pa.null()) for name in names]
-            used = choose(pa.schema(kinds))
+        return read_batches(path, choose)
+
+    def _json_tables(self, path: Path, keys: dict[str, bool]) -> Iterator[pa.Table]:
+        """The same of a JSON file; `keys`, and whether they have floats, are as far as they are known, and grow.
+
+        Raises:
+            _LateKeyError: later rows have keys that change which columns hold what.
+        """
+        import pyarrow as pa
+
+        start = 0
+        for packed in filter(None, json_batches(path)):
+            objects = [row for one in packed for row in unpacked(one)]
+            before = dict(keys)
+            for row in objects:
+                for name, value in row.items():
+                    keys[name] = keys.get(name, False) or type(value) is float
+            if start == 0 or keys != before:
+                kinds = [(name, pa.float64() if is_float else pa.null()) for name, is_float in keys.items()]
+                layout = self._layout_of(pa.schema(kinds), path)
+                if start and layout.used != self._layout.used:
+                    raise _LateKeyError
+                self._layout = layout
             for name in {"prompt", "response"} & self._layout.places.keys():
                 column = self._layout.places[name]
-                for row, cells in enumerate(objects):
+                for number, cells in enumerate(objects, start):
                     if type(cells.get(column)) not in (str, NoneType):
-                        cells[column] = _chat_text(cells[column], name, column, row, str(path))
-            yield json_table(objects, str(path), used)
+                        cells[column] = _chat_text(cells[column], name, column, number, str(path))
+            start += len(objects)
+            yield json_table(objects, str(path), self._layout.used)
 
     def _layout_of(self, schema: pa.Schema, path: Path) -> _Layout:
         columns, form = schema.names, recognised(schema.names)

@@ -293,6 +293,8 @@ _MOST_LEVELS = 30
 _MOST_ROWS = 20_000_000
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
 """Rows of Parquet that are read at a time, and bytes that they take in the file."""
+_BATCH_OF_OBJECTS = 1 << 14
+"""Rows of JSON that are read at a time; an object takes a kilobyte."""
 _LONGEST_CELL = 1 << 27
 _SEPARATORS = ",;\t"
 
@@ -355,7 +357,7 @@ def _read_file(file: Path, columns: Container[str] | None) -> pa.Table:
     import pyarrow as pa
 
     if is_json(file):
-        return json_table(json_rows(file), str(file))
+        return json_table([row for rows in json_batches(file) for row in rows], str(file))
     return pa.concat_tables(read_batches(file, columns))
 
 
@@ -494,8 +496,8 @@ def _csv_table(file: Path) -> pa.Table:
     return table
 
 
-def json_rows(file: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file, or of a file that is one JSON array.
+def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
+    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array.
 
     Raises:
         UserError: the file can't be read, or holds something else; the line is named.
@@ -505,16 +507,20 @@ def json_rows(file: Path) -> list[dict[str, Any]]:
     try:
         for number, line in enumerate(read_lines(file), start=1):
             text = line.strip()
-            if not rows and text[:1] == "[":
+            if not place and text[:1] == "[":
                 break
             if text:
                 place = f", line {number}"
                 rows.append(_object(_DECODER.decode(text), f"{file}{place}", _may_have_halves(text)))
+            if len(rows) == _BATCH_OF_OBJECTS:
+                yield rows
+                rows = []
         else:
-            return rows
+            yield rows
+            return
         text = read_text(file).strip()
         is_odd = _may_have_halves(text)
-        return [_object(row, f"{file}, row {at}", is_odd) for at, row in enumerate(_DECODER.decode(text))]
+        yield [_object(row, f"{file}, row {at}", is_odd) for at, row in enumerate(_DECODER.decode(text))]
     except ValueError as error:
         raise UserError(f"{file}{place} is not valid JSON: {error}") from None
     except RecursionError:

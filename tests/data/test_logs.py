@@ -232,11 +232,13 @@ def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label() -> 
 # Rows -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 20_000])  # at once, and more than are read at a time
+def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path, count: int) -> None:
     one = {"step": 1, "response": "x", "question": "1+1"}
     late = one | {"question": "1+2", "prompt": "1+1", "noise_type": "clean"}
-    file = json_lines(tmp_path / "log.jsonl", one, one, late)
-    assert read_log([file], {"prompt": "question"}).rows["noise_type"].to_list() == [None, None, "clean"]
+    file = json_lines(tmp_path / "log.jsonl", *[one] * count, late)
+    noise = read_log([file], {"prompt": "question"}).rows["noise_type"].to_list()
+    assert noise == [None] * count + ["clean"]
     with pytest.raises(UserError, match="has rows without prompt_id"):  # prompt goes before question
         read_log([file])
 
