@@ -2,7 +2,7 @@
 
 | sign | seen in | needs the truth |
 |---|---|---|
-| it always says the same | `policy/entropy`, `rollout/zero_variance_groups` | no |
+| it always says the same | `policy/entropy` | no |
 | it has left the starting policy | `policy/entropy` + `policy/kl`, with a KL term | no |
 | responses grow or shrink | `rollout/length` | no |
 | responses are cut off, or have no answer | `rollout/truncated`, `rollout/missing_answers` | no |
@@ -27,30 +27,21 @@ from itertools import islice
 
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.metrics import Metrics
-from olr_cli.supervision.methods import compose
+from olr_cli.runs.schedule import Schedule
+from olr_cli.supervision.rewards import SCORES
 
 STEADY_STEPS = 3
 """What counts as the start, and as lasting: one bad update in a run that became good had 2.3 times the usual cross
 entropy."""
 
-LOW_ENTROPY = 0.1
+LOW_ENTROPY = 0.05
 """Share of the entropy at the start. Good runs of 50 steps kept 0.23; longer or faster ones get here by being right."""
 
-EQUAL_GROUPS = 0.8
-"""Share of groups with equal rewards beside `LOW_ENTROPY`. Not enough alone: it starts at the share of inactive noise,
-and good runs with that reached 0.85 at three times the entropy."""
-
-NO_ENTROPY = 0.03
-"""Share of the entropy at the start that needs no equal rewards: two intrinsic rewards are rarely quite equal."""
-
-FOREIGN = 2.0
-"""Cross entropy of the responses under the starting policy, as a multiple of that policy's own entropy. Good runs
-stayed below 1.26: what they say, the starting policy says too, only less often. Trained on its own certainty or token
-entropy, the policy passed it at step 15 of 50, with half of its majority accuracy gone, and reached 6.5 and more."""
-
-LENGTH_FACTOR = 2.0
-"""Mean length against that at the start. Good runs of the built-in policies stayed within 0.96 and 1.09, but their
-responses have 5 tokens at most, and reasoning may well grow with reason."""
+MULTIPLE = 2.0
+"""Of the start's value, which is too much: for a length, and for the cross entropy of the responses under the starting
+policy, as a multiple of that policy's own entropy. Good runs kept their lengths within 0.96 and 1.09 and stayed below
+1.26 in cross entropy: what they say, the starting policy says too, only less often. Trained on its own certainty or
+token entropy, the policy passed 2 at step 15 of 50, half of its majority accuracy gone, and reached 6.5 and more."""
 
 MOST = 0.5
 """Share of truncated responses, or of responses without an answer, that was not there at the start."""
@@ -62,15 +53,9 @@ ACCURACY_VISITS = 400
 """Least prompt visits over which majority accuracy is averaged, in whole epochs: every step has other prompts, and the
 best of many means of a part of them is too good."""
 
-FALL = 0.05
-"""Least fall of held-out accuracy from its best; good runs fell by 0.03, or 1.1 standard errors."""
-
-MAJORITY_FALL = 0.1
-"""Least fall of majority accuracy on training prompts from its best; good runs fell by 0.085, or 3.3 standard
-errors."""
-
-FALL_ERRORS = 4.0
-"""A fall is also by so many standard errors: held-out prompts stay the same, but there is a best of many."""
+HELD_OUT_FALL, MAJORITY_FALL, FALL_ERRORS = 0.05, 0.1, 4.0
+"""Least fall of an accuracy from its best, and in standard errors, as there is a best of many. In good runs held-out
+accuracy fell by 0.03 or 1.1 standard errors, that of the majority on training prompts by 0.085 or 3.3."""
 
 
 class CollapseWatch:
@@ -83,14 +68,13 @@ class CollapseWatch:
     """
 
     def __init__(self, recipe: Recipe, prompts: int, seen: Sequence[Metrics] = ()) -> None:
-        steps_per_epoch = -(-prompts // recipe.train.prompts_per_step)
-        epochs = -(-max(ACCURACY_VISITS, STEADY_STEPS * prompts // steps_per_epoch) // prompts)
-        self._window, self._visits = epochs * steps_per_epoch, epochs * prompts
+        per_epoch = Schedule.of(recipe, prompts).per_epoch
+        epochs = -(-max(ACCURACY_VISITS, STEADY_STEPS * prompts // per_epoch) // prompts)
+        self._window, self._visits = epochs * per_epoch, epochs * prompts
         self._advice = (
             "stop with Ctrl-C and look at the responses in rollouts/; a lower train.learning_rate may help"
         )
-        method = compose(recipe.method)
-        if not method.needs_labels and not method.votes:
+        if recipe.method.name in SCORES:
             self._advice += f"; the paper reports collapse of {recipe.method.name}"
         self._first: list[Metrics] = []
         self._recent: deque[Metrics] = deque(maxlen=max(self._window, STEADY_STEPS))
@@ -132,11 +116,7 @@ class CollapseWatch:
         start, now = self._then_and_now("policy/entropy")
         if not now or start == 0 or max(now) > LOW_ENTROPY * start:
             return None
-        equal = self._last("rollout/zero_variance_groups")
-        if max(now) > NO_ENTROPY * start and not (equal and min(equal) >= EQUAL_GROUPS):
-            return None
-        shown = f"the policy says nearly the same every time (entropy {now[-1]:.2g} nats, {start:.2g} at the start"
-        shown += f"; {equal[-1]:.0%} of the groups have equal rewards)" if equal else ")"
+        shown = f"the policy says nearly the same every time (entropy {now[-1]:.2g} nats, {start:.2g} at the start)"
         right = self._last("majority/accuracy")
         if not right:
             return f"{shown}; if it is not right every time, it has collapsed"
@@ -148,7 +128,7 @@ class CollapseWatch:
         """Cross entropy H(policy, starting policy) = H(policy) + KL(policy || starting policy), a token."""
         start, entropy = self._then_and_now("policy/entropy")
         now = [h + kl for h, kl in zip(entropy, self._last("policy/kl"), strict=False)]
-        if not now or min(now) <= FOREIGN * start:
+        if not now or min(now) <= MULTIPLE * start:
             return None
         return (
             "the policy has left the starting policy, under which a token of its responses now has a mean negative"
@@ -157,7 +137,7 @@ class CollapseWatch:
 
     def _length(self) -> str | None:
         start, now = self._then_and_now("rollout/length")
-        if not now or (max(now) > start / LENGTH_FACTOR and min(now) < start * LENGTH_FACTOR):
+        if not now or (max(now) > start / MULTIPLE and min(now) < start * MULTIPLE):
             return None
         return f"the mean response has {now[-1]:,.0f} tokens ({start:,.0f} at the start)"
 
@@ -183,7 +163,7 @@ class CollapseWatch:
         now, best = self._held_out, self._best_held_out
         if now is not None and best is not None:
             error = max(now["eval/avg_stderr"], best["eval/avg_stderr"])
-            if best["eval/avg"] - now["eval/avg"] > max(FALL, FALL_ERRORS * error):
+            if best["eval/avg"] - now["eval/avg"] > max(HELD_OUT_FALL, FALL_ERRORS * error):
                 return f"held-out accuracy fell to {now['eval/avg']:.0%} ({best['eval/avg']:.0%} at its best)"
         right = self._last("majority/accuracy", self._window)
         if not right:

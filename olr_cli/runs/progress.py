@@ -51,7 +51,7 @@ class JsonProgress(Progress):
 
 
 class _EpochProgress(Progress):
-    """A row an epoch."""
+    """A row an epoch: the means of its steps."""
 
     def __init__(self, layout: Layout | None) -> None:
         self._layout = layout or TRAINING
@@ -60,8 +60,20 @@ class _EpochProgress(Progress):
         self._layout = replace(self._layout, knows_truth=False)
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
-        self._rows = EpochRows(steps, steps_per_epoch, seen, self._layout)
         self._steps, self._done, self._per_epoch = steps, done, steps_per_epoch
+        self._seen = list(seen)
+
+    def row(self, step: int, metrics: Metrics) -> str | None:
+        """Take a step's metrics; a row if the epoch is complete."""
+        self._seen.append(metrics)
+        if step % self._per_epoch and step != self._steps:
+            return None
+        row = f"{-(-step // self._per_epoch):>5}"
+        for column in self._layout.columns:
+            value = of_epoch(column.metric, self._seen)
+            row += f"{'' if value is None else column.cell(value):>{column.width}}"
+        self._seen.clear()
+        return row
 
 
 class LineProgress(_EpochProgress):
@@ -78,7 +90,7 @@ class LineProgress(_EpochProgress):
             self.say(f"{line}{above_time:>5}")
 
     def step(self, step: int, metrics: Metrics) -> None:
-        row = self._rows.add(step, metrics)
+        row = self.row(step, metrics)
         if row is not None:
             pace = (time.monotonic() - self._began) / max(1, step - self._done)
             self.say(f"{row}{rough_duration(pace * (self._steps - step)):>5}" if step else row.rstrip())
@@ -118,14 +130,14 @@ class LiveProgress(_EpochProgress):
         )
 
     def step(self, step: int, metrics: Metrics) -> None:
-        row = self._rows.add(step, metrics)
+        row = self.row(step, metrics)
         if row is not None:
             self.say(row.rstrip())
         self._bar.update(
             self._task,
             completed=step,
             epoch=max(0, step - 1) // self._per_epoch + 1,
-            latest="\n".join(filter(None, (_beside(line, metrics) for line in self._layout.latest))),
+            latest="\n".join(filter(None, (self._beside(line, metrics) for line in self._layout.latest))),
         )
 
     def say(self, sentence: str) -> None:
@@ -133,6 +145,12 @@ class LiveProgress(_EpochProgress):
 
     def stop(self) -> None:
         self._bar.stop()
+
+    @staticmethod
+    def _beside(columns: Sequence[_Column], metrics: Metrics) -> str:
+        """A line beside the bar; empty if the step has none of its metrics."""
+        known = (column for column in columns if column.metric in metrics)
+        return "  ".join(f"{column.heading} {column.cell(metrics[column.metric])}" for column in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,41 +239,6 @@ ROLLOUTS = Layout(
     ),
     ((_DIFFERS,),),
 )
-
-
-def _beside(columns: Sequence[_Column], metrics: Metrics) -> str:
-    """A line beside the bar; empty if the step has none of its metrics."""
-    return "  ".join(
-        f"{column.heading} {column.cell(metrics[column.metric])}"
-        for column in columns
-        if column.metric in metrics
-    )
-
-
-class EpochRows:
-    """Collects the metrics of an epoch's steps and puts their means into a row.
-
-    `steps` is that of the whole run; `seen` has the metrics of the first epoch's steps that a resumed run has done.
-    """
-
-    def __init__(
-        self, steps: int, steps_per_epoch: int, seen: Sequence[Metrics] = (), layout: Layout = TRAINING
-    ) -> None:
-        self._steps, self._per_epoch, self._layout = steps, steps_per_epoch, layout
-        self._seen = list(seen)
-
-    def add(self, step: int, metrics: Metrics) -> str | None:
-        """Take a step's metrics; a row if the epoch is complete."""
-        self._seen.append(metrics)
-        if step % self._per_epoch and step != self._steps:
-            return None
-        row = f"{-(-step // self._per_epoch):>5}"
-        for column in self._layout.columns:
-            name = column.metric
-            value = of_epoch(name, self._seen)
-            row += f"{'' if value is None else column.cell(value):>{column.width}}"
-        self._seen.clear()
-        return row
 
 
 def choose_progress(*, as_json: bool, layout: Layout = TRAINING) -> Progress:

@@ -19,32 +19,22 @@ def run_summary(run: Path) -> Answer:
     """What a finished run comes to: outcomes, throughput, signs of collapse, and the likely next command."""
     import polars as pl
 
-    name, facts, signs = (
-        read_manifest(run)["name"],
-        [*outcomes(run), *throughput_lines(run)],
-        signs_of_collapse(run),
-    )
+    name, signs = read_manifest(run)["name"], signs_of_collapse(run)
+    facts = [*outcomes(run), *throughput_lines(run)]
     lines = ["", f"Finished {run} ({name})", *(f"  {fact:<34}{value}" for fact, value in facts)]
     lines += [f"  sign of collapse after step {step}: {sign}" for step, sign in signs]
     note = mixture_note(read_recipe(run).model.path)
     data = {
         "run": str(run),
         "name": name,
-        "metrics": final_metrics(run),
+        # The last known value of every metric, with the step and epoch of the last line.
+        "metrics": {metric: value for line in read_metrics(run) for metric, value in line.items()},
         "summary": dict(facts),
         "collapse": [{"step": step, "sign": sign} for step, sign in signs],
     }
     knows_truth = scan_labels(run).select(pl.col("true_answer").is_not_null().any()).collect().item()
     command = f"olr analyze {quote(str(run))}{' --figure dynamics' if knows_truth else ''}"
     return Answer(lines, data, notes=[] if note is None else [note], next={command: ""})
-
-
-def final_metrics(run: Path) -> Metrics:
-    """The last known value of every metric, with the step and epoch of the last line."""
-    final: Metrics = {}
-    for line in read_metrics(run):
-        final |= line
-    return final
 
 
 def outcomes(run: Path) -> list[tuple[str, str]]:
@@ -84,19 +74,11 @@ def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
     if len(measured) < 2:
         return []
     first, last = measured[0], measured[-1]
-    majority = "not in metrics.jsonl"
+    accuracy, majority = f"{first['eval/avg']:.1%} -> {last['eval/avg']:.1%}", "not in metrics.jsonl"
+    if "eval/avg_stderr" in last:
+        reach = 1.96 * last["eval/avg_stderr"]
+        low, high = max(last["eval/avg"] - reach, 0.0), min(last["eval/avg"] + reach, 1.0)
+        accuracy += f" (95 % over prompts: [{low:.1%}, {high:.1%}])"
     if "eval/majority" in first and "eval/majority" in last:
         majority = f"{first['eval/majority']:.1%} -> {last['eval/majority']:.1%}"
-    return [
-        ("held-out accuracy (avg)", f"{first['eval/avg']:.1%} -> {last['eval/avg']:.1%}{_interval(last)}"),
-        ("held-out accuracy (majority)", majority),
-    ]
-
-
-def _interval(line: Metrics) -> str:
-    """The 95 % interval over prompts of the last accuracy."""
-    if "eval/avg_stderr" not in line:
-        return ""
-    reach = 1.96 * line["eval/avg_stderr"]
-    low, high = max(line["eval/avg"] - reach, 0.0), min(line["eval/avg"] + reach, 1.0)
-    return f" (95 % over prompts: [{low:.1%}, {high:.1%}])"
+    return [("held-out accuracy (avg)", accuracy), ("held-out accuracy (majority)", majority)]

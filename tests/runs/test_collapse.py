@@ -49,7 +49,6 @@ def steps(*values, count=6, **start):
         "rollout/length": 400.0,
         "rollout/truncated": 0.02,
         "rollout/missing_answers": 0.01,
-        "rollout/zero_variance_groups": 0.1,
         **start,
     }
     return [usual] * 3 + [{**usual, **value} for value in values for _ in range(count)]
@@ -88,24 +87,12 @@ def test_what_is_said_of_a_sure_policy_leaves_open_whether_it_is_right_where_nob
 
 
 def test_a_policy_that_is_sure_and_wrong_is_told_from_one_that_is_sure_and_right():
-    sure = {"policy/entropy": 0.03, "rollout/zero_variance_groups": 0.9}
+    sure = {"policy/entropy": 0.01}
     right, wrong = sure | {"majority/accuracy": 0.95}, sure | {"majority/accuracy": 0.7}
     assert said(CollapseWatch(recipe(), 400), steps(right, **{"majority/accuracy": 0.5})) == []
     warning = only(steps(wrong, **{"majority/accuracy": 0.5}))
-    assert "entropy 0.03 nats, 0.4 at the start; 90% of the groups" in warning
+    assert "entropy 0.01 nats, 0.4 at the start)" in warning
     assert "right on 70% of the prompts only" in warning
-
-
-def test_little_entropy_needs_equal_rewards_beside_it_and_hardly_any_does_not():
-    def warnings(entropy, equal):
-        return said(
-            CollapseWatch(recipe(), 400),
-            steps({"policy/entropy": entropy, "rollout/zero_variance_groups": equal}),
-        )
-
-    assert warnings(0.03, 0.5) == []
-    assert warnings(0.05, 0.9) == []
-    assert len(warnings(0.01, 0.0)) == 1
 
 
 @pytest.mark.parametrize(("length", "is_said"), [(810, True), (790, False), (205, False), (195, True)])

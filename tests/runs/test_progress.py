@@ -10,7 +10,6 @@ from rich.console import Console
 from olr_cli.runs.progress import (
     ROLLOUTS,
     TRAINING,
-    EpochRows,
     JsonProgress,
     LineProgress,
     LiveProgress,
@@ -26,24 +25,35 @@ STEPS = [
 ]
 
 
+def rows(steps, *, per_epoch, seen=(), total=None):
+    """What is printed below the header for these steps' metrics."""
+    stream = io.StringIO()
+    progress = LineProgress(stream)
+    progress.start(total or len(seen) + len(steps), len(seen), per_epoch, seen)
+    for step, metrics in enumerate(steps, len(seen) + 1):
+        progress.step(step, metrics)
+    return [line.split()[:-1] for line in stream.getvalue().splitlines()[2:]]
+
+
 def test_a_row_is_the_mean_of_the_epochs_steps_and_the_latest_held_out_accuracy():
-    rows = EpochRows(steps=3, steps_per_epoch=3)
-    assert [rows.add(step, metrics) for step, metrics in enumerate(STEPS, 1)][:2] == [None, None]
-    rows = EpochRows(steps=6, steps_per_epoch=3)
-    row = [rows.add(step, metrics) for step, metrics in enumerate(STEPS, 1)][-1]
-    assert row.split() == ["1", "0.40", "30%", "80%"]
-    assert len(row) == len(TRAINING.header[1])
+    assert rows(STEPS[:2], per_epoch=3, total=3) == []
+    assert rows(STEPS, per_epoch=3, total=6) == [["1", "0.40", "30%", "80%"]]
 
 
 def test_the_last_epoch_may_be_cut_short_and_earlier_epochs_do_not_count_in_it():
-    rows = EpochRows(steps=4, steps_per_epoch=3)
-    shown = [rows.add(step, metrics) for step, metrics in enumerate([*STEPS, {"rollout/reward": 1.0}], 1)]
-    assert shown[-1].split() == ["2", "1.00"]
+    assert rows([*STEPS, {"rollout/reward": 1.0}], per_epoch=3)[-1] == ["2", "1.00"]
 
 
 def test_a_run_resumed_in_mid_epoch_shows_the_whole_epochs_mean():
-    rows = EpochRows(steps=6, steps_per_epoch=3, seen=STEPS[:2])
-    assert rows.add(3, STEPS[2]).split() == ["1", "0.40", "30%", "80%"]
+    assert rows(STEPS[2:], seen=STEPS[:2], per_epoch=3, total=6) == [["1", "0.40", "30%", "80%"]]
+
+
+def test_an_epoch_is_the_mean_over_its_prompts_not_over_its_steps():
+    steps = [
+        {"label/effective_noise": 0.5, "rollout/groups": 80},
+        {"label/effective_noise": 0.4, "rollout/groups": 20},
+    ]
+    assert rows(steps, per_epoch=2) == [["1", "48%"]]
 
 
 EXTREME = {
@@ -114,38 +124,24 @@ def test_without_true_answers_no_column_stays_blank(layout, blank):
     [(14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500"), (-1234567.0, "-1e+06")],
 )
 def test_rewards_are_plain_numbers_because_not_all_are_shares(reward, shown):
-    row = EpochRows(steps=1, steps_per_epoch=1).add(1, {"rollout/reward": reward})
-    assert row.split() == ["1", shown]
-    assert len(row) == len(TRAINING.header[1])
+    assert rows([{"rollout/reward": reward}], per_epoch=1) == [["1", shown]]
 
 
-def test_the_live_line_shows_the_steps_entropy_and_equal_groups_in_80_columns():
+@pytest.mark.parametrize("knows_throughput", [False, True])
+def test_the_live_line_shows_entropy_and_equal_groups_in_80_columns_and_throughput_below(knows_throughput):
     progress = LiveProgress()
     stream = io.StringIO()
     progress._bar.live.console = progress._console = Console(file=stream, width=80, force_terminal=True)
     progress.start(steps=9999, done=9990, steps_per_epoch=100)
-    progress.step(9991, EXTREME)
+    throughput = {"speed/generated_tokens": 98765.4, "speed/mfu": 0.456} if knows_throughput else {}
+    progress.step(9991, EXTREME | throughput)
     line = Console(width=80, file=io.StringIO(), record=True)
     line.print(progress._bar.get_renderable())
     progress.stop()
-    shown = line.export_text().splitlines()
-    assert len(shown) == 1
-    assert "9991/9999" in shown[0]
-    assert shown[0].rstrip().endswith("entropy 10.25  equal 100%")
-
-
-def test_throughput_is_a_second_line_beside_the_bar():
-    progress = LiveProgress()
-    stream = io.StringIO()
-    progress._bar.live.console = progress._console = Console(file=stream, width=80, force_terminal=True)
-    progress.start(steps=9999, done=9990, steps_per_epoch=100)
-    progress.step(9991, EXTREME | {"speed/generated_tokens": 98765.4, "speed/mfu": 0.456})
-    line = Console(width=80, file=io.StringIO(), record=True)
-    line.print(progress._bar.get_renderable())
-    progress.stop()
-    first, second = line.export_text().splitlines()
+    first, *rest = line.export_text().splitlines()
+    assert "9991/9999" in first
     assert first.rstrip().endswith("entropy 10.25  equal 100%")
-    assert second.strip() == "tokens/s 98765  MFU 46%"
+    assert [shown.strip() for shown in rest] == ["tokens/s 98765  MFU 46%"] * knows_throughput
 
 
 def test_the_headline_is_of_the_last_epoch():
@@ -172,9 +168,3 @@ def test_a_rough_duration_has_four_characters_at_most():
     seconds = (0.2, 99, 100, 5900, 6000, 36_000, 47 * 3600, 48 * 3600, 900 * 86_400)
     shown = ["0s", "99s", "2m", "98m", "1.7h", "10h", "47h", "2d", "900d"]
     assert [rough_duration(s) for s in seconds] == shown
-
-
-def test_an_epoch_is_the_mean_over_its_prompts_not_over_its_steps():
-    rows = EpochRows(steps=2, steps_per_epoch=2)
-    assert rows.add(1, {"label/effective_noise": 0.5, "rollout/groups": 80}) is None
-    assert "48%" in rows.add(2, {"label/effective_noise": 0.4, "rollout/groups": 20})
