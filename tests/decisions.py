@@ -1,10 +1,11 @@
-"""Decisions a group at a time, and records as columns, as tests read and write them."""
+"""Decisions a group at a time, records as columns, and metrics that two runs share, as tests read and write them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
+from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import Decided, LabelRecord, RolloutRecord
 
@@ -46,3 +47,11 @@ def columns(kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
 def table_of(name: str, records: Sequence[Any]) -> Any:
     """Records as the table that is stored of them."""
     return arrow_table(name, columns({"labels": LabelRecord, "rollouts": RolloutRecord}[name], records))
+
+
+def untimed(lines: Sequence[Metrics]) -> list[Metrics]:
+    """What an equal run on another machine measures too; time, speed and memory depend on it and its load."""
+    of_the_machine = ("time/", "speed/", "memory/")
+    return [
+        {name: value for name, value in line.items() if not name.startswith(of_the_machine)} for line in lines
+    ]

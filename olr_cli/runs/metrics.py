@@ -19,17 +19,10 @@ from olr_cli.files import sync, write_text, writing
 
 Metrics = dict[str, float]
 
-_OF_THE_MACHINE = ("time/", "speed/", "memory/")
-
 
 def known(metrics: Mapping[str, float | None]) -> Metrics:
     """The metrics that have a value."""
     return {name: value for name, value in metrics.items() if value is not None}
-
-
-def without_the_machine(metrics: Metrics) -> Metrics:
-    """The metrics that an equal run on another machine has too; time, speed and memory depend on it and its load."""
-    return {name: value for name, value in metrics.items() if not name.startswith(_OF_THE_MACHINE)}
 
 
 def append_metrics(run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:

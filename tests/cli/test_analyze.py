@@ -1,8 +1,6 @@
 """`olr analyze` as a user types it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -249,41 +247,6 @@ def test_runs_in_several_folders_need_an_out(tmp_path):
     other = write_history(tmp_path / "b" / "run", seed=2, **SMALL)
     assert "say with --out DIR" in refused(one, other)
     assert olr(one, other, "--figure", "coherence", "--out", tmp_path / "out").exit_code == 0
-
-
-def test_a_run_without_labels_and_a_torn_or_foreign_shard_are_named(run):
-    shard = run / "labels" / "step-000004.parquet"
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[: len(whole) // 2])
-    assert str(shard) in refused(run, "--figure", "dynamics")
-    pl.DataFrame({"visit": [1]}).write_parquet(shard)
-    assert str(shard) in refused(run, "--figure", "dynamics")
-    for file in (run / "labels").iterdir():
-        file.unlink()
-    assert "holds no complete step yet" in refused(run, "--figure", "all")
-    assert not (run / "figures").exists()
-
-
-@pytest.mark.parametrize("table", ["arms", "cost", "baselines"])
-def test_a_damaged_line_of_metrics_is_named_and_one_that_is_being_written_is_left_out(run, table):
-    file = run / "metrics.jsonl"
-    first, *others = file.read_text().splitlines()
-    others = [json.dumps(json.loads(line) | {"time/step": 1.0}) for line in others]
-    file.write_text("\n".join([first, *others, others[-1][:20]]))
-    assert olr(run, "--table", table).exit_code == 0
-    file.write_text("\n".join([first, others[0][:20], *others[1:], ""]))
-    assert f"{file}, line 2 is not a step's metrics" in refused(run, "--table", table)
-
-
-@pytest.mark.parametrize("words", [[], ["--table", "baselines"]], ids=["figures", "baselines"])
-def test_it_needs_no_torch(run, words):
-    command = (
-        "import sys; from olr_cli.cli import app\n"
-        f"app({['analyze', str(run), *words]!r}, standalone_mode=False)\n"
-        "assert not {'torch', 'transformers', 'math_verify'} & set(sys.modules), 'heavy imports'"
-    )
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_without_runs_a_sentence_asks_for_them(tmp_path):

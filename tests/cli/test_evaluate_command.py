@@ -6,12 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars as pl
 import pytest
-from forks import Command
 from histories import write_history
 from typer.testing import CliRunner
 
@@ -89,22 +87,6 @@ def test_a_model_is_scored_and_the_scores_are_where_it_says():
     assert "80 of 80 samples in all, 0:00 left" in result.stderr
     assert "systematic by construction" in result.stderr
     assert pl.read_parquet(folder / "generations" / "arithmetic.parquet").height == 80
-
-
-def test_killed_in_the_middle_and_started_again_it_ends_as_uninterrupted(somewhere):
-    words = ("builtin:subtraction", "--samples", "8")
-    command = Command(somewhere, "evaluate", *words, "--out", "killed")
-    parts = somewhere / "killed" / "generations" / "arithmetic:subtraction.parts"
-    while not list(parts.glob("part-*")) and Path(f"/proc/{command.pid}/fd").exists():
-        time.sleep(0.01)
-    command.signal(signal.SIGKILL)
-    assert command.wait() == -signal.SIGKILL, command.err
-    stored = sum(pl.read_parquet(part).height for part in parts.glob("part-*"))
-    assert 0 < stored < 3200
-    again = done(*words, "--out", "killed")
-    assert f"3,200 samples, {stored:,} of them there already" in again.stderr
-    done(*words, "--out", "whole")
-    assert contents(somewhere / "killed") == contents(somewhere / "whole")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

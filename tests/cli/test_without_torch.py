@@ -54,6 +54,7 @@ def test_the_core_needs_no_torch(folder):
     commands = [
         "inject-noise --type mixed --ratio 0.5 --out noisy.parquet",
         "analyze runs --figure all --table arms",
+        "analyze runs --table baselines",
         "analyze runs/b --report",
         "audit runs/b",
         "replay runs/b --set method.slope_threshold=0.1",

@@ -7,6 +7,7 @@ from functools import partial
 
 import polars as pl
 import pytest
+from decisions import untimed
 from polars.testing import assert_frame_equal
 
 from olr_cli.data.noise import inject
@@ -21,7 +22,7 @@ from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_rec
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
 from olr_cli.runs.directory import read_manifest, write_manifest
-from olr_cli.runs.metrics import read_metrics, without_the_machine
+from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import ROLLOUTS, LineProgress
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 
@@ -52,10 +53,6 @@ def sample(path, a_recipe=None, *, resume=False):
 def tables(path):
     order = ["step", "prompt_id"]
     return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort([*order, "sample"]).collect()
-
-
-def untimed(path):
-    return [without_the_machine(line) for line in read_metrics(path)]
 
 
 def files(path):
@@ -157,7 +154,7 @@ def test_killed_anywhere_and_resumed_it_ends_as_uninterrupted(
     assert f"Continuing {run} after step {done}" in sample(run, resume=True)
     for ours, theirs in zip(tables(run), tables(whole), strict=True):
         assert_frame_equal(ours, theirs)
-    assert untimed(run) == untimed(whole)
+    assert untimed(read_metrics(run)) == untimed(read_metrics(whole))
 
 
 def test_a_resume_with_other_settings_names_them_and_touches_nothing(whole):

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from decisions import untimed
+
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.metrics import read_metrics, without_the_machine
+from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 
@@ -28,7 +30,7 @@ def _of_runs(command: str, run: Path, whole: Path) -> Iterator[str]:
         ours, theirs = (scan(each).sort(order).collect() for each in (run, whole))
         if not ours.equals(theirs):
             yield f"other {name}"
-    if _untimed(run) != _untimed(whole):
+    if untimed(read_metrics(run)) != untimed(read_metrics(whole)):
         yield "other metrics"
     if command == "train":
         yield from _of_folders(run / "checkpoints", whole / "checkpoints")
@@ -62,11 +64,6 @@ def _content(file: Path) -> Any:
     if file.name == "trainer.json":
         return {key: value for key, value in json.loads(file.read_text()).items() if key != "rng"}
     return sorted(json.loads(file.read_text())) if file.name == "files.json" else file.read_bytes()
-
-
-def _untimed(run: Path) -> list[dict[str, Any]]:
-    lines = read_metrics(run)
-    return [without_the_machine(line) for line in lines]
 
 
 def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list[str]:

@@ -1,10 +1,7 @@
 """A run that is being written, killed or resumed can be read at any moment: whole steps, or a sentence."""
 
-import subprocess
-import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -16,18 +13,8 @@ from typer.testing import CliRunner
 from olr_cli.analysis import arms
 from olr_cli.cli import app
 from olr_cli.runs import store
-from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, table_shards
+from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts, table_shards
 from olr_cli.supervision import LabelRecord, RolloutRecord
-
-APPENDS_FOREVER = """
-import itertools, sys
-from pathlib import Path
-sys.path[:0] = sys.argv[2:]
-from test_reading_while_writing import append
-for step in itertools.count(1):
-    append(Path(sys.argv[1]), step)
-    print(step, flush=True)
-"""
 
 
 def append(run, step):
@@ -60,19 +47,6 @@ def test_a_reader_sees_whole_steps_without_a_gap_while_a_writer_appends(tmp_path
     writer.join()
     assert seen == sorted(seen)
     assert whole_steps(tmp_path) == 40
-
-
-def test_a_killed_writer_leaves_whole_steps_and_a_resumed_one_goes_on(tmp_path):
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    command = [sys.executable, "-c", APPENDS_FOREVER, str(tmp_path), *folders]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-        steps = [int(next(writer.stdout)) for _ in range(5)]
-        writer.kill()
-    assert whole_steps(tmp_path) >= steps[-1]
-    RunStore(tmp_path).drop_after(3)
-    assert whole_steps(tmp_path) == 3
-    append(tmp_path, 4)
-    assert whole_steps(tmp_path) == 4
 
 
 def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, monkeypatch):
@@ -137,18 +111,6 @@ def test_a_resume_while_a_replay_reads_is_said_in_a_sentence(tmp_path, monkeypat
 
 def test_another_missing_file_stays_a_bug():
     assert store.explain_removed_shard(FileNotFoundError(2, "No such file", "runs/a/labels.parquet")) is None
-
-
-def test_half_a_metrics_line_and_a_shard_without_its_twin_are_left_out(tmp_path):
-    run = write_history(tmp_path / "run", prompts=20, prompts_per_step=10, epochs=5)
-    (run / "labels" / "step-000010.parquet").unlink()
-    (run / "rollouts" / ".step-000011.parquet.17.tmp").write_bytes(b"PAR1 half")
-    with (run / "metrics.jsonl").open("a") as lines:
-        lines.write('{"step": 11, "epo')
-    result = CliRunner().invoke(app, ["analyze", str(run), "--figure", "coherence", "--table", "arms"])
-    assert result.exit_code == 0, result.output
-    assert "has gone through 4 of 5 epochs; epoch 5 is under way and left out" in result.output
-    assert [frame["step"][0] for frame in read_rollout_steps(run, ["step"])] == list(range(1, 10))
 
 
 def test_a_run_that_its_sweep_has_just_started_is_left_out_and_named_itself_an_error(tmp_path):
