@@ -10,7 +10,7 @@ from scipy import stats
 from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.frame import difference
-from olr_cli.analysis.outcomes import COUNTED, LOGGED
+from olr_cli.analysis.outcomes import TITLES
 from olr_cli.analysis.tables.arms import arms_table
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
@@ -19,10 +19,6 @@ from olr_cli.tables import Cell
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
 VALUES, BASELINE = {1: 0.61, 2: 0.58, 3: 0.66, 5: 0.63}, {5: 0.60, 3: 0.59, 2: 0.57, 1: 0.55, 9: 0.99}
-
-
-def arms_below(folder):
-    return group(find_runs([folder]))
 
 
 @pytest.fixture(scope="module")
@@ -36,108 +32,89 @@ def folder(tmp_path_factory):
     return folder
 
 
+def compared(folder, baseline=None):
+    return arms_table(group(find_runs([folder])), baseline)
+
+
 @pytest.fixture(scope="module")
 def table(folder):
-    return arms_table(arms_below(folder))
+    return compared(folder)
 
 
-def row(table, metric, arm):
+def line(table, metric, arm):
     (found,) = (row for row in table.data["rows"] if (row["metric"], row["arm"]) == (metric, arm))
     return found
 
 
-def test_the_paired_interval_is_scipys():
+def test_the_paired_interval_is_scipys_whatever_order_the_seeds_come_in():
     change = difference(VALUES, BASELINE)
-    seeds = sorted(VALUES)
-    paired = stats.ttest_rel([VALUES[s] for s in seeds], [BASELINE[s] for s in seeds])
+    paired = stats.ttest_rel([*VALUES.values()], [BASELINE[seed] for seed in VALUES])
     assert (change.n, change.value) == (4, pytest.approx(0.0425))
     assert change.ends == pytest.approx(tuple(paired.confidence_interval(0.95)))
+    assert change == difference(dict(reversed(VALUES.items())), BASELINE)
 
 
-def test_seeds_are_paired_whatever_order_they_come_in():
-    assert difference(VALUES, BASELINE) == difference(dict(reversed(VALUES.items())), BASELINE)
-
-
-def test_one_pair_has_a_difference_but_no_interval_and_none_has_neither():
+def test_one_pair_has_no_interval_equal_ones_one_of_no_width_and_none_no_difference():
     assert difference({1: 0.6}, {1: 0.5, 2: 0.7}) == Cell(pytest.approx(0.1), "points", n=1)
+    equal = Cell(0.25, "points", ends=(0.25, 0.25), n=2)
+    assert difference({1: 0.75, 2: 0.5}, {1: 0.5, 2: 0.25}) == equal
     assert difference({1: 0.6}, {2: 0.5}) is None
 
 
-def test_equal_differences_have_an_interval_of_no_width():
-    assert difference({1: 0.75, 2: 0.5}, {1: 0.5, 2: 0.25}) == Cell(0.25, "points", ends=(0.25, 0.25), n=2)
-
-
 def test_means_are_of_the_last_logged_values_and_of_those_of_the_last_epoch(folder, table):
-    ends = {metric: [] for metric in (*LOGGED, *COUNTED)}
+    ends = []
     for seed in (1, 2, 3):
         run = folder / f"b-olr-{seed}"
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert lines[-1]["eval/avg"] != lines[0]["eval/avg"]
-        last = lines[-1] | label_metrics(scan_labels(run).collect().filter(visit=4))
-        for metric, values in ends.items():
-            values.append(last[metric])
-    for metric, values in ends.items():
-        shown = row(table, metric, "olr")
+        ends.append(lines[-1] | label_metrics(scan_labels(run).collect().filter(visit=4)))
+    for metric in TITLES:
+        values, shown = [end[metric] for end in ends], line(table, metric, "olr")
         assert (shown["n"], shown["mean"]) == (3, pytest.approx(sum(values) / 3))
         assert shown["sd"] == pytest.approx(stats.tstd(values), abs=1e-9)
 
 
 def test_arms_are_compared_to_the_first_or_to_the_one_named(folder, table):
     assert table.data["baseline"] == "grpo"
-    assert row(table, "eval/avg", "grpo")["difference"] is None
-    forth = row(table, "label/effective_noise", "olr")
-    back = row(arms_table(arms_below(folder), "olr"), "label/effective_noise", "grpo")
-    assert forth["difference"] == pytest.approx(-back["difference"])
-    assert forth["pairs"] == 3
+    assert line(table, "eval/avg", "grpo")["difference"] is None
+    forth = line(table, "label/effective_noise", "olr")
+    back = line(compared(folder, "olr"), "label/effective_noise", "grpo")
+    assert (forth["difference"], forth["pairs"]) == (pytest.approx(-back["difference"]), 3)
     with pytest.raises(UserError, match=r"\(did you mean 'clean'\?"):
-        arms_table(arms_below(folder), "claen")
+        compared(folder, "claen")
 
 
-def test_a_value_that_does_not_exist_is_left_out(table):
-    assert row(table, "majority/accuracy_noisy", "clean")["n"] == 0
-    assert row(table, "label/selected_accuracy", "grpo")["mean"] is None
-    assert row(table, "eval/avg", "clean")["sd"] is None
-    assert row(table, "eval/avg", "other")["difference"] is None
-
-
-def test_a_metric_without_any_value_has_no_rows(tmp_path):
+def test_a_value_that_does_not_exist_is_left_out(table, tmp_path):
+    assert line(table, "majority/accuracy_noisy", "clean")["n"] == 0
+    assert line(table, "label/selected_accuracy", "grpo")["mean"] is None
+    assert line(table, "eval/avg", "clean")["sd"] is None
+    assert line(table, "eval/avg", "other")["difference"] is None
     write_history(tmp_path / "run", noise=None, method={"name": "grpo"}, **SMALL)
-    metrics = {row["metric"] for row in arms_table(arms_below(tmp_path)).data["rows"]}
+    metrics = {row["metric"] for row in compared(tmp_path).data["rows"]}
     assert metrics == {"eval/avg", "label/effective_noise"}
 
 
-def texts(table):
-    """Mean, sd, difference and interval of OLR's held-out accuracy, as they are printed."""
-    olr = {
-        key: 100 * value for key, value in row(table, "eval/avg", "olr").items() if isinstance(value, float)
-    }
-    return (
-        *(f"{olr[key]:.1f}" for key in ("mean", "sd")),
-        f"{olr['difference']:+.1f}",
-        f"[{olr['low']:+.1f}, {olr['high']:+.1f}]",
-    )
-
-
-def test_the_terminal_has_a_block_a_metric(table):
+def test_the_terminal_has_a_block_a_metric_and_documents_a_row_an_arm(table):
+    olr = {key: 100 * value for key, value in line(table, "eval/avg", "olr").items() if key in ("mean", "sd")}
+    mean, sd = (f"{olr[key]:.1f}" for key in ("mean", "sd"))
+    change = line(table, "eval/avg", "olr")
+    ends = "[{:+.1f}, {:+.1f}]".format(*(100 * change[key] for key in ("low", "high")))
+    change = f"{100 * change['difference']:+.1f}"
     text = rendered(table)
-    assert [title in text for title in (LOGGED | COUNTED).values()] == [True] * 4
-    (line,) = (line for line in text.split("majority accuracy")[0].splitlines() if line.startswith("olr"))
-    assert line.split() == " ".join(("olr", "3", *texts(table))).split()
+    assert all(title in text for title in TITLES.values())
+    (first,) = (row for row in text.split("majority accuracy")[0].splitlines() if row.startswith("olr"))
+    assert first.split() == f"olr 3 {mean} {sd} {change} {ends}".split()
+    lines = tables.markdown(table).splitlines()
+    assert [row.split(" | ")[0] for row in lines[2:6]] == ["| grpo", "| olr", "| clean", "| other"]
+    assert lines[3].startswith(f"| olr | 3 | {mean} ± {sd} ({change} {ends}) |")
+    assert "±" in lines[2] and "(" not in lines[2], "the baseline has no difference to itself"
 
 
 def test_long_arm_names_wrap_in_80_columns(tmp_path):
     for threshold in (0.02, 0.1):
         method = {"name": "olr", "slope_threshold": threshold, "warmup_epochs": 3}
         write_history(tmp_path / str(threshold), arm="a_long_name_" * 5, method=method, **SMALL)
-    assert "a_long_name" in rendered(arms_table(arms_below(tmp_path)))
-
-
-def test_documents_have_a_row_an_arm(table):
-    lines = tables.markdown(table).splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:6]] == ["| grpo", "| olr", "| clean", "| other"]
-    mean, sd, change, ends = texts(table)
-    assert lines[3].startswith(f"| olr | 3 | {mean} ± {sd} ({change} {ends}) |")
-    assert "±" in lines[2] and "(" not in lines[2], "the baseline has no difference to itself"
+    assert "a_long_name" in rendered(compared(tmp_path))
 
 
 def test_footnotes_say_what_cannot_be_said(table):
