@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from decisions import columns
+from decisions import LABEL, ROLLOUT, columns
 from histories import write_history
-from test_store import LABEL, ROLLOUT
 from typer.testing import CliRunner
 
 from olr_cli.analysis import arms

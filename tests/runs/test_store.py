@@ -8,45 +8,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from decisions import columns
+from decisions import LABEL, ROLLOUT, columns
 
 from olr_cli import files
 from olr_cli.errors import UserError
 from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, stored_steps
 from olr_cli.supervision import SCHEMA_VERSION, LabelRecord, RolloutRecord
-
-LABEL = LabelRecord(
-    prompt_id="p",
-    visit=1,
-    step=1,
-    noise_type="active",
-    true_answer="12",
-    given_label="__NoCorrectAnswer__",
-    noisy_label="7",
-    noisy_label_count=1,
-    true_answer_count=1,
-    given_label_count=0,
-    majority_answer=None,
-    majority_count=0,
-    rollouts=2,
-    answered=2,
-    pass_rate=0.0,
-    slope=0.0,
-    historical_majority=None,
-    is_consistent=False,
-    is_selected=False,
-    effective_label="7",
-    label_source="noisy",
-    majority_is_correct=False,
-    majority_is_noisy_label=False,
-    effective_label_is_correct=False,
-    reward_mean=0.5,
-    has_zero_variance=False,
-    trains=True,
-)
-ROLLOUT = RolloutRecord(
-    "p", 1, 1, 0, "original", "so \\boxed{7}\x00 …", "7", "7", 1.0, False, 4, False, -1.0, 0.5, None
-)
 
 
 def fill(run, steps):
@@ -62,7 +29,7 @@ def test_records_come_back_as_they_went_in(tmp_path):
     labels = scan_labels(tmp_path).collect()
     assert labels.row(1, named=True) == asdict(replace(LABEL, step=2, visit=2))
     rollouts = scan_rollouts(tmp_path).collect()
-    assert rollouts.row(0, named=True) == asdict(ROLLOUT)
+    assert rollouts.row(0, named=True) == asdict(replace(ROLLOUT, step=1, visit=1))
     assert [frame["step"].to_list() for frame in read_rollout_steps(tmp_path, ["step"])] == [[1], [2]]
 
 
@@ -165,7 +132,7 @@ def test_a_full_disk_is_said_wherever_it_shows(call, tmp_path, monkeypatch):
 def test_unknown_values_are_null_not_zero(tmp_path):
     store = RunStore(tmp_path)
     label = replace(LABEL, true_answer=None, majority_is_correct=None, noisy_label_count=None)
-    store.append(1, columns(LabelRecord, [label]), columns(RolloutRecord, [ROLLOUT]))
+    store.append(2, columns(LabelRecord, [label]), columns(RolloutRecord, [ROLLOUT]))
     row = scan_labels(tmp_path).select("majority_is_correct", "noisy_label_count").collect().row(0)
     assert row == (None, None)
     assert scan_labels(tmp_path).select(pl.col("majority_is_correct").mean()).collect().item() is None

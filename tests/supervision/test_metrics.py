@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
-from decisions import table_of
+from decisions import LABEL as CLEAN
+from decisions import ROLLOUT, table_of
 from histories import write_history
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +17,9 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import (
-    LabelRecord,
     Past,
     Rollout,
     RolloutGroup,
-    RolloutRecord,
     Step,
     Supervisor,
     Visit,
@@ -43,35 +42,6 @@ def judge():
         yield judge
 
 
-CLEAN = LabelRecord(
-    prompt_id="clean",
-    visit=2,
-    step=2,
-    noise_type="clean",
-    true_answer="1",
-    given_label="1",
-    noisy_label=None,
-    noisy_label_count=None,
-    true_answer_count=3,
-    given_label_count=3,
-    majority_answer="1",
-    majority_count=3,
-    rollouts=4,
-    answered=4,
-    pass_rate=0.75,
-    slope=0.25,
-    historical_majority="1",
-    is_consistent=True,
-    is_selected=False,
-    effective_label="1",
-    label_source="given",
-    majority_is_correct=True,
-    majority_is_noisy_label=None,
-    effective_label_is_correct=True,
-    reward_mean=0.75,
-    has_zero_variance=False,
-    trains=True,
-)
 NOISY = replace(
     CLEAN,
     prompt_id="noisy",
@@ -97,9 +67,6 @@ UNKNOWN = replace(
 )
 KNOWN = {"majority/differs_from_label": 0.0, "label/selection_ratio": 0.0, "slope/unselected": 0.25}
 """What is known of `UNKNOWN`."""
-ROLLOUT = RolloutRecord(
-    "clean", 2, 2, 0, "original", "\\boxed{1}", "1", "1", 1.0, True, 6, False, None, None, None
-)
 
 
 def labels(*records):
