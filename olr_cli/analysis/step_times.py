@@ -15,27 +15,22 @@ from typing import Any
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.frame import Lack
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.throughput import QUANTITIES
 from olr_cli.tables.cell import Cell, Kind
 
 STEP = "step"
-TOGETHER = "verification and labels"
-"""In place of both parts, in runs that measured them as one."""
-
 
 PARTS: Mapping[str, str] = {
     "rollouts": "rollouts",
     "verification": "verification",
     "labels": "label update",
-    TOGETHER: "verification and label update",
     "update": "policy update",
     "weights": "weights to vLLM",
     "store": "storing",
     "other": "other",
 }
 """Part of a step, as after ``time/`` -> what it is called; what is left of the step is `other`."""
-
 
 SECONDS: Mapping[Kind, float] = {"ms": 0.001, "s": 1.0}
 """Units of a step's time."""
@@ -118,32 +113,23 @@ def step_times(arms: Sequence[Arm]) -> list[StepTimes]:
         Lack: none has.
         UserError: a line of metrics.jsonl is damaged.
     """
-    timed = [(arm, {run.seed: lines for run in arm.runs if (lines := _timed(run))}) for arm in arms]
-    if not any(lines for _, lines in timed):
+    timed = [(arm, {run.seed: steps for run in arm.runs if (steps := _steps(run))}) for arm in arms]
+    if not any(steps for _, steps in timed):
         raise Lack("runs whose metrics.jsonl has the time of a step (time/step)")
-    return [_of_arm(arm, lines) for arm, lines in timed if lines]
+    return [StepTimes(arm, steps) for arm, steps in timed if steps]
 
 
-def _timed(run: Run) -> list[Metrics]:
-    return [line for line in read_metrics(run.path, "time/step") if line["step"] > 0]
-
-
-def _of_arm(arm: Arm, lines: Mapping[int, Sequence[Metrics]]) -> StepTimes:
-    apart = all("time/verification" in line for steps in lines.values() for line in steps)
-    return StepTimes(
-        arm, {seed: [_step(line, apart=apart) for line in steps] for seed, steps in lines.items()}
-    )
-
-
-def _step(line: Metrics, *, apart: bool) -> dict[str, float]:
-    """One step's seconds by part, verification and label update apart or together, and its quantities."""
-    times = {name.removeprefix("time/"): value for name, value in line.items() if name.startswith("time/")}
-    whole = times[STEP] - times.get("evaluation", 0.0)
-    if not apart:
-        times[TOGETHER] = times.pop("verification", 0.0) + times.pop("labels", 0.0)
-    parts = {part: times[part] for part in PARTS if part in times}
-    quantities = {name: line[name] for name in QUANTITIES if name in line}
-    return parts | {"other": max(whole - sum(parts.values()), 0.0), STEP: whole} | quantities
+def _steps(run: Run) -> list[dict[str, float]]:
+    """The seconds of each step by part, held-out evaluation left out, and its quantities."""
+    steps = []
+    for line in read_metrics(run.path, "time/step"):
+        if line["step"] > 0:
+            whole = line["time/step"] - line.get("time/evaluation", 0.0)
+            parts = {part: line[f"time/{part}"] for part in PARTS if f"time/{part}" in line}
+            quantities = {name: line[name] for name in QUANTITIES if name in line}
+            rest = max(whole - sum(parts.values()), 0.0)
+            steps.append(parts | {"other": rest, STEP: whole} | quantities)
+    return steps
 
 
 def _machines(run: Run) -> Iterator[str]:

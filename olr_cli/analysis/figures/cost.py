@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Chart
-from olr_cli.analysis.step_times import PARTS, SECONDS, STEP, TOGETHER, StepTimes, flat, step_times, unit_of
+from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION, Chart
+from olr_cli.analysis.step_times import PARTS, SECONDS, STEP, StepTimes, flat, step_times, unit_of
 from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, UTILISATION
 from olr_cli.tables import percent
 from olr_cli.tables.cell import Kind
@@ -21,7 +21,6 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
     "rollouts": (SKY, ""),
     "verification": (ORANGE, "////"),
     "labels": (VERMILION, "xxxx"),
-    TOGETHER: (PURPLE, "xxxx"),
     "update": (BLUE, ""),
     "weights": (GREEN, "...."),
     "store": (GREY, "||||"),

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, grpo_beside
 from olr_cli.analysis.frame import Lack, difference
-from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, StepTimes, flat, step_times, unit_of
+from olr_cli.analysis.step_times import PARTS, STEP, StepTimes, flat, step_times, unit_of
 from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.runs.throughput import QUANTITIES
@@ -23,7 +23,6 @@ REST = {"weights": "weights to vLLM", "store": "storing the records", "other": "
 _HEADS = {
     "verification": "verifi-\ncation",
     "labels": "label\nupdate",
-    TOGETHER: "verif. +\nlabels",
     "update": "policy\nupdate",
 }
 """Part -> its head in a terminal, where its name is too long."""
@@ -173,11 +172,6 @@ def _notes(rows: _Rows, untimed: Sequence[str], *, with_published: bool) -> Iter
     yield f"Rest: {', '.join(title for part, title in REST.items() if part in parts)}."
     if any("openrlhf" in times.machine for times in arms):
         yield "On OpenRLHF the policy update has the forward passes before it."
-    together = [times.arm.name for times in arms if TOGETHER in times.parts]
-    if together:
-        yield (
-            f"Runs of {', '.join(together)} are from before verification and label update were measured apart."
-        )
     for times in arms:
         if not times.finished:
             yield f"No run of {times.arm.name} is finished: no sums."

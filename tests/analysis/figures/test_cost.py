@@ -11,7 +11,7 @@ from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import cost
 from olr_cli.analysis.frame import Lack
-from olr_cli.analysis.step_times import PARTS, STEP, TOGETHER, step_times, unit_of
+from olr_cli.analysis.step_times import PARTS, STEP, step_times, unit_of
 from olr_cli.analysis.tables.cost import cost_table
 from olr_cli.errors import UserError
 from olr_cli.tables import Cell
@@ -59,11 +59,6 @@ def parts(labels=0.01, evaluation=5.0, **others):
     return times | {"evaluation": [0.0, 0.0, 0.0, evaluation], "step": whole}
 
 
-def without_verification(times):
-    merged = [a + b for a, b in zip(times["verification"], times["labels"], strict=True)]
-    return {part: values for part, values in times.items() if part != "verification"} | {"labels": merged}
-
-
 def table_of(*places, **how):
     return cost_table(group(find_runs(places)), **how)
 
@@ -101,18 +96,6 @@ def test_medians_and_quartiles_stand_against_a_slow_step(tmp_path):
     assert found.time("rollouts") == Cell(0.5, "s", ends=(0.5, 2.75), n=4)
     assert found.time("verification", "labels").value == pytest.approx(0.03)
     assert found.share("labels") == pytest.approx((0.01 / 0.99 + 0.01 / 1.01) / 2)
-
-
-def test_runs_from_before_verification_was_measured_show_it_together_with_the_label_update(tmp_path):
-    old = write_timed(tmp_path / "old", times=without_verification(parts()), arm="olr", seed=1)
-    new = write_timed(tmp_path / "new", arm="olr", seed=2)
-    (found,) = step_times(group(find_runs([old, new])))
-    assert TOGETHER in found.parts and not {"verification", "labels"} & set(found.parts)
-    assert found.time(TOGETHER).value == pytest.approx(0.03)
-    table = table_of(old, new)
-    assert "Runs of olr are from before verification and label update were measured apart." in table.notes
-    assert "verification and label update" in tables.markdown(table)
-    assert sums(table)[2:4] == ["", ""]
 
 
 def test_what_a_step_takes_more_than_grpos_is_paired_by_seed(arms):
@@ -163,7 +146,7 @@ def test_the_papers_times_stand_beside_on_request_as_printed(arms):
 
 
 def test_the_terminal_table_fits_80_columns(tmp_path, arms):
-    old = write_timed(tmp_path / "a", times=without_verification(parts()), arm="an-arm-with-a-long-name")
+    old = write_timed(tmp_path / "a", arm="an-arm-with-a-long-name")
     table = table_of(arms, old, with_published=True)
     grpo = next(line for line in rendered(table).splitlines() if line.startswith("grpo"))
     assert grpo.split()[:4] == ["grpo", "500", "20.0", "11.5"]
@@ -197,7 +180,7 @@ def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
     for bar, after in pairwise(first):
         assert after.get_x() == pytest.approx(bar.get_x() + bar.get_width())
     assert set(chart.data["part"]) == {
-        *(part for part in PARTS if part not in (TOGETHER, "weights")),
+        *(part for part in PARTS if part != "weights"),
         STEP,
     }
 
