@@ -290,7 +290,7 @@ def _log_history(
     log = read_log(
         places,
         columns,
-        wanted=("view", "model", *STATISTICS, *LABELS, "reward", "is_correct"),
+        wanted=("view", "model", "response", *STATISTICS, *LABELS, "reward", "is_correct"),
         extractor=recipe.data.extractor,
         keeps_responses=wants_responses,
         report=report,

@@ -279,7 +279,6 @@ def read_log(
     wanted: Collection[str] = COLUMNS,
     extractor: str | None = None,
     keeps_responses: bool = False,
-    takes_stored_answers: bool = False,
     report: Report = silent,
 ) -> RolloutLog:
     """Rollouts from files of any trainer, few of the responses in memory at a time.
@@ -290,17 +289,17 @@ def read_log(
     Args:
         places: files, patterns, or folders of files.
         columns: name in `COLUMNS` -> path in the files (``--columns``).
-        wanted: those of `COLUMNS` that are read.
+        wanted: those of `COLUMNS` that are read; without ``response``, responses are read only where answers are not
+            stored.
         extractor: how answers are read from responses; None: as the data source calls for (R6).
         keeps_responses: whether the rows have `response`.
-        takes_stored_answers: of a table with answers, responses are not read.
         report: takes a sentence on how many rollouts are read, now and then.
 
     Raises:
         UserError: a file can't be read, lacks a column, or is of another trainer than the first.
     """
     source = common_place(places)
-    files = _Files(columns or {}, wanted, extractor, keeps_responses, takes_stored_answers, report)
+    files = _Files(columns or {}, wanted, extractor, keeps_responses, report)
     parts = [
         rows for path, step in numbered(log_files(places)) if (rows := files.read(path, step)) is not None
     ]
@@ -351,12 +350,10 @@ class _Files:
         wanted: Collection[str],
         extractor: str | None,
         keeps_responses: bool,
-        takes_stored_answers: bool,
         report: Report,
     ) -> None:
         self._names, self._wanted, self._extractor = names, wanted, extractor
-        self._keeps_responses, self._takes_stored_answers = keeps_responses, takes_stored_answers
-        self._report, self._count = report, 0
+        self._keeps_responses, self._report, self._count = keeps_responses, report, 0
         self._layout: _Layout
         self._before: pl.Series | None = None
         self.first: _Layout | None = None
@@ -452,7 +449,7 @@ class _Files:
         has_rewards = form.has_reward_columns and "reward" not in self._names
         rewards = _reward_columns(schema, places) if has_rewards else []
         places = {name: place for name, place in places.items() if name in self._wanted or name in _NEEDED}
-        if self._takes_stored_answers and not {"answer", "answer_class"}.isdisjoint(places):
+        if "response" not in self._wanted and not {"answer", "answer_class"}.isdisjoint(places):
             places.pop("response", None)
         return _Layout(columns, form, places, rewards)
 

@@ -38,7 +38,7 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
             default_extractor(prompts.prompts[0].data_source),
             (*_ANSWERS, "is_correct", "reward"),
         )
-        log = read_log([source], wanted=wanted, extractor=extractor, takes_stored_answers=True)
+        log = read_log([source], wanted=wanted, extractor=extractor)
         rollouts = log.rows.cast({pl.Categorical: pl.String})
         logged = {name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()}
         ids = {name: prompt.prompt_id for name, prompt in same_prompts(logged, prompts.prompts).items()}
