@@ -159,12 +159,16 @@ def of_types(
     return results
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["question", "answer", "prompt_id", "data_source", "rephrased_prompt", "reward_model", "extra_info", "ability",
-     "extra_info.index", "extra_info.noise_type", "extra_info.original_ground_truth", "extra_info.split",
-     "reward_model.ground_truth"],
-)  # fmt: skip
+FIELDS_OF_PROMPTS = (
+    "question answer prompt_id data_source rephrased_prompt reward_model extra_info ability extra_info.index"
+    " extra_info.noise_type extra_info.original_ground_truth extra_info.split reward_model.ground_truth"
+)
+FIELDS_OF_ROLLOUTS = (
+    "prompt_id visit response answer given_label true_answer noise_type data_source view tokens entropy"
+)
+
+
+@pytest.mark.parametrize("field", FIELDS_OF_PROMPTS.split())
 def test_a_column_of_any_type_is_understood_or_refused(tmp_path: Path, field: str, is_long: bool) -> None:
     plain = {"question": TYPES["text"], "answer": TYPES["int64"]}
     read = of_types(tmp_path, is_long, plain, field, read_prompts)
@@ -173,11 +177,7 @@ def test_a_column_of_any_type_is_understood_or_refused(tmp_path: Path, field: st
         require_sound(prompts, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["prompt_id", "visit", "response", "answer", "given_label", "true_answer", "noise_type", "data_source", "view",
-     "tokens", "entropy"],
-)  # fmt: skip
+@pytest.mark.parametrize("field", FIELDS_OF_ROLLOUTS.split())
 def test_a_history_with_a_column_of_any_type_is_understood_or_refused(
     tmp_path: Path, field: str, is_long: bool
 ) -> None:
@@ -186,19 +186,6 @@ def test_a_history_with_a_column_of_any_type_is_understood_or_refused(
         rows = [row for step in history.steps for row in step.iter_rows(named=True)]
         assert len(rows) == 3 and {row["prompt_id"] for row in rows} == set(history.prompts)
         assert all(p.given_label is None or p.given_label.strip() for p in history.prompts.values())
-
-
-@pytest.mark.parametrize("field", ["prompt_id", "is_correct", "answer", "response", "answer_class"])
-def test_stored_rollouts_with_a_column_of_any_type_are_understood_or_refused(
-    tmp_path: Path, field: str, is_long: bool
-) -> None:
-    texts, is_correct = TYPES["text"], pa.array([False, False, True])
-    prompts = read_prompts(
-        parquet(tmp_path, "p.parquet", prompt_id=texts, question=texts, answer=TYPES["int64"])
-    )
-    plain = {"prompt_id": texts, "is_correct": is_correct, "response": texts}
-    for wrong in of_types(tmp_path, is_long, plain, field, functools.partial(wrong_answers, prompts=prompts)):
-        assert all(answer.strip() for answers in wrong.values() for answer in answers)
 
 
 def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_path: Path) -> None:
@@ -441,21 +428,14 @@ def test_a_benchmark_takes_what_a_key_means_and_refuses_all_else(tmp_path: Path,
 
 
 def test_options_of_any_type_are_understood_or_refused(tmp_path: Path, is_long: bool) -> None:
-    tree = OWN | {"grader": "choice", "prompt": "{problem}\n{choices}", "problems": 3}
-    for choices in ("options", ["options", "other"]):
-        tree["fields"] = {"problem": "question", "answer": "answer", "choices": choices, "id": "id"}
-        file = jsonl(tmp_path, dump_yaml(tree), "mine.yaml")
-        for column in ("options", "question", "answer", "id"):
-            for name in TYPES if is_long else BRIEFLY[::2]:
-                columns = {"question": TYPES["text"], "answer": pa.array(["A", "B", "A"]), "other": TYPES["text"],
-                           "options": pa.array([["x", "y"]] * 3), "id": TYPES["text"], column: TYPES[name]}  # fmt: skip
-                parquet(tmp_path, **columns)
-                try:
-                    problems = load_problems(read_benchmark(file))
-                except UserError as error:
-                    sentence(error)
-                    continue
-                assert all(problem.gold in ("A", "B") for problem in problems)
+    fields = {"problem": "question", "answer": "answer", "choices": "options", "id": "id"}
+    tree = OWN | {"grader": "choice", "prompt": "{problem}\n{choices}", "problems": 3, "fields": fields}
+    plain = {"question": TYPES["text"], "answer": pa.array(["A", "B", "A"]), "id": TYPES["text"],
+             "options": pa.array([["x", "y"]] * 3)}  # fmt: skip
+    benchmark = read_benchmark(jsonl(tmp_path, dump_yaml(tree), "mine.yaml"))
+    for column in fields.values():
+        for problems in of_types(tmp_path, is_long, plain, column, lambda _: load_problems(benchmark)):
+            assert all(problem.gold in ("A", "B") for problem in problems)
 
 
 # The commands -----------------------------------------------------------------------------------------------------
