@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from benchmarks.theory.measure import gap_titles, has_noisy_labels, measure
 from olr_cli.analysis.arms import Arm, spelt
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLACK, GREY, VERMILION, Chart, Line
+from olr_cli.analysis.figures.style import BLACK, GREY, VERMILION, Chart, Look
 from olr_cli.analysis.frame import Lack, spreads
 
 _LEFT_MARGIN = 0.5
@@ -64,7 +64,7 @@ def _named_bins(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(at=pl.when(is_bin).then(names).otherwise(pl.col("at").cast(pl.String)))
 
 
-def _lines(arms: Sequence[Arm]) -> Mapping[str, Line]:
+def _lines(arms: Sequence[Arm]) -> Mapping[str, Look]:
     """How each arm is drawn, by its noise ratio where that tells it from others of its method, else by its title."""
     ratios = {
         arm.name: noise.ratio
@@ -86,16 +86,16 @@ def _lines(arms: Sequence[Arm]) -> Mapping[str, Line]:
         shade = place / len(places) if ratio is None else float(ratio)
         colour = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.9 * shade))
         marker = style.MARKERS[place % len(style.MARKERS)]
-        lines[arm.name] = Line("log_ratio", arm.title if ratio is None else f"ρ = {ratio}", colour, marker)
+        lines[arm.name] = Look(arm.title if ratio is None else f"ρ = {ratio}", colour, marker)
     return lines
 
 
 def _by_method(
-    arms: Sequence[Arm], lines: Mapping[str, Line], rows: pl.DataFrame
-) -> Mapping[str, Sequence[tuple[Arm, Line]]]:
+    arms: Sequence[Arm], lines: Mapping[str, Look], rows: pl.DataFrame
+) -> Mapping[str, Sequence[tuple[Arm, Look]]]:
     """Method -> its arms that have an L to draw, and how they are drawn."""
     known = set(_drawn(rows)["arm"])
-    methods: dict[str, list[tuple[Arm, Line]]] = {}
+    methods: dict[str, list[tuple[Arm, Look]]] = {}
     for arm in arms:
         if arm.name in known:
             methods.setdefault(arm.method, []).append((arm, lines[arm.name]))
@@ -108,11 +108,10 @@ def _drawn(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _log_ratios(
-    sheet: style.Sheet, axes: Axes, lines: Sequence[tuple[Arm, Line]], rows: pl.DataFrame
+    sheet: style.Sheet, axes: Axes, lines: Sequence[tuple[Arm, Look]], rows: pl.DataFrame
 ) -> None:
     drawn = _drawn(rows)
-    for arm, line in lines:
-        sheet.lines(axes, [line], drawn.filter(arm=arm.name), x="at")
+    sheet.lines(axes, {arm.name: look for arm, look in lines}, drawn, of="arm", x="at")
     axes.axhline(0, color=GREY, linewidth=0.6)
     style.epoch_axis(axes, max(arm.epochs for arm, _ in lines))
     low, high = style.band_ends(drawn)
@@ -121,7 +120,7 @@ def _log_ratios(
     axes.set_ylabel("L, nats")
 
 
-def _noise(sheet: style.Sheet, axes: Axes, lines: Mapping[str, Line], rows: pl.DataFrame) -> None:
+def _noise(sheet: style.Sheet, axes: Axes, lines: Mapping[str, Look], rows: pl.DataFrame) -> None:
     """Every epoch of every arm: predicted across, counted up; arms are named beside their last epoch."""
     noise = rows.filter(pl.col("metric").str.starts_with(_NOISE))
     pairs = noise.pivot("metric", index=["arm", "at"], values="mean").drop_nulls()

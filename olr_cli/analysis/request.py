@@ -29,6 +29,7 @@ class Request:
     Attributes:
         places: run directories, folders of runs, evaluations of models.
         figure: names of figures, or ``all``.
+        over: keys of the recipe to draw the score over.
         compare: ``paper``, for the published numbers beside ours.
         baseline: of ``--table arms``: the arm that others are compared to.
         out: the folder for figures and report.
@@ -41,6 +42,7 @@ class Request:
 
     places: Sequence[Path]
     figure: Sequence[str] = ()
+    over: Sequence[str] = ()
     table: str | None = None
     compare: str | None = None
     baseline: str | None = None
@@ -56,7 +58,8 @@ class Request:
     def wanted_figures(self) -> Sequence[str]:
         """The figures; how training went, unless something else alone is asked for."""
         something_else = self.table is not None or self.report or self.shape in STANDING_ALONE
-        return self.figure or ([] if something_else else ["learning"])
+        named = [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
+        return named or ([] if something_else else ["learning"])
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
         """The table; by default that of the arms, where there is something to compare or nothing else to print."""
@@ -107,7 +110,7 @@ def carry_out(request: Request) -> Answer:
     try:
         drawn, lacking = figures.draw([*wanted, *(["all"] if request.report else [])], arms)
     except UserError:
-        if request.figure or not wanted:
+        if request.figure or request.over or not wanted:
             raise
         # Runs that have no metrics by step may have other figures.
         wanted = ["all"]

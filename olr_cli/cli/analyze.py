@@ -38,6 +38,14 @@ def analyze(
             " ratio; cost: time of each part of a step; all: every figure that these runs allow.",
         ),
     ] = None,
+    over: Annotated[
+        list[str] | None,
+        Option(
+            metavar="KEY",
+            help="Recipe key to draw the score at the end of training over, e.g. noise.ratio or train.learning_rate,"
+            " of runs that differ in nothing else but the seed; may be repeated.",
+        ),
+    ] = None,
     table: Annotated[
         str | None,
         Option(
@@ -118,6 +126,7 @@ def analyze(
     request = Request(
         places=runs or [],
         figure=figure or [],
+        over=over or [],
         table=table or ("arms" if csv_file else None),
         compare=compare,
         baseline=baseline,

@@ -6,7 +6,6 @@ A new figure is a function from arms to charts, in a module beside this one, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -19,59 +18,59 @@ if TYPE_CHECKING:
     from olr_cli.analysis.figures.style import Chart
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of `olr analyze`.
-
-    Attributes:
-        function: from arms to the charts that are saved, as ``module:function``, imported when it is needed; it raises
-            `Lack` for other arms than it needs. The first line of its docstring is the caption.
-        shows_logs: whether the logs of other trainers will do.
-    """
-
-    function: str
-    shows_logs: bool = False
-
-    @property
-    def _charts(self) -> Callable[[Sequence[Arm]], list[Chart]]:
-        # no user's text: functions of the package itself, named in the registry of figures
-        function: Callable[[Sequence[Arm]], list[Chart]] = resolve_name(f"{__name__}.{self.function}")
-        return function
-
-    @property
-    def caption(self) -> str:
-        """What it shows."""
-        return (self._charts.__doc__ or "").partition("\n")[0]
-
-    def draw(self, arms: Sequence[Arm]) -> list[Chart]:
-        """The charts of some arms.
-
-        Raises:
-            Lack: the figure needs other runs.
-        """
-        from olr_cli.analysis.figures.style import applied
-
-        logs = [arm.log for arm in arms if arm.log is not None]
-        if logs and not self.shows_logs:
-            raise Lack(f"runs of olr, and {logs[0].source} is a log of {logs[0].trainer}")
-        with applied():
-            return self._charts(arms)
-
-
-FIGURES: Mapping[str, Figure] = {
-    "learning": Figure("learning:learning", shows_logs=True),
-    "coherence": Figure("by_epoch:coherence"),
-    "dynamics": Figure("by_epoch:dynamics"),
-    "composition": Figure("by_epoch:composition"),
-    "arms": Figure("variations:arms_at_the_end"),
-    "ablation": Figure("variations:ablation"),
-    "sensitivity": Figure("variations:sensitivity"),
-    "noise": Figure("variations:noise"),
-    "cost": Figure("cost:charts"),
+FIGURES: Mapping[str, str] = {
+    "learning": "learning:learning",
+    "coherence": "by_epoch:coherence",
+    "dynamics": "by_epoch:dynamics",
+    "composition": "by_epoch:composition",
+    "arms": "variations:arms_at_the_end",
+    "ablation": "variations:ablation",
+    "sensitivity": "variations:sensitivity",
+    "noise": "variations:noise",
+    "cost": "cost:charts",
 }
+"""Figure -> its function from arms to the charts that are saved, which is imported when it is needed.
+
+It raises `Lack` for other arms than it needs. The first line of its docstring is the caption.
+"""
+
+OVER = "over-"
+"""Begins the name of a figure of the scores over a key of the recipe, which stands behind it."""
+
+_SHOW_LOGS = ("learning",)
+"""Figures for which the logs of other trainers will do."""
 
 _OF_THE_TRUTH = ("coherence", "dynamics", "composition")
 """Figures that every training run can have, if its data say what is right."""
+
+
+def _function(figure: str) -> Callable[..., list[Chart]]:
+    # no user's text: functions of the package itself, named in the registry of figures
+    name = FIGURES.get(figure, "variations:over")
+    function: Callable[..., list[Chart]] = resolve_name(f"{__name__}.{name}")
+    return function
+
+
+def caption(figure: str) -> str:
+    """What a figure shows."""
+    return (_function(figure).__doc__ or "").partition("\n")[0]
+
+
+def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
+    """The charts of a figure.
+
+    Raises:
+        Lack: the figure needs other runs.
+        UserError: it is over a key that no run has.
+    """
+    from olr_cli.analysis.figures.style import applied
+
+    logs = [arm.log for arm in arms if arm.log is not None]
+    if logs and figure not in _SHOW_LOGS:
+        raise Lack(f"runs of olr, and {logs[0].source} is a log of {logs[0].trainer}")
+    keys = [figure.removeprefix(OVER)] if figure.startswith(OVER) else []
+    with applied():
+        return _function(figure)(arms, *keys)
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
@@ -87,13 +86,14 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """The figures of these names, in the order of `FIGURES`; ``all`` stands for all of them.
+    """The figures of these names, in the order of `FIGURES`, then those over keys; ``all`` stands for all of them.
 
     Raises:
         UserError: there is no such figure.
     """
-    named = known("figure", (name for name in names if name != "all"), FIGURES)
-    return list(FIGURES) if "all" in names else named
+    over = [name for name in names if name.startswith(OVER)]
+    named = known("figure", (name for name in names if name != "all" and name not in over), FIGURES)
+    return [*(FIGURES if "all" in names else named), *over]
 
 
 def draw(names: Sequence[str], arms: Sequence[Arm]) -> tuple[dict[str, list[Chart]], list[str]]:
@@ -110,10 +110,11 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> tuple[dict[str, list[Char
     for name in known_figures(names):
         is_named = name in names
         try:
-            charts[name] = FIGURES[name].draw(arms)
+            charts[name] = charts_of(name, arms)
         except Lack as lack:
             if is_named:
-                raise UserError(f"--figure {name} needs {lack}") from None
+                option = f"--over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"--figure {name}"
+                raise UserError(f"{option} needs {lack}") from None
             if name in _OF_THE_TRUTH and all(arm.log is None for arm in arms):
                 reasons.setdefault(str(lack), []).append(name)
     return charts, [

@@ -1,10 +1,13 @@
-"""Figures by epoch, from labels tables: early coherence, what majorities are made of, and the training dynamics."""
+"""Figures by epoch, from labels tables: early coherence, what majorities are made of, and the training dynamics.
+
+A panel is a function from an arm's epochs to the rows that it shows; it raises `Lack` where it has none.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -12,23 +15,193 @@ from matplotlib.patches import Patch
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Chart,
-    Line,
-)
+from olr_cli.analysis.figures.style import BLACK, GREEN, GREY, SKY, VERMILION, Chart, Look
 from olr_cli.analysis.frame import Lack, spreads
 from olr_cli.recipe.schema import Criterion, OlrMethod
 from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_among, selected_under
 
-# Coherence --------------------------------------------------------------------------------------------------------
+_ABLATION: Mapping[str, tuple[Criterion, ...]] = {
+    "ablation/both": ("slope", "consistency"),
+    "ablation/slope": ("slope",),
+    "ablation/consistency": ("consistency",),
+}
+
+_GROUPS = {
+    "clean": Look("clean", style.BLUE, "o"),
+    "noisy": Look("noisy", VERMILION, "s"),
+    "selected": Look("selected", GREEN, "o"),
+    "unselected": Look("unselected", style.PURPLE, "s"),
+}
+_ALL = Look("all prompts", BLACK, "o")
+
+LOOKS = {
+    **{f"majority/accuracy_{group}": look for group, look in _GROUPS.items()},
+    **{f"slope/{group}": look for group, look in _GROUPS.items()},
+    **{f"label/selection_ratio_{group}": look for group, look in _GROUPS.items()},
+    "majority/accuracy": _ALL,
+    "label/selection_ratio": _ALL,
+    "ablation/both": Look("both", BLACK, "o"),
+    "ablation/slope": Look("slope\nalone", style.ORANGE, "s"),
+    "ablation/consistency": Look("consistency\nalone", SKY, "^"),
+    "label/effective_noise": Look("effective", VERMILION, "s"),
+    "label/initial_noise": Look("initial", GREY, "", style.DASHES),
+}
+"""Metrics of coherence and dynamics, and how each is drawn."""
+
+_BY_NOISE, _BY_SELECTION = ("clean", "noisy"), ("selected", "unselected")
+
+
+class Epochs:
+    """The metrics of an arm by epoch, averaged over its seeds.
+
+    Attributes:
+        settings: of OLR; its defaults where the arm's method is another.
+    """
+
+    def __init__(self, arm: Arm, metrics: Sequence[str] = tuple(LOOKS)) -> None:
+        self.arm = arm
+        self.settings = arm.olr or OlrMethod()
+        threshold, warmup = self.settings.slope_threshold, self.settings.warmup_epochs
+        ablation = {
+            name: accuracy_among(selected_under(criteria, threshold, warmup))
+            for name, criteria in _ABLATION.items()
+        }
+        known = {**LABEL_METRICS, **ablation}
+        self._rows = spreads(arm.frame({name: known[name] for name in known if name in metrics}))
+
+    def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
+        """The rows of some metrics, from an epoch on; of metrics without a value there are none."""
+        return self._rows.filter(pl.col("metric").is_in(metrics), pl.col("epoch") >= first)
+
+    def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
+        """The rows of clean and of noisy prompts; other metrics where nobody knows which is which."""
+        rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
+        return self.rows(*otherwise, first=first) if rows.is_empty() else rows
+
+    def require_truth(self) -> None:
+        """Raise `Lack` where nobody knows true answers."""
+        if self.rows("majority/accuracy").is_empty():
+            raise Lack("true answers")
+
+    def after_warmup(self) -> int:
+        """The first epoch in which labels are selected.
+
+        Raises:
+            Lack: there is none.
+        """
+        if self.arm.epochs <= self.settings.warmup_epochs:
+            raise Lack(f"an epoch after the warm-up of {self.settings.warmup_epochs}")
+        return self.settings.warmup_epochs + 1
+
+    def selecting(self) -> int:
+        """As `after_warmup`; a `Lack` too under methods that always or never select."""
+        if self.arm.olr is None:
+            selects = self.rows("label/selection_ratio").filter(pl.col("mean") > 0)
+            does = "selects none" if selects.is_empty() else "takes every majority"
+            raise Lack(f"a method that selects labels, and {self.arm.method} {does}")
+        return self.after_warmup()
+
+
+PanelRows: TypeAlias = Callable[[Epochs], pl.DataFrame]
+
+
+def _attempt(panel: PanelRows, epochs: Epochs) -> pl.DataFrame | Lack:
+    """The rows of a panel, or what it lacks."""
+    try:
+        return panel(epochs)
+    except Lack as lack:
+        return lack
+
+
+# Panels of the dynamics -------------------------------------------------------------------------------------------
+
+
+def training_accuracy(epochs: Epochs) -> pl.DataFrame:
+    """Majority accuracy on clean and on noisy prompts."""
+    epochs.require_truth()
+    return epochs.by_noise("majority/accuracy_", "majority/accuracy")
+
+
+def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
+    """Majority accuracy on the prompts whose label was replaced, and on the others."""
+    epochs.require_truth()
+    names = (f"majority/accuracy_{group}" for group in _BY_SELECTION)
+    return epochs.rows(*names, first=epochs.selecting())
+
+
+def slope(epochs: Epochs) -> pl.DataFrame:
+    """The slope on clean and on noisy prompts, or else on selected and unselected ones; it needs two visits."""
+    if epochs.arm.epochs < 2:
+        raise Lack("a second epoch")
+    return epochs.by_noise("slope/", *(f"slope/{group}" for group in _BY_SELECTION), first=2)
+
+
+def selection_ratio(epochs: Epochs) -> pl.DataFrame:
+    """The share of clean and of noisy prompts that are selected."""
+    return epochs.by_noise("label/selection_ratio_", "label/selection_ratio", first=epochs.selecting())
+
+
+def criteria(epochs: Epochs) -> pl.DataFrame:
+    """Majority accuracy on the prompts that each criterion would have selected from the same history."""
+    epochs.require_truth()
+    epochs.after_warmup()
+    rows = epochs.rows(*_ABLATION)
+    if rows.is_empty():
+        raise Lack("majorities that meet a criterion")
+    return rows
+
+
+def effective_noise(epochs: Epochs) -> pl.DataFrame:
+    """The share of wrong labels that training used, beside that of the data."""
+    epochs.require_truth()
+    if epochs.rows("label/effective_noise").is_empty():
+        raise Lack(f"labels, and {epochs.arm.method} uses none")
+    return epochs.rows("label/effective_noise", "label/initial_noise")
+
+
+def _shares(axes: Axes, _: Epochs, rows: pl.DataFrame) -> None:
+    style.percent_axis(axes, style.percent_limits(rows))
+
+
+def _shares_from_zero(axes: Axes, _: Epochs, rows: pl.DataFrame) -> None:
+    style.percent_axis(axes, (0.0, style.percent_limits(rows)[1]))
+
+
+def _slopes(axes: Axes, _: Epochs, rows: pl.DataFrame) -> None:
+    axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
+    axes.locator_params(axis="y", nbins=4)
+
+
+def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
+    _shares(axes, epochs, rows)
+    settings = epochs.settings
+    threshold = f"\N{GREEK SMALL LETTER DELTA} = {settings.slope_threshold}"
+    if epochs.arm.olr is not None:
+        axes.set_xlabel(f"epoch ({threshold})")
+        return
+    axes.set_xlabel(f"epoch\nOLR's defaults: {threshold}, T = {settings.warmup_epochs}")
+    style.mark_warmup(axes, settings, epochs.arm.epochs, named=False)
+
+
+class Panel(NamedTuple):
+    """A panel of the dynamics: its title, its rows, and how its axes are finished."""
+
+    title: str
+    rows: PanelRows
+    finish: Callable[[Axes, Epochs, pl.DataFrame], None]
+
+
+PANELS: Mapping[str, Panel] = {
+    "a": Panel("Training accuracy", training_accuracy, _shares),
+    "b": Panel("Accuracy by selection", accuracy_by_selection, _shares),
+    "c": Panel("Slope of the pass rate", slope, _slopes),
+    "d": Panel("Selection ratio", selection_ratio, _shares_from_zero),
+    "e": Panel("Ablation accuracy", criteria, _criteria_axes),
+    "f": Panel("Effective noise", effective_noise, _shares_from_zero),
+}
+
+
+# Figures ----------------------------------------------------------------------------------------------------------
 
 
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
@@ -37,39 +210,87 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     One chart with a panel an arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
     together at first; what happens then is the effect of the noise.
     """
-    histories = [_History(arm, [PANELS["a"]]) for arm in arms]
-    if all(history.remark(PANELS["a"]) is not None for history in histories):
+    metrics = [name for name in LOOKS if name.startswith("majority/accuracy")]
+    panels = [_attempt(training_accuracy, Epochs(arm, metrics)) for arm in arms]
+    known = [panel for panel in panels if isinstance(panel, pl.DataFrame)]
+    if not known:
         raise Lack("true answers")
-    rows = pl.concat([history.rows(PANELS["a"]) for history in histories])
+    rows = pl.concat(known)
     columns = min(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
     sheet = style.Sheet(len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75)
-    for number, (axes, history) in enumerate(zip(sheet.panels, histories, strict=True)):
+    for number, (axes, panel) in enumerate(zip(sheet.panels, panels, strict=True)):
+        arm = arms[number]
         axes.set_title(style.arm_title(number, arms, width / columns))
-        remark = history.remark(PANELS["a"])
-        if remark is not None:
-            style.remark(axes, remark)
+        if isinstance(panel, Lack):
+            style.remark(axes, f"needs {panel}")
             continue
-        style.epoch_axis(axes, history.arm.epochs)
+        style.epoch_axis(axes, arm.epochs)
         style.percent_axis(axes, style.percent_limits(rows))
-        style.mark_warmup(axes, history.arm.olr, history.arm.epochs, named=True)
-        sheet.lines(axes, history.lines(PANELS["a"]), rows.filter(arm=history.arm.name))
+        style.mark_warmup(axes, arm.olr, arm.epochs, named=True)
+        sheet.lines(axes, LOOKS, panel)
         style.label_first(axes, number % columns, "majority accuracy")
     return [sheet.chart("coherence", rows)]
+
+
+def dynamics(arms: Sequence[Arm]) -> list[Chart]:
+    """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): up to six panels, by epoch.
+
+    One chart an arm; panels that it has nothing for are left out, and its note says why. The data have a row a panel,
+    metric and epoch. A method's selection is shown as it was stored; methods that always or never select have nothing
+    to show there. Panel (e) counts what each criterion *would* have selected from the same history; a run whose method
+    has no criteria is counted at the default settings of OLR, and the panel says so.
+    """
+    charts = []
+    for arm in arms:
+        epochs = Epochs(arm)
+        attempts = {letter: _attempt(panel.rows, epochs) for letter, panel in PANELS.items()}
+        shown = {letter: rows for letter, rows in attempts.items() if isinstance(rows, pl.DataFrame)}
+        if not shown:
+            continue
+        width = style.TEXT_WIDTH if len(shown) > 1 else style.COLUMN_WIDTH
+        columns = min(len(shown), 3) if len(shown) != 4 else 2
+        sheet = style.Sheet(len(shown), columns, width=width, panel_height=1.6)
+        for axes, (letter, rows) in zip(sheet.panels, shown.items(), strict=True):
+            axes.set_title(f"({letter}) {PANELS[letter].title}")
+            style.epoch_axis(axes, arm.epochs)
+            sheet.lines(axes, LOOKS, rows)
+            PANELS[letter].finish(axes, epochs, rows)
+            style.mark_warmup(axes, arm.olr, arm.epochs, named=axes is sheet.panels[0])
+        suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
+        caption = f"Arm: {arm.title}." if len(arms) > 1 else ""
+        data = pl.concat(
+            rows.select(pl.lit(letter).alias("panel"), pl.all()) for letter, rows in shown.items()
+        )
+        note = _left_out(f"dynamics{suffix}", attempts)
+        charts.append(sheet.chart(f"dynamics{suffix}", data, note=note, caption=caption))
+    if not charts:
+        raise Lack("true answers, or two epochs")
+    return charts
+
+
+def _left_out(name: str, attempts: Mapping[str, pl.DataFrame | Lack]) -> str:
+    """A sentence on the panels that have nothing to show, and why."""
+    lacks: dict[str, list[str]] = {}
+    for letter, lack in attempts.items():
+        if isinstance(lack, Lack):
+            lacks.setdefault(str(lack), []).append(f"({letter}) {PANELS[letter].title}")
+    left_out = "; ".join(f"{', '.join(panels)}: needs {lack}" for lack, panels in lacks.items())
+    return f"{name} leaves out {left_out}." if lacks else ""
 
 
 # Composition ------------------------------------------------------------------------------------------------------
 
 STACKS = {
-    "clean": (
-        Line("composition/clean_right", "right", GREEN),
-        Line("composition/clean_wrong", "wrong", SKY),
-    ),
-    "noisy": (
-        Line("composition/noisy_right", "right", GREEN),
-        Line("composition/noisy_equal", "the noisy\nlabel", VERMILION, hatch="////"),
-        Line("composition/noisy_neither", "neither", SKY),
-    ),
+    "clean": {
+        "composition/clean_right": Look("right", GREEN),
+        "composition/clean_wrong": Look("wrong", SKY),
+    },
+    "noisy": {
+        "composition/noisy_right": Look("right", GREEN),
+        "composition/noisy_equal": Look("the noisy\nlabel", VERMILION, hatch="////"),
+        "composition/noisy_neither": Look("neither", SKY),
+    },
 }
 """Prompts -> the areas of their panel, from the bottom up."""
 
@@ -91,246 +312,56 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     sheet = style.Sheet(2 * len(arms), columns, width=width, panel_height=height)
     first_of_olr = next((2 * number for number, arm in enumerate(arms) if arm.olr is not None), None)
     for number, axes in enumerate(sheet.panels):
-        arm, (prompts, areas) = arms[number // 2], list(STACKS.items())[number % 2]
+        arm, prompts = arms[number // 2], list(STACKS)[number % 2]
         name = style.arm_title(number // 2, arms, 2 * width / columns) if number % 2 == 0 else ""
         axes.set_title(f"{name}\n{prompts} prompts", pad=12)
-        of_arm = rows.filter(arm=arm.name)
-        remark = _composition_remark(arm, prompts, of_arm)
-        if remark is not None:
-            style.remark(axes, remark)
+        try:
+            shares = _shares_of(arm, prompts, rows.filter(arm=arm.name))
+        except Lack as lack:
+            style.remark(axes, f"needs {lack}")
             continue
-        _stack(sheet, axes, areas, of_arm, named=not are_many)
+        _stack(sheet, axes, STACKS[prompts], shares, named=not are_many)
         style.epoch_axis(axes, arm.epochs, most=4, margin=0)
         style.percent_axis(axes, (0.0, 1.0))
         style.mark_warmup(axes, arm.olr, arm.epochs, named=number == first_of_olr, colour=BLACK)
         style.label_first(axes, number % columns, "share of prompts")
     if are_many:
-        named = zip(STACKS["noisy"], _LEGEND, strict=True)
+        named = zip(STACKS["noisy"].values(), _LEGEND, strict=True)
         sheet.legend(
             [Patch(fc=area.colour, hatch=area.hatch, ec="white", label=label) for area, label in named]
         )
     return [sheet.chart("composition", rows)]
 
 
-def _composition_remark(arm: Arm, prompts: str, rows: pl.DataFrame) -> str | None:
-    """Why a panel has nothing to show."""
+def _shares_of(arm: Arm, prompts: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """The arm's rows of clean or noisy prompts."""
     if rows.is_empty():
-        knows_truth = not arm.frame({"": LABEL_METRICS["majority/accuracy"]}).is_empty()
-        return style.NEEDS_MARKS if knows_truth else style.NEEDS_TRUTH
-    if not rows["metric"].str.starts_with(f"composition/{prompts}").any():
-        return f"no {prompts} prompts"
-    return "needs a\nsecond epoch" if arm.epochs < 2 else None
+        Epochs(arm, ["majority/accuracy"]).require_truth()
+        raise Lack("to know which labels are noise")
+    of_prompts = rows.filter(pl.col("metric").is_in(list(STACKS[prompts])))
+    if of_prompts.is_empty():
+        raise Lack(f"{prompts} prompts")
+    if arm.epochs < 2:
+        raise Lack("a second epoch")
+    return of_prompts
 
 
-def _stack(sheet: style.Sheet, axes: Axes, areas: Sequence[Line], rows: pl.DataFrame, *, named: bool) -> None:
-    shares = [rows.filter(metric=area.metric) for area in areas]
+def _stack(
+    sheet: style.Sheet, axes: Axes, areas: Mapping[str, Look], rows: pl.DataFrame, *, named: bool
+) -> None:
+    shares = [rows.filter(metric=metric) for metric in areas]
     axes.stackplot(
         shares[0]["epoch"].to_numpy(),
         *(share["mean"].to_numpy() for share in shares),
-        colors=[area.colour for area in areas],
-        hatch=[area.hatch for area in areas],
+        colors=[area.colour for area in areas.values()],
+        hatch=[area.hatch for area in areas.values()],
         linewidth=0.4,
         edgecolor="white",
     )
     below = 0.0
-    for area, share in zip(areas, shares, strict=True):
+    for area, share in zip(areas.values(), shares, strict=True):
         last = float(share["mean"][-1])
         if named and share["mean"].max():
             sheet.label(axes, below + last / 2, area.label, area.colour)
         below += last
     axes.grid(visible=False)
-
-
-# Dynamics ---------------------------------------------------------------------------------------------------------
-
-_ABLATION: Mapping[str, tuple[Criterion, ...]] = {
-    "ablation/both": ("slope", "consistency"),
-    "ablation/slope": ("slope",),
-    "ablation/consistency": ("consistency",),
-}
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel of the dynamics.
-
-    Attributes:
-        otherwise: the lines where nobody knows which labels are noise.
-        is_selection: it is about what the method selected, so it begins after warm-up.
-        is_ablation: it is about what each criterion would have selected.
-        first_epoch: earlier values are no measurement (a slope needs two visits).
-        is_share: percentages; otherwise plain numbers.
-        from_zero: the axis begins at 0.
-    """
-
-    title: str
-    lines: tuple[Line, ...]
-    otherwise: tuple[Line, ...] = ()
-    needs_truth: bool = True
-    is_selection: bool = False
-    is_ablation: bool = False
-    first_epoch: int = 1
-    is_share: bool = True
-    from_zero: bool = False
-
-
-def _by_noise(metric: str) -> tuple[Line, ...]:
-    return Line(f"{metric}clean", "clean", BLUE, "o"), Line(f"{metric}noisy", "noisy", VERMILION, "s")
-
-
-def _by_selection(metric: str) -> tuple[Line, ...]:
-    selected = Line(f"{metric}selected", "selected", GREEN, "o")
-    return selected, Line(f"{metric}unselected", "unselected", PURPLE, "s")
-
-
-def _of_all(metric: str) -> tuple[Line, ...]:
-    return (Line(metric, "all prompts", BLACK, "o"),)
-
-
-PANELS: Mapping[str, Panel] = {
-    "a": Panel("Training accuracy", _by_noise("majority/accuracy_"), _of_all("majority/accuracy")),
-    "b": Panel("Accuracy by selection", _by_selection("majority/accuracy_"), is_selection=True),
-    "c": Panel(
-        "Slope of the pass rate",
-        _by_noise("slope/"),
-        _by_selection("slope/"),
-        needs_truth=False,
-        first_epoch=2,
-        is_share=False,
-    ),
-    "d": Panel(
-        "Selection ratio",
-        _by_noise("label/selection_ratio_"),
-        _of_all("label/selection_ratio"),
-        needs_truth=False,
-        is_selection=True,
-        from_zero=True,
-    ),
-    "e": Panel(
-        "Ablation accuracy",
-        (
-            Line("ablation/both", "both", BLACK, "o"),
-            Line("ablation/slope", "slope\nalone", ORANGE, "s"),
-            Line("ablation/consistency", "consistency\nalone", SKY, "^"),
-        ),
-        is_ablation=True,
-    ),
-    "f": Panel(
-        "Effective noise",
-        (
-            Line("label/effective_noise", "effective", VERMILION, "s"),
-            Line("label/initial_noise", "initial", GREY, "", is_dashed=True),
-        ),
-        from_zero=True,
-    ),
-}
-
-
-def dynamics(arms: Sequence[Arm]) -> list[Chart]:
-    """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): up to six panels, by epoch.
-
-    One chart an arm; panels that it has nothing for are left out, and its note says why. The data have a row a panel,
-    metric and epoch. A method's selection is shown as it was stored; methods that always or never select have nothing
-    to show there. Panel (e) counts what each criterion *would* have selected from the same history; a run whose method
-    has no criteria is counted at the default settings of OLR, and the panel says so.
-    """
-    charts = []
-    for arm in arms:
-        suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
-        history, data = _History(arm, PANELS.values()), []
-        panels = {letter: panel for letter, panel in PANELS.items() if history.remark(panel) is None}
-        if not panels:
-            continue
-        width = style.TEXT_WIDTH if len(panels) > 1 else style.COLUMN_WIDTH
-        columns = min(len(panels), 3) if len(panels) != 4 else 2
-        sheet = style.Sheet(len(panels), columns, width=width, panel_height=1.6)
-        for axes, (letter, panel) in zip(sheet.panels, panels.items(), strict=True):
-            axes.set_title(f"({letter}) {panel.title}")
-            rows = history.rows(panel)
-            data.append(rows.select(pl.lit(letter).alias("panel"), pl.all()))
-            style.epoch_axis(axes, arm.epochs)
-            sheet.lines(axes, history.lines(panel), rows)
-            _finish_axes(axes, history, panel, rows, is_first=axes is sheet.panels[0])
-        name, caption = f"dynamics{suffix}", f"Arm: {arm.title}." if len(arms) > 1 else ""
-        charts.append(sheet.chart(name, pl.concat(data), note=_left_out(name, history), caption=caption))
-    if not charts:
-        raise Lack("true answers, or two epochs")
-    return charts
-
-
-def _left_out(name: str, history: _History) -> str:
-    """A sentence on the panels that have nothing to show, and why."""
-    reasons: dict[str, list[str]] = {}
-    for letter, panel in PANELS.items():
-        if (remark := history.remark(panel)) is not None:
-            reasons.setdefault(remark, []).append(f"({letter}) {panel.title}")
-    if not reasons:
-        return ""
-    shown = "; ".join(f"{', '.join(panels)}: {reason}" for reason, panels in reasons.items())
-    return f"{name} leaves out {shown}."
-
-
-def _finish_axes(axes: Axes, history: _History, panel: Panel, rows: pl.DataFrame, *, is_first: bool) -> None:
-    arm, settings = history.arm, history.settings
-    if panel.is_share:
-        low, high = style.percent_limits(rows)
-        style.percent_axis(axes, (0.0 if panel.from_zero else low, high))
-    else:
-        axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
-        axes.locator_params(axis="y", nbins=4)
-    style.mark_warmup(axes, settings if panel.is_ablation else arm.olr, arm.epochs, named=is_first)
-    if panel.is_ablation:
-        threshold = f"\N{GREEK SMALL LETTER DELTA} = {settings.slope_threshold}"
-        defaults = f"\nOLR's defaults: {threshold}, T = {settings.warmup_epochs}"
-        axes.set_xlabel(f"epoch ({threshold})" if arm.olr is not None else f"epoch{defaults}")
-
-
-class _History:
-    """The metrics of an arm's epochs that some panels need, and what each panel shows of them."""
-
-    def __init__(self, arm: Arm, panels: Iterable[Panel]) -> None:
-        self.arm = arm
-        self.settings = arm.olr or OlrMethod()
-        threshold, warmup = self.settings.slope_threshold, self.settings.warmup_epochs
-        ablation = {
-            name: accuracy_among(selected_under(criteria, threshold, warmup))
-            for name, criteria in _ABLATION.items()
-        }
-        needed = {line.metric for panel in panels for line in (*panel.lines, *panel.otherwise)}
-        metrics = {**LABEL_METRICS, **ablation}
-        self.metrics = spreads(arm.frame({name: metrics[name] for name in metrics if name in needed}))
-        self._known = set(self.metrics["metric"])
-
-    def lines(self, panel: Panel) -> tuple[Line, ...]:
-        """The lines of a panel; some may have no rows."""
-        if not panel.otherwise or any(line.metric in self._known for line in panel.lines):
-            return panel.lines
-        known = [line for line in panel.otherwise if line.metric in self._known]
-        # Where nothing was ever selected, the unselected prompts are all prompts.
-        return _of_all(known[0].metric) if len(known) == 1 else panel.otherwise
-
-    def rows(self, panel: Panel) -> pl.DataFrame:
-        """The metrics that a panel shows; none where it has a remark instead."""
-        if self.remark(panel) is not None:
-            return self.metrics.clear()
-        first = max(panel.first_epoch, self.settings.warmup_epochs + 1 if panel.is_selection else 1)
-        of_panel = pl.col("metric").is_in([line.metric for line in self.lines(panel)])
-        return self.metrics.filter(of_panel, pl.col("epoch") >= first)
-
-    def remark(self, panel: Panel) -> str | None:
-        """Why a panel has nothing to show."""
-        warmup = self.settings.warmup_epochs
-        if panel.needs_truth and "majority/accuracy" not in self._known:
-            return style.NEEDS_TRUTH
-        method = f"(method {self.arm.method})"
-        if panel.is_selection and self.arm.olr is None:
-            selects = self.metrics.filter(pl.col("mean") > 0, metric="label/selection_ratio")
-            remark = "nothing was selected" if selects.is_empty() else "every majority is the label"
-            return f"{remark} {method}"
-        if panel is PANELS["f"] and "label/effective_noise" not in self._known:
-            return f"no label is used {method}"
-        if (panel.is_selection or panel.is_ablation) and self.arm.epochs <= warmup:
-            return f"no epoch after a warm-up of {warmup}"
-        if panel.is_ablation and self._known.isdisjoint(_ABLATION):
-            return "no majority meets a criterion"
-        return "needs a second epoch" if self.arm.epochs < panel.first_epoch else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -13,47 +12,32 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from olr_cli.analysis.arms import Arm, Run
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, Chart
+from olr_cli.analysis.figures.style import BLUE, Chart, Look
 from olr_cli.analysis.frame import Lack, frame, spreads
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.throughput import GENERATED
 
-_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 _WINDOWS = 15
 """Steps are averaged over this share of the run: enough to see the course, too few to hide a collapse."""
 _MARKERS = 5
 """Along a line of many steps."""
 
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel.
-
-    Attributes:
-        title: with the unit.
-        is_share: drawn in percent.
-        is_sparse: measured in few steps, which are marked and not averaged.
-        is_large: numbers are written as 40k.
-    """
-
-    title: str
-    is_share: bool = False
-    is_sparse: bool = False
-    is_large: bool = False
-
-
-PANELS: Mapping[str, Panel] = {
-    "rollout/reward": Panel("Reward"),
-    "eval/avg": Panel("Held-out accuracy", is_share=True, is_sparse=True),
-    "policy/entropy": Panel("Entropy, nats"),
-    "rollout/length": Panel("Response length, tokens", is_large=True),
-    "rollout/characters": Panel("Response length, characters", is_large=True),
-    "rollout/truncated": Panel("Truncated responses", is_share=True),
-    "policy/kl": Panel("KL to the reference, nats"),
-    "rollout/zero_variance_groups": Panel("Groups of equal rewards", is_share=True),
-    GENERATED: Panel("Generated tokens per s", is_large=True),
+TITLES: Mapping[str, str] = {
+    "rollout/reward": "Reward",
+    "eval/avg": "Held-out accuracy",
+    "policy/entropy": "Entropy, nats",
+    "rollout/length": "Response length, tokens",
+    "rollout/characters": "Response length, characters",
+    "rollout/truncated": "Truncated responses",
+    "policy/kl": "KL to the reference, nats",
+    "rollout/zero_variance_groups": "Groups of equal rewards",
+    GENERATED: "Generated tokens per s",
 }
-"""Metrics of metrics.jsonl; of a log, those that its rollouts show."""
+"""Metrics of metrics.jsonl, of a log those that its rollouts show -> the title of their panel, with the unit."""
+
+_SHARES = {"eval/avg", "rollout/truncated", "rollout/zero_variance_groups"}
+_SPARSE = "eval/avg"
+"""Measured in few steps, which are marked and not averaged."""
 
 
 def learning(arms: Sequence[Arm]) -> list[Chart]:
@@ -64,42 +48,43 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     """
     values = pl.concat([_measured(arm) for arm in arms])
     if values.is_empty():
-        raise Lack("metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(PANELS))
+        raise Lack("metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(TITLES))
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
     window = max(1, last // _WINDOWS) | 1
     rows = spreads(_smoothed(values, window), "step")
-    shown = [metric for metric in PANELS if metric in set(rows["metric"])]
+    shown = [metric for metric in TITLES if metric in set(rows["metric"])]
     columns = len(shown) if len(shown) < 4 else 2 if len(shown) == 4 else 3
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
-    looks = [_look(number) for number in range(len(arms))]
+    looks = style.looks([arm.title for arm in arms])
     is_single = len(arms) == len(arms[0].runs) == 1
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
-        panel, of_metric, raw = PANELS[metric], rows.filter(metric=metric), values.filter(metric=metric)
-        axes.set_title(panel.title, pad=5)
+        drawn, raw = rows.filter(metric=metric), values.filter(metric=metric)
+        axes.set_title(TITLES[metric], pad=5)
         for place, (arm, look) in enumerate(zip(arms, looks, strict=True)):
-            shift = place / len(arms) if len(arms) > 1 else None
-            _draw(sheet, axes, panel, of_metric.filter(arm=arm.name), look, shift)
-        if is_single and not panel.is_sparse:
-            axes.plot(raw["at"].to_numpy(), raw["value"].to_numpy(), color=BLUE, alpha=0.25, linewidth=0.6)
-        drawn = raw.select(mean="value", sd=None) if is_single else of_metric
-        _finish(axes, panel, drawn, last)
+            _draw(sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms))
+        if is_single:
+            if metric != _SPARSE:
+                axes.plot(
+                    raw["at"].to_numpy(), raw["value"].to_numpy(), color=BLUE, alpha=0.25, linewidth=0.6
+                )
+            drawn = raw.select(mean="value", sd=None)
+        _finish(axes, metric, drawn, last)
         if number >= len(shown) - columns:
             axes.set_xlabel("step")
     if len(arms) > 1:
-        sheet.legend([Line2D([], [], label=arm.title, **look) for arm, look in zip(arms, looks, strict=True)])
-    caption = (
-        f"Averaged over {window} steps{', which are shown pale' if is_single else ''}." if window > 1 else ""
-    )
+        sheet.legend([Line2D([], [], label=look.label, **look.plot) for look in looks])
+    pale = ", which are shown pale" if is_single else ""
+    caption = f"Averaged over {window} steps{pale}." if window > 1 else ""
     return [sheet.chart("learning", rows, caption=caption)]
 
 
 def _measured(arm: Arm) -> pl.DataFrame:
-    """The metrics of `PANELS` of every run, by step, as a frame; `at` is the step."""
+    """The metrics of `TITLES` of every run, by step, as a frame; `at` is the step."""
     return frame(
         (arm.name, run.seed, metric, int(line["step"]), line[metric])
         for run in arm.runs
         for line in _lines(run)
-        for metric in PANELS
+        for metric in TITLES
         if line.get(metric) is not None
     )
 
@@ -109,7 +94,7 @@ def _lines(run: Run) -> list[dict[str, float]]:
 
 
 def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """The metrics of `PANELS` that rollouts of a log show: a row a step, ascending; null where unknown."""
+    """The metrics of `TITLES` that rollouts of a log show: a row a step, ascending; null where unknown."""
     names = set(rollouts.columns)
     group = ["prompt_id", "visit", "step"]
     means = {
@@ -130,52 +115,29 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
-    """The values averaged over so many neighbouring steps of their run, but those of sparse panels."""
-    sparse = [metric for metric, panel in PANELS.items() if panel.is_sparse]
+    """The values averaged over so many neighbouring steps of their run, but those of `_SPARSE`."""
     mean = pl.col("value").rolling_mean(window, min_samples=1, center=True).over("arm", "seed", "metric")
-    return values.with_columns(pl.when(pl.col("metric").is_in(sparse)).then("value").otherwise(mean))
+    return values.with_columns(pl.when(metric=_SPARSE).then("value").otherwise(mean))
 
 
-def _look(number: int) -> dict[str, Any]:
-    """Colour, marker and line style of an arm; dashes come when colours and markers are used up."""
-    again, place = divmod(number, len(_COLOURS))
-    lines = ("-", "--", ":", "-.")
-    return {
-        "color": _COLOURS[place],
-        "linestyle": lines[again % len(lines)],
-        **style.mark(style.MARKERS[place]),
-    }
-
-
-def _draw(
-    sheet: style.Sheet,
-    axes: Axes,
-    panel: Panel,
-    rows: pl.DataFrame,
-    look: Mapping[str, Any],
-    shift: float | None,
-) -> None:
-    """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms, if there are any."""
+def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> None:
+    """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms."""
     step, mean, sd = (rows[name].to_numpy() for name in ("step", "mean", "sd"))
-    if (panel.is_sparse and len(rows) <= 25) or len(rows) == 1:
-        marks: dict[str, Any] = {}
-    elif shift is None:
-        marks = {"marker": ""}
-    else:
-        every = max(1, len(rows) // _MARKERS)
-        marks = {"markevery": (int(shift * every), every)}
-    axes.plot(step, mean, zorder=3, **{**look, **marks})
-    sheet.band(axes, step, mean, sd, look["color"])
+    every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
+    marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
+    axes.plot(step, mean, zorder=3, **look.plot, **marks)
+    sheet.band(axes, step, mean, sd, look.colour)
 
 
-def _finish(axes: Axes, panel: Panel, rows: pl.DataFrame, last: int) -> None:
+def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     """Set the limits for values of columns mean and sd, up to the last step of any panel."""
     axes.set_xlim(-0.03 * last, 1.03 * last)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
-    if panel.is_share:
+    is_large = float(rows["mean"].max() or 0) >= 1000  # type: ignore[arg-type]  # of numbers
+    if metric in _SHARES:
         style.percent_axis(axes, style.percent_limits(rows))
-        axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        return
+    else:
+        axes.yaxis.set_major_formatter(
+            EngFormatter(sep="") if is_large else FuncFormatter(lambda y, _: f"{y:g}")
+        )
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    large = panel.is_large and float(rows["mean"].max() or 0) >= 1000  # type: ignore[arg-type]
-    axes.yaxis.set_major_formatter(EngFormatter(sep="") if large else FuncFormatter(lambda y, _: f"{y:g}"))

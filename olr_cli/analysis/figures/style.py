@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ import polars as pl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -53,10 +55,8 @@ BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 MARKERS = "os^DvPX"
 """Markers of the first, second, … line of a panel: lines differ in print without colour too."""
 
+_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 _HOLLOW = frozenset("sDP")
-
-NEEDS_TRUTH = "needs true answers"
-NEEDS_MARKS = "needs to know which\nlabels are noise"
 
 _SETTINGS: dict[RcKeyType, Any] = {
     "font.family": "DejaVu Sans",
@@ -109,15 +109,35 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Line:
-    """How a metric is drawn, as a line (`marker`, `is_dashed`) or an area (`hatch`), and its name in the figure."""
+class Look:
+    """How a line or an area is drawn, and its name in the figure.
 
-    metric: str
+    Attributes:
+        marker: of a line; empty for none.
+        dashes: matplotlib's style of a line.
+        hatch: of an area.
+    """
+
     label: str
     colour: str
     marker: str = "o"
-    is_dashed: bool = False
+    dashes: Any = "-"
     hatch: str = ""
+
+    @property
+    def plot(self) -> dict[str, Any]:
+        """As `Axes.plot` takes it."""
+        return {"color": self.colour, "linestyle": self.dashes, **mark(self.marker)}
+
+
+def looks(labels: Sequence[str]) -> list[Look]:
+    """Lines that differ in colour and marker; dashes come when these are used up."""
+    styles = [
+        (colour, marker, dashes)
+        for dashes in ("-", "--", ":", "-.")
+        for colour, marker in zip(_COLOURS, MARKERS, strict=True)
+    ]
+    return [Look(label, *style) for label, style in zip(labels, cycle(styles), strict=False)]
 
 
 @contextmanager
@@ -148,7 +168,7 @@ class Sheet:
         for unused in list(grid.flat)[panels:]:
             unused.remove()
         self._labels: dict[Axes, list[Annotation]] = {}
-        self._spreads: dict[str, list[tuple[Callable[[], tuple[float, float]], float, float]]] = {}
+        self._bands: dict[str, list[tuple[Callable[[], tuple[float, float]], float, float]]] = {}
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
         """Name what ends at `y` at the right of the panel."""
@@ -174,33 +194,42 @@ class Sheet:
         if not np.isnan(sd).all():
             axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
             ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
-            self._spreads.setdefault("bands", []).append((axes.get_ylim, *ends))
+            self._bands.setdefault("bands", []).append((axes.get_ylim, *ends))
 
     def bar(self, axes: Axes, place: float, mean: float, sd: float | None, **look: Any) -> None:
         """Draw a horizontal bar with plus and minus one sd; `look` as for `Axes.barh`."""
         axes.barh(place, mean, height=0.7, **look)
         if sd is not None:
             axes.errorbar(mean, place, xerr=sd, color=BLACK, linewidth=0.8, capsize=1.5)
-            self._spreads.setdefault("whiskers", []).append((axes.get_xlim, mean - sd, mean + sd))
+            self._bands.setdefault("whiskers", []).append((axes.get_xlim, mean - sd, mean + sd))
 
-    def lines(self, axes: Axes, lines: Sequence[Line], rows: pl.DataFrame, x: str = "epoch") -> None:
-        """Draw mean (line) and mean plus and minus one sd (band) of each metric, named at its end.
+    def lines(
+        self,
+        axes: Axes,
+        looks: Mapping[str, Look],
+        rows: pl.DataFrame,
+        *,
+        of: str = "metric",
+        x: str = "epoch",
+    ) -> None:
+        """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end.
 
         Args:
             axes: the panel.
-            lines: which metrics, and how; one without rows is left out.
-            rows: columns metric, `x`, mean, sd.
+            looks: what the column `of` says of a line -> its look; one without rows is left out.
+            rows: columns `of`, `x`, mean, sd.
+            of: the column that tells lines apart.
             x: the column that is drawn across.
         """
-        for line in lines:
-            points = rows.filter(metric=line.metric)
+        for line, look in looks.items():
+            points = rows.filter(pl.col(of) == line)
             if points.is_empty():
                 continue
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
-            marker = (line.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            look = {"linestyle": DASHES if line.is_dashed else "-", **mark(marker), "clip_on": False}
-            self.curve(axes, across, mean, line.label, line.colour, **look)
-            self.band(axes, across, mean, sd, line.colour)
+            marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
+            style = {"linestyle": look.dashes, **mark(marker), "clip_on": False}
+            self.curve(axes, across, mean, look.label, look.colour, **style)
+            self.band(axes, across, mean, sd, look.colour)
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
@@ -233,7 +262,7 @@ class Sheet:
             note: as in `Chart`.
             caption: more to write below the figure.
         """
-        caption = " ".join(filter(None, (self._spread_sentence(data), caption)))
+        caption = " ".join(filter(None, (self._sentence(data), caption)))
         if caption:
             text = textwrap.fill(caption, _signs(self.figure.get_figwidth()))
             self.figure.supxlabel(text, x=0.01, ha="left", fontsize=FONT_SIZE, color=GREY)
@@ -242,7 +271,7 @@ class Sheet:
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
         for axes, labels in self._labels.items():
-            _spread(axes, labels, 72 / self.figure.dpi)
+            _place(axes, labels, 72 / self.figure.dpi)
         return Chart(name, self.figure, data, note, caption)
 
     def _grow(self, lines: float) -> None:
@@ -250,7 +279,7 @@ class Sheet:
         width, height = self.figure.get_size_inches()
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 
-    def _spread_sentence(self, data: pl.DataFrame) -> str:
+    def _sentence(self, data: pl.DataFrame) -> str:
         """Of how many runs the means are, and what bands or whiskers show; empty where the data have no means."""
         if not set(SPREAD) <= set(data.columns):
             return ""
@@ -258,18 +287,18 @@ class Sheet:
         if not runs or runs == [1]:
             is_alone = "arm" in data.columns and data["arm"].n_unique() == 1
             return ("One run." if is_alone else "One run each.") if runs else ""
-        spreads = "".join(f"; {kind}: \N{PLUS-MINUS SIGN}1 sd{self._cut(kind)}" for kind in self._spreads)
-        return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{spreads}."
+        bands = "".join(f"; {kind}: \N{PLUS-MINUS SIGN}1 sd{self._cut(kind)}" for kind in self._bands)
+        return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
         """At which limits of their panels spreads end; only shares have limits that are narrower than these."""
-        ends = [(limits(), low, high) for limits, low, high in self._spreads[kind]]
+        ends = [(limits(), low, high) for limits, low, high in self._bands[kind]]
         cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
         cuts |= {top for (_, top), _, high in ends if high > top + 1e-9}
         return f", cut at {' and '.join(f'{100 * cut:g}%' for cut in sorted(cuts))}" if cuts else ""
 
 
-def _spread(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
+def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
     low, high = (axes.transAxes.transform((0, edge))[1] * points for edge in (0, 1))
     wanted = [axes.transData.transform((0, label.xy[1]))[1] * points for label in labels]
     heights = [(1 + label.get_text().count("\n")) * LINE_HEIGHT for label in labels]
@@ -290,20 +319,14 @@ def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, hig
     """
     if not wanted:
         return []
+    from scipy.optimize import isotonic_regression  # half a second
+
     # Of several at one place the first is uppermost, as in a legend.
     order = np.lexsort((-np.arange(len(wanted)), np.array(wanted)))
     tall = np.array(heights)[order]
-    # Less the room that the labels below need, "no overlap" says "ascending", and the nearest ascending numbers are
-    # found by pooling neighbours that are in the wrong order (isotonic regression; scipy's takes a second to import).
+    # Less the room that the labels below need, "no overlap" says "ascending".
     room = np.append(0.0, np.cumsum((tall[1:] + tall[:-1]) / 2))
-    pools: list[tuple[float, int]] = []
-    for level in np.array(wanted)[order] - room:
-        mean, size = float(level), 1
-        while pools and pools[-1][0] > mean:
-            other, count = pools.pop()
-            mean, size = (mean * size + other * count) / (size + count), size + count
-        pools.append((mean, size))
-    levels = np.repeat([mean for mean, _ in pools], [size for _, size in pools])
+    levels = isotonic_regression(np.array(wanted)[order] - room).x
     first, last = low + tall[0] / 2, high - tall[-1] / 2 - room[-1]
     placed = np.empty(len(order))
     placed[order] = np.maximum(np.minimum(levels, last), first) + room
@@ -339,22 +362,11 @@ def mark(marker: str) -> dict[str, Any]:
 
 
 def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) -> None:
-    """Whole epochs as ticks, `most` of them; `margin` is a share of the axis."""
-    room = margin * max(epochs - 1, 1)
+    """Whole epochs as ticks, about `most` of them; `margin` is a share of the axis."""
+    room = margin * (epochs - 1) if epochs > 1 else 0.5
     axes.set_xlim(1 - room, epochs + room)
-    axes.set_xticks(epoch_ticks(epochs, most))
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.set_xlabel("epoch")
-
-
-def epoch_ticks(epochs: int, most: int) -> list[int]:
-    """At most `most` round epochs; the first is one of them where it does not crowd the next."""
-    for step in (1, 2, 5, 10, 20, 25, 50, *range(100, epochs + 100, 100)):
-        ticks = list(range(step, epochs + 1, step))
-        if step >= 5:
-            ticks.insert(0, 1)
-        if len(ticks) <= most:
-            return ticks
-    raise AssertionError("unreachable: the largest step leaves two ticks")
 
 
 def band_ends(rows: pl.DataFrame) -> tuple[float, float]:
@@ -411,18 +423,19 @@ def label_first(axes: Axes, column: int, text: str) -> None:
 
 
 def remark(axes: Axes, text: str, *, keeps_axes: bool = False) -> None:
-    """Say in a panel why it has nothing to draw."""
+    """Say in a panel why it has nothing to draw, in short lines."""
     if not keeps_axes:
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[["left", "bottom"]].set_visible(False)
+    text = textwrap.fill(text, 16)
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, linespacing=1.4)
 
 
 def darker(colour: str) -> str:
     """The colour as text: dark enough to be read at 7 points."""
-    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(part * 0.7):02x}" for part in parts)
+    red, green, blue = (0.7 * part for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def save(chart: Chart, folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ import matplotlib
 
 from olr_cli import __version__
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.figures import FIGURES, style
+from olr_cli.analysis.figures import caption, style
 from olr_cli.analysis.report.prompts import prompt_list
 from olr_cli.analysis.report.summary import epochs, recipes, summary
 from olr_cli.analysis.tables import count
@@ -108,14 +108,14 @@ def _title(arms: Sequence[Arm]) -> str:
 def drawings(drawn: Mapping[str, Sequence[style.Chart]]) -> Iterator[Element]:
     """The charts of figures as ``figure`` elements, each with its caption."""
     for name, charts in drawn.items():
-        about = FIGURES[name].caption
+        about = caption(name)
         for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
             image = element(
                 "img", src=_svg_address(chart), alt=f"{about} {chart.caption}".rstrip(), width=width
             )
-            caption = element("figcaption", element("b", isolated(chart.name)), f": {about}")
-            yield element("figure", element("div", image, class_="sheet"), caption)
+            named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
+            yield element("figure", element("div", image, class_="sheet"), named)
 
 
 def _svg_address(chart: style.Chart) -> str:

@@ -9,7 +9,7 @@ import pytest
 from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.figures import charts_of
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import by_visit
 
@@ -20,7 +20,7 @@ OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}
 
 
 def drawn(figure, *runs):
-    (chart,) = FIGURES[figure].draw(group(find_runs(runs)))
+    (chart,) = charts_of(figure, group(find_runs(runs)))
     return chart
 
 
@@ -132,7 +132,7 @@ def test_each_arm_is_a_pair_of_panels_and_the_end_of_warmup_is_named_once(tmp_pa
         ({"knows_truth": False}, "needs true answers"),
         ({"knows_noise": False}, "needs to know which labels are noise"),
         ({"steps": 2}, "needs a second epoch"),
-        ({"noise": None}, "no noisy prompts"),
+        ({"noise": None}, "needs noisy prompts"),
     ],
 )
 def test_a_panel_of_the_composition_without_numbers_says_why(tmp_path, settings, remark):
@@ -213,7 +213,7 @@ def test_under_both_criteria_the_ablation_is_what_was_selected_under_the_runs_ow
 def test_a_method_that_selects_nothing_says_so_and_is_counted_at_the_defaults_of_olr(tmp_path):
     run = write_history(tmp_path / "run", method=GRPO, **LARGER)
     chart = drawn("dynamics", run)
-    assert remarks(chart) == dict.fromkeys("bd", "nothing was selected (method grpo)")
+    assert remarks(chart) == dict.fromkeys("bd", "needs a method that selects labels, and grpo selects none")
     assert set(chart.data["panel"]) == set("acef")
     shown = values(chart, "e", "ablation/slope")
     assert list(shown) == [6, 7]
@@ -237,13 +237,17 @@ def rewritten(run, **columns):
 @pytest.mark.parametrize(
     ("method", "columns", "said"),
     [
-        ("ttrl", {"is_selected": True}, {"bd": "every majority is the label (method ttrl)"}),
+        (
+            "ttrl",
+            {"is_selected": True},
+            {"bd": "needs a method that selects labels, and ttrl takes every majority"},
+        ),
         (
             "token_entropy",
             {"effective_label": None, "effective_label_is_correct": None, "label_source": "none"},
             {
-                "bd": "nothing was selected (method token_entropy)",
-                "f": "no label is used (method token_entropy)",
+                "bd": "needs a method that selects labels, and token_entropy selects none",
+                "f": "needs labels, and token_entropy uses none",
             },
         ),
     ],
@@ -272,14 +276,14 @@ def test_labels_of_unknown_quality_are_shown_together(tmp_path):
     }
     settings = {"method": GRPO, "knows_noise": False, "knows_truth": False}
     unselected = drawn("dynamics", write_history(tmp_path / "grpo", **settings, **SMALL))
-    assert texts(unselected) == [["all prompts"]], "where nothing was ever selected"
+    assert texts(unselected) == [["unselected"]], "where nothing was ever selected"
 
 
 def test_a_run_in_its_warmup_says_what_is_missing(tmp_path):
     chart = drawn("dynamics", write_history(tmp_path / "run", method=OLR, steps=2, **LARGER))
     assert remarks(chart) == {
         "c": "needs a second epoch",
-        **dict.fromkeys("bde", "no epoch after a warm-up of 3"),
+        **dict.fromkeys("bde", "needs an epoch after the warm-up of 3"),
     }
     assert set(chart.data["panel"]) == set("af")
 
@@ -295,7 +299,7 @@ def test_seeds_of_an_arm_are_averaged_and_several_arms_are_several_charts(tmp_pa
     for seed in (1, 2, 3):
         write_history(tmp_path / f"olr{seed}", method=OLR, seed=seed, **SMALL)
     write_history(tmp_path / "grpo", method=GRPO, seed=1, **SMALL)
-    charts = FIGURES["dynamics"].draw(group(find_runs([tmp_path])))
+    charts = charts_of("dynamics", group(find_runs([tmp_path])))
     assert sorted(chart.name for chart in charts) == ["dynamics_active-0.5-grpo", "dynamics_active-0.5-olr"]
     (averaged,) = (chart for chart in charts if chart.name.endswith("olr"))
     rows = averaged.data.filter(panel="a")

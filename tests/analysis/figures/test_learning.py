@@ -8,7 +8,7 @@ import pytest
 from histories import write_history
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.figures import charts_of
 from olr_cli.analysis.frame import Lack
 
 TRL = Path(__file__).parents[2] / "fixtures" / "logs" / "trl"
@@ -26,7 +26,7 @@ def write_run(path, rewards, **settings):
 
 
 def learning(*places):
-    (chart,) = FIGURES["learning"].draw(group(find_runs(places)))
+    (chart,) = charts_of("learning", group(find_runs(places)))
     return chart
 
 
@@ -82,4 +82,4 @@ def test_what_has_nothing_to_show_says_what_is_missing(tmp_path):
     run = write_history(tmp_path / "run", **SMALL)
     (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "time/step": 1.0}\n')
     with pytest.raises(Lack, match="of these runs has none"):
-        FIGURES["learning"].draw(group(find_runs([run])))
+        charts_of("learning", group(find_runs([run])))

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import Line, declutter
+from olr_cli.analysis.figures.style import Look, declutter
 from olr_cli.errors import UserError
 
 ROWS = pl.DataFrame(
@@ -24,7 +24,7 @@ def chart(name="chart"):
         axes = sheet.panels[0]
         style.epoch_axis(axes, 3)
         style.percent_axis(axes, style.percent_limits(ROWS))
-        sheet.lines(axes, [Line("m", "line", style.BLUE), Line("absent", "absent", style.BLACK)], ROWS)
+        sheet.lines(axes, {"m": Look("line", style.BLUE), "absent": Look("absent", style.BLACK)}, ROWS)
         return sheet.chart(name, ROWS)
 
 
@@ -51,7 +51,7 @@ def spread(rows, limits=(0, 1)):
     with style.applied():
         sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
         sheet.panels[0].set_ylim(limits)
-        sheet.lines(sheet.panels[0], [Line("m", "line", style.BLUE)], rows)
+        sheet.lines(sheet.panels[0], {"m": Look("line", style.BLUE)}, rows)
         return sheet.chart("chart", rows, caption="More.").caption
 
 
@@ -87,9 +87,10 @@ def test_a_caption_and_a_legend_make_the_figure_higher_and_hide_nothing():
 
 
 def test_lines_of_a_panel_differ_without_colour():
-    marks = [tuple(style.mark(marker).items()) for marker in style.MARKERS]
-    assert len(set(marks)) == len(style.MARKERS)
-    assert {len(mark) for mark in marks} == {1, 2}, "filled and hollow ones"
+    looks = style.looks([str(number) for number in range(12)])
+    marks = [{name: value for name, value in look.plot.items() if name != "color"} for look in looks]
+    assert all(one != other for one, other in itertools.combinations(marks, 2))
+    assert {"markerfacecolor" in mark for mark in marks} == {True, False}, "filled and hollow ones"
 
 
 def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeypatch):
@@ -112,27 +113,12 @@ def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_set
     assert [file.read_bytes() for file in plain] == [file.read_bytes() for file in styled]
 
 
-@given(st.integers(1, 2000), st.integers(3, 6))
-def test_epoch_ticks_are_few_whole_and_within_the_run(epochs, most):
-    ticks = style.epoch_ticks(epochs, most)
-    assert 1 <= len(ticks) <= most
-    assert ticks == sorted(set(ticks))
-    assert ticks[0] >= 1
-    assert ticks[-1] <= epochs
-
-
-@pytest.mark.parametrize(
-    ("epochs", "ticks"),
-    [
-        (1, [1]),
-        (4, [1, 2, 3, 4]),
-        (10, [2, 4, 6, 8, 10]),
-        (20, [1, 5, 10, 15, 20]),
-        (100, [1, 25, 50, 75, 100]),
-    ],
-)
-def test_epoch_ticks_are_round(epochs, ticks):
-    assert style.epoch_ticks(epochs, 5) == ticks
+@pytest.mark.parametrize(("epochs", "ticks"), [(1, [1]), (4, [1, 2, 3, 4]), (10, [2, 4, 6, 8, 10])])
+def test_ticks_of_epochs_are_few_whole_and_within_the_run(epochs, ticks):
+    sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
+    style.epoch_axis(sheet.panels[0], epochs)
+    low, high = sheet.panels[0].get_xlim()
+    assert [tick for tick in sheet.panels[0].get_xticks() if low <= tick <= high] == ticks
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.none() | st.floats(0, 0.5)), max_size=6))

@@ -6,8 +6,9 @@ from histories import write_history
 from paper_runs import NINE, write_evaluated, write_run
 
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import FIGURES
+from olr_cli.analysis.figures import charts_of
 from olr_cli.analysis.frame import Lack
+from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
@@ -33,7 +34,7 @@ def arms_of(*places):
 
 
 def drawn(figure, *places):
-    (chart,) = FIGURES[figure].draw(arms_of(*places))
+    (chart,) = charts_of(figure, arms_of(*places))
     return chart
 
 
@@ -51,7 +52,7 @@ def texts(axes):
     return [text.get_text() for text in axes.texts]
 
 
-def names_of(chart, column="noise"):
+def names_of(chart, column="series"):
     return chart.data[column].unique(maintain_order=True).to_list()
 
 
@@ -70,7 +71,9 @@ def write_sweep(folder, warmups=(1, 2)):
 
 
 def line(chart, setting, noise, metric="eval/avg"):
-    rows = chart.data.filter(setting=setting, noise=noise, metric=metric, method="olr")
+    rows = chart.data.filter(
+        pl.col("value").is_not_null(), key=f"method.{setting}", series=noise, metric=metric
+    )
     return dict(zip(rows["value"], rows["mean"], strict=True))
 
 
@@ -81,11 +84,15 @@ def test_lines_are_means_over_seeds_beside_the_level_of_grpo(tmp_path):
     assert line(chart, "warmup_epochs", "inactive 0.5") == pytest.approx({1: 0.83, 2: 0.93})
     first = chart.data.row(0, named=True)
     assert (first["runs"], first["sd"]) == (2, pytest.approx(0.02 / 2**0.5))
-    grpo = chart.data.filter(setting="slope_threshold", method="grpo").select("noise", "value", "mean").rows()
-    assert grpo == [("active 0.5", None, pytest.approx(0.4)), ("inactive 0.5", None, pytest.approx(0.5))]
+    grpo = (
+        chart.data.filter(pl.col("value").is_null(), key="method.slope_threshold")
+        .select("series", "mean")
+        .rows()
+    )
+    assert grpo == [("active 0.5", pytest.approx(0.4)), ("inactive 0.5", pytest.approx(0.5))]
     axes = chart.figure.axes[0]
     named = ["active 0.5", "inactive 0.5"]
-    assert texts(axes) == [label for name in named for label in (name, f"{name},\nwithout OLR")]
+    assert texts(axes) == [*named, *(f"{name},\nwithout OLR" for name in named)]
     dashed = [level.get_ydata()[0] for level in axes.lines if level.get_linestyle() == "--"]
     assert dashed == pytest.approx([0.4, 0.5])
 
@@ -99,10 +106,10 @@ def test_panels_are_of_both_kinds_of_benchmarks_where_runs_have_scores(tmp_path)
     assert line(chart, "warmup_epochs", "active 0.5", "in") == pytest.approx({1: expected, 2: expected})
 
 
-def test_a_panel_without_such_runs_says_so(tmp_path):
+def test_a_setting_that_does_not_vary_has_no_panel(tmp_path):
     chart = drawn("sensitivity", write_sweep(tmp_path, warmups=(1,)))
-    assert texts(chart.figure.axes[1]) == ["needs runs with several\nwarm-up lengths"]
-    assert names_of(chart, "setting") == ["slope_threshold"]
+    assert [axes.get_xlabel() for axes in chart.figure.axes] == ["slope threshold δ"]
+    assert names_of(chart, "key") == ["method.slope_threshold"]
 
 
 def test_arms_are_compared_with_a_dot_a_run(tmp_path):
@@ -161,7 +168,7 @@ def bars(choices):
 
 
 def value(chart, noise, criteria, metric):
-    return chart.data.filter(noise=noise, criteria=criteria, metric=metric).row(0, named=True)
+    return chart.data.filter(series=noise, value=criteria, metric=metric).row(0, named=True)
 
 
 def test_accuracy_and_coverage_are_over_all_visits_after_warmup(choices, bars):
@@ -188,7 +195,7 @@ def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alon
     assert [label.get_text() for label in panels[0].get_yticklabels()] == [*CRITERIA, "without OLR"]
     assert titles(bars)[2] == "(c) Held-out accuracy"
     assert [texts(axes)[-1] for axes in (panels[0], panels[3])] == ["active 0.5", "inactive 0.5"]
-    assert bars.data.filter(criteria="without OLR")["metric"].unique().to_list() == ["eval/avg"]
+    assert bars.data.filter(value="without OLR")["metric"].unique().to_list() == ["eval/avg"]
     width = panels[0].patches[0].get_width()
     assert width == pytest.approx(value(bars, "active 0.5", "both", "selection_accuracy")["mean"])
 
@@ -206,7 +213,7 @@ def test_without_true_answers_coverage_is_still_shown(tmp_path):
     chart = drawn("ablation", write_choices(tmp_path, knows_truth=False))
     assert "selection_accuracy" not in chart.data["metric"]
     assert "coverage" in chart.data["metric"]
-    assert "truth unknown" in " ".join(texts(chart.figure.axes[0]))
+    assert "truth unknown" in " ".join(texts(chart.figure.axes[0])).replace("\n", " ")
 
 
 def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
@@ -215,7 +222,7 @@ def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
     write_history(tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL)
     assert refused("ablation", tmp_path)
     write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
-    assert names_of(drawn("ablation", tmp_path), "criteria") == ["both", "slope alone"]
+    assert names_of(drawn("ablation", tmp_path), "value") == ["both", "slope alone"]
 
 
 def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path):
@@ -230,7 +237,7 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
     ]
 
 
-# Noise ratio
+# Over any key
 
 
 def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_labels(tmp_path):
@@ -245,7 +252,36 @@ def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_lab
     write_run(tmp_path / "alone", olr(), 0.5)
     chart = drawn("noise", tmp_path)
     assert titles(chart) == ["(a) none verified", "(b) 2 verified labels"]
-    rows = chart.data.filter(panel="2 verified labels", method="self training")
-    assert rows.select("ratio", "mean").rows() == [(0.25, pytest.approx(0.8)), (0.75, pytest.approx(0.3))]
-    assert names_of(chart, "method") == ["GRPO", "self training"]
+    rows = chart.data.filter(panel="2 verified labels", series="self training")
+    assert rows.select("value", "mean").rows() == [(0.25, pytest.approx(0.8)), (0.75, pytest.approx(0.3))]
+    assert names_of(chart) == ["GRPO", "self training"]
     assert "noise.ratio" in refused("noise", tmp_path / "alone")
+
+
+def test_methods_of_one_name_are_lines_that_their_settings_tell_apart(tmp_path):
+    for ratio in (0.25, 0.75):
+        for threshold in (0.02, 0.1):
+            write_run(tmp_path / f"{ratio}-{threshold}", olr(threshold), 0.9 - ratio + threshold, ratio=ratio)
+    chart = drawn("noise", tmp_path)
+    assert names_of(chart) == ["OLR slope threshold=0.02", "OLR slope threshold=0.1"]
+    for name, lift in zip(names_of(chart), (0.02, 0.1), strict=True):
+        rows = chart.data.filter(series=name).select("value", "mean").rows()
+        assert rows == [(0.25, pytest.approx(0.65 + lift)), (0.75, pytest.approx(0.15 + lift))]
+    assert [len(line.get_xdata()) for line in chart.figure.axes[0].lines] == [2, 2]
+    assert texts(chart.figure.axes[0]) == ["OLR slope\nthreshold=0.02", "OLR slope\nthreshold=0.1"]
+
+
+def test_the_score_is_drawn_over_any_key_numbers_as_lines_and_names_as_bars(tmp_path):
+    for epochs in (2, 3):
+        for policy in ("easier", "harder"):
+            run = write_run(tmp_path / f"{epochs}-{policy}", {"name": "grpo"}, epochs / 10, epochs=epochs)
+            recipe = run / "recipe.yaml"
+            recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
+    lines, bars = drawn("over-train.epochs", tmp_path), drawn("over-model.path", tmp_path)
+    assert (lines.name, lines.figure.axes[0].get_xlabel()) == ("over-train.epochs", "train.epochs")
+    assert lines.data.select("value", "mean").rows() == [(2, 0.2), (3, 0.3)] * 2
+    assert sorted(names_of(bars, "value")) == ["builtin:addition-easier", "builtin:addition-harder"]
+    assert [len(axes.patches) for axes in bars.figure.axes] == [2, 2]
+    assert "runs that differ in noise.ratio, and in nothing else" in refused("over-noise.ratio", tmp_path)
+    with pytest.raises(UserError, match=r"--over is 'noise.rato' \(did you mean 'noise.ratio'"):
+        drawn("over-noise.rato", tmp_path)
