@@ -1,7 +1,6 @@
 """Runs are found, grouped into arms by their recipes, and averaged over seeds."""
 
 import json
-import re
 import statistics
 from dataclasses import replace
 from decimal import Decimal
@@ -18,6 +17,7 @@ from olr_cli.supervision.metrics import by_visit
 
 SMALL = {"prompts": 12, "prompts_per_step": 6, "epochs": 4, "store_rollouts": False}
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 1}
+GRPO = {"name": "grpo"}
 
 
 def write(path, **changes):
@@ -28,6 +28,13 @@ def arms_of(*places):
     return group(find_runs(places))
 
 
+def names_of(*places):
+    return [arm.name for arm in arms_of(*places)]
+
+
+# Arms and their names -------------------------------------------------------------------------------------------------
+
+
 def test_runs_that_differ_only_in_name_and_seed_are_one_arm(tmp_path):
     for seed in (2, 0, 1):
         write(tmp_path / f"any-name-{seed}", seed=seed)
@@ -36,82 +43,106 @@ def test_runs_that_differ_only_in_name_and_seed_are_one_arm(tmp_path):
     assert arm.name == "active 0.5 olr"
 
 
-def test_settings_that_do_not_change_a_result_do_not_split_an_arm(tmp_path):
+def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_name_it(tmp_path):
     write(tmp_path / "one", seed=1)
     recipe = write(tmp_path / "two", seed=2) / "recipe.yaml"
-    changed = (
-        recipe.read_text()
-        .replace("tensorboard: false", "tensorboard: true")
-        .replace("device: auto", "device: cpu")
-    )
+    changed = recipe.read_text().replace("tensorboard: false", "tensorboard: true")
+    changed = changed.replace("device: auto", "device: cpu")
     recipe.write_text(changed)
     assert len(arms_of(tmp_path)) == 1
     recipe.write_text(changed.replace("temperature: 1.0", "temperature: 0.9"))
-    assert [arm.name for arm in arms_of(tmp_path)] == [
-        "active 0.5 olr temperature=1.0",
-        "active 0.5 olr temperature=0.9",
-    ]
+    assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
 
 
-def test_arms_are_named_by_noise_and_method_and_keep_the_order_given(tmp_path):
-    grpo = {"name": "grpo"}
+def test_arms_are_named_by_noise_and_method_or_by_their_sweep_in_the_order_given(tmp_path):
     places = [
         write(tmp_path / "b", noise="inactive", method=OLR),
-        write(tmp_path / "a", noise="active", ratio=0.25, method=grpo),
-        write(tmp_path / "c", noise=None, method=grpo),
+        write(tmp_path / "a", noise="active", ratio=0.25, method=GRPO),
+        write(tmp_path / "c", noise=None, method=GRPO),
         write(tmp_path / "d", method={**OLR, "criteria": ["consistency"]}),
+        write(tmp_path / "x", arm="harder_olr"),
+        write(tmp_path / "y", arm="harder_olr", seed=1),
     ]
-    names = [arm.name for arm in arms_of(*places)]
-    assert names == ["inactive 0.5 olr", "active 0.25 grpo", "grpo", "active 0.5 olr_without_slope"]
+    names = ["inactive 0.5 olr", "active 0.25 grpo", "grpo", "active 0.5 olr_without_slope", "harder_olr"]
+    assert names_of(*places) == names
 
 
-def test_namesakes_are_told_apart_by_the_settings_in_which_they_differ(tmp_path):
-    for threshold in (0.02, 0.1):
-        write(tmp_path / f"{threshold}", method={**OLR, "slope_threshold": threshold})
-    write(tmp_path / "grpo", method={"name": "grpo"})
-    names = {arm.name for arm in arms_of(tmp_path)}
-    assert names == {
-        "active 0.5 olr slope_threshold=0.02",
-        "active 0.5 olr slope_threshold=0.1",
-        "active 0.5 grpo",
-    }
+def test_an_arm_trained_on_a_marked_file_is_named_after_its_marks_of_labels_that_nobody_verified(tmp_path):
+    (run,) = find_runs([write_history(tmp_path / "run", noise="inactive")])
+    marked = replace(run, recipe=run.recipe.model_copy(update={"noise": None}))
+    assert marked.noise == "inactive 0.5"
+    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("trusted")).otherwise("label_source")
+    vars(marked)["labels"] = marked.labels.with_columns(label_source=verified)
+    del vars(marked)["noise"]
+    assert marked.noise == ""
 
 
-def test_an_arm_is_called_what_its_sweep_calls_it(tmp_path):
-    write(tmp_path / "x", arm="harder_olr")
-    write(tmp_path / "y", arm="harder_olr", seed=1)
-    write(tmp_path / "z", arm="harder_grpo")
-    assert [(arm.name, len(arm.runs)) for arm in arms_of(tmp_path)] == [("harder_olr", 2), ("harder_grpo", 1)]
+def varied(folder, key="method.slope_threshold"):
+    return vary(arms_of(folder), key)
 
 
-def test_the_runs_of_a_folder_come_in_the_order_in_which_they_were_made(tmp_path):
+def test_arms_that_differ_in_one_key_alone_stand_in_the_order_of_its_values(tmp_path):
+    for ratio in (0.25, 0.5):
+        for threshold in (0.1, 0.02):
+            method = {**OLR, "slope_threshold": threshold}
+            write(tmp_path / f"{ratio}-{threshold}", method=method, ratio=ratio)
+        write(tmp_path / f"{ratio}-grpo", method=GRPO, ratio=ratio)
+    write(tmp_path / "penalised", method={**OLR, "penalty_weight": 0.1})
+    write(tmp_path / "clean", method=OLR, noise=None)
+    by_threshold, by_ratio = varied(tmp_path), varied(tmp_path, "noise.ratio")
+    assert [list(each.arms) for each in by_threshold] == [[Decimal("0.02"), Decimal("0.1")]] * 2
+    assert [list(each.arms) for each in by_ratio] == [[Decimal("0.25"), Decimal("0.5")]] * 3
+    assert by_threshold[0].first.name == "active 0.25 olr slope_threshold=0.02"
+    assert set(method_names(by_ratio)) == {"OLR slope_threshold=0.1", "OLR slope_threshold=0.02", "GRPO"}
+    shared = by_threshold[0].settings("noise.")
+    assert "method.warmup_epochs" in shared
+    assert not {"method.slope_threshold", "noise.ratio"} & shared.keys()
+
+
+def test_grpo_beside_an_arm_is_trained_on_the_same_data_without_additions(tmp_path):
+    write(tmp_path / "olr", method=OLR)
+    write(tmp_path / "other-noise", method=GRPO, noise="inactive")
+    write(tmp_path / "penalised", method={**GRPO, "penalty_weight": 0.1})
+    arms = arms_of(tmp_path)
+    (olr,) = (arm for arm in arms if arm.olr)
+    assert grpo_beside(olr, arms) is None
+    write(tmp_path / "grpo", method=GRPO)
+    assert grpo_beside(olr, arms_of(tmp_path)).name == "active 0.5 grpo"
+
+
+# Finding runs ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_runs_of_a_folder_come_once_each_in_the_order_in_which_they_were_made(tmp_path):
     for number, name in enumerate(["c", "a", "b"]):
         file = write(tmp_path / "deep" / name, arm=name) / "manifest.json"
         made = {"created": f"2026-01-0{number + 1}T00:00:00+00:00"}
         file.write_text(json.dumps(json.loads(file.read_text()) | made))
-    assert [run.path.name for run in find_runs([tmp_path])] == ["c", "a", "b"]
+    found = find_runs([tmp_path, tmp_path / "deep" / "a", tmp_path / "deep" / ".." / "deep" / "b"])
+    assert [run.path.name for run in found] == ["c", "a", "b"]
 
 
-def test_a_run_named_twice_is_one_run(tmp_path):
-    run = write(tmp_path / "run")
-    assert len(find_runs([run, tmp_path, run / ".." / "run"])) == 1
+def test_what_is_no_run_and_two_runs_of_one_seed_are_refused(tmp_path):
+    run, figures, others = write(tmp_path / "run"), tmp_path / "figures", tmp_path / "others"
+    figures.mkdir()
+    others.mkdir()
+    assert [found.path for found in find_runs([figures, run])] == [run], "folders that olr makes are no runs"
+    for places in ([figures], [run, others]):
+        with pytest.raises(UserError, match="neither a run directory nor a folder of runs"):
+            find_runs(places)
+    (others / "manifest.json").write_text("{}")
+    for place, words in (
+        (tmp_path / "nowhere", "nowhere does not exist"),
+        (others, "is not a run directory"),
+    ):
+        with pytest.raises(UserError, match=words):
+            find_runs([place])
+    again = write(tmp_path / "two")
+    with pytest.raises(UserError, match=r"run and .*two are both seed 0 of arm 'active 0.5 olr'"):
+        arms_of(run, again)
 
 
-def test_two_runs_of_one_seed_in_an_arm_are_refused(tmp_path):
-    write(tmp_path / "one")
-    write(tmp_path / "two")
-    with pytest.raises(UserError, match=r"one and .*two are both seed 0 of arm 'active 0.5 olr'"):
-        arms_of(tmp_path)
-
-
-def test_what_is_no_run_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere does not exist"):
-        find_runs([tmp_path / "nowhere"])
-    with pytest.raises(UserError, match=r"neither a run directory nor a folder of runs"):
-        find_runs([tmp_path])
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match=r"is not a run directory"):
-        find_runs([tmp_path])
+# Epochs and values ----------------------------------------------------------------------------------------------------
 
 
 def test_mean_and_spread_are_over_runs_that_have_a_value(tmp_path):
@@ -119,9 +150,9 @@ def test_mean_and_spread_are_over_runs_that_have_a_value(tmp_path):
     (arm,) = arms_of(tmp_path)
     rows = spreads(arm.frame())
     assert set(rows["arm"]) == {"active 0.5 olr"}
-    own = [by_visit(scan_labels(run)) for run in runs]
+    tables = [by_visit(scan_labels(run)) for run in runs]
     for row in rows.iter_rows(named=True):
-        values = [table[row["metric"]][row["epoch"] - 1] for table in own]
+        values = [table[row["metric"]][row["epoch"] - 1] for table in tables]
         known = [value for value in values if value is not None]
         assert row["runs"] == len(known)
         assert row["mean"] == pytest.approx(statistics.fmean(known))
@@ -130,20 +161,28 @@ def test_mean_and_spread_are_over_runs_that_have_a_value(tmp_path):
     assert first == 2, "nothing is selected in warm-up, so there is no row"
 
 
-def test_an_epoch_under_way_is_left_out_and_said(tmp_path):
-    write(tmp_path / "run", steps=5)
+def test_the_epochs_of_a_metric_ascend_where_only_some_runs_have_a_value(tmp_path):
+    for seed in (1, 2, 3):
+        write(tmp_path / str(seed), seed=seed, method={**OLR, "slope_threshold": 0.2})
     (arm,) = arms_of(tmp_path)
-    assert arm.epochs == 2
-    assert spreads(arm.frame())["epoch"].max() == 2
-    assert arm.notes() == [
-        f"{tmp_path / 'run'} has gone through 2 of 4 epochs; epoch 3 is under way and left out."
-    ]
+    for _, rows in spreads(arm.frame()).group_by("metric"):
+        assert rows["epoch"].is_sorted()
 
 
-def test_a_first_epoch_under_way_is_shown(tmp_path):
-    write(tmp_path / "run", steps=1)
+@pytest.mark.parametrize(
+    ("steps", "epochs", "note"),
+    [
+        (1, 1, None),
+        (5, 2, "has gone through 2 of 4 epochs; epoch 3 is under way and left out."),
+        (8, 4, None),
+    ],
+)
+def test_an_epoch_under_way_is_left_out_and_said_unless_it_is_the_first(tmp_path, steps, epochs, note):
+    run = write(tmp_path / "run", steps=steps)
     (arm,) = arms_of(tmp_path)
-    assert (arm.epochs, spreads(arm.frame())["epoch"].max()) == (1, 1)
+    assert (arm.epochs, spreads(arm.frame())["epoch"].max()) == (epochs, epochs)
+    if note is not None:
+        assert arm.notes() == [f"{run} {note}"]
 
 
 def test_runs_of_different_length_are_averaged_over_the_epochs_that_all_have(tmp_path):
@@ -156,84 +195,8 @@ def test_runs_of_different_length_are_averaged_over_the_epochs_that_all_have(tmp
 
 def test_the_last_logged_value_is_one_since_training_began(tmp_path):
     (run,) = find_runs([write(tmp_path / "run")])
-    last = (run.path / "metrics.jsonl").read_text().splitlines()[-1]
-    assert run.last_logged("eval/avg") == json.loads(last)["eval/avg"]
+    file = run.path / "metrics.jsonl"
+    assert run.last_logged("eval/avg") == json.loads(file.read_text().splitlines()[-1])["eval/avg"]
     assert run.last_logged("eval/unheard_of") is None
-    (run.path / "metrics.jsonl").write_text(
-        '{"step": 0, "epoch": 0, "eval/avg": 0.4}\n{"step": 1, "epoch": 1}\n'
-    )
+    file.write_text('{"step": 0, "epoch": 0, "eval/avg": 0.4}\n{"step": 1, "epoch": 1}\n')
     assert run.last_logged("eval/avg") is None
-
-
-def test_an_arm_trained_on_a_marked_file_is_named_after_its_marks(tmp_path):
-    path = tmp_path / "run"
-    write_history(path)
-    recipe = (path / "recipe.yaml").read_text()
-    start = recipe.index("noise:")
-    end = start + re.search(r"\n(?=\S)", recipe[start:]).start() + 1
-    (path / "recipe.yaml").write_text(recipe[:start] + recipe[end:])
-    (arm,) = group(find_runs([path]))
-    assert re.fullmatch(r"(inactive|active) 0\.\d+ \w+", arm.name)
-
-
-def test_folders_that_olr_makes_beside_runs_are_passed_over_and_others_are_not(tmp_path):
-    run, figures, others = write(tmp_path / "run"), tmp_path / "figures", tmp_path / "others"
-    figures.mkdir()
-    others.mkdir()
-    assert [found.path for found in find_runs([figures, run])] == [run]
-    for places in ([figures], [run, others]):
-        with pytest.raises(UserError, match="neither a run directory nor a folder of runs"):
-            find_runs(places)
-
-
-def varied(folder, key="method.slope_threshold"):
-    return vary(group(find_runs([folder])), key)
-
-
-def test_arms_that_differ_in_one_key_alone_stand_in_the_order_of_its_values(tmp_path):
-    for threshold in (0.1, 0.02):
-        for ratio in (0.25, 0.5):
-            write(
-                tmp_path / f"{ratio}-{threshold}", method={**OLR, "slope_threshold": threshold}, ratio=ratio
-            )
-    write(tmp_path / "penalised", method={**OLR, "penalty_weight": 0.1})
-    write(tmp_path / "grpo", method={"name": "grpo"})
-    write(tmp_path / "clean", method=OLR, noise=None)
-    by_threshold, by_ratio = varied(tmp_path), varied(tmp_path, "noise.ratio")
-    assert [list(each.arms) for each in by_threshold] == [[Decimal("0.02"), Decimal("0.1")]] * 2
-    assert [list(each.arms) for each in by_ratio] == [[Decimal("0.25"), Decimal("0.5")]] * 2
-    assert by_threshold[0].first.name == "active 0.25 olr slope_threshold=0.02"
-    shared = by_threshold[0].settings("noise.")
-    assert "method.warmup_epochs" in shared
-    assert not {"method.slope_threshold", "noise.ratio"} & shared.keys()
-
-
-def test_variations_of_one_method_are_named_by_the_settings_in_which_they_differ(tmp_path):
-    for ratio in (0.25, 0.5):
-        for threshold in (0.1, 0.02):
-            method = {**OLR, "slope_threshold": threshold}
-            write(tmp_path / f"{ratio}-{threshold}", method=method, ratio=ratio)
-        write(tmp_path / f"{ratio}-grpo", method={"name": "grpo"}, ratio=ratio)
-    names = {"OLR slope_threshold=0.1", "OLR slope_threshold=0.02", "GRPO"}
-    assert set(method_names(varied(tmp_path, "noise.ratio"))) == names
-
-
-def test_grpo_beside_an_arm_is_trained_on_the_same_data_without_additions(tmp_path):
-    write(tmp_path / "olr", method=OLR)
-    write(tmp_path / "other-noise", method={"name": "grpo"}, noise="inactive")
-    write(tmp_path / "penalised", method={"name": "grpo", "penalty_weight": 0.1})
-    arms = arms_of(tmp_path)
-    (olr,) = (arm for arm in arms if arm.olr)
-    assert grpo_beside(olr, arms) is None
-    write(tmp_path / "grpo", method={"name": "grpo"})
-    assert grpo_beside(olr, arms_of(tmp_path)).name == "active 0.5 grpo"
-
-
-def test_a_verified_label_is_no_noise_in_the_noise_of_marked_data(tmp_path):
-    (run,) = find_runs([write_history(tmp_path / "run", noise="inactive")])
-    marked = replace(run, recipe=run.recipe.model_copy(update={"noise": None}))
-    assert marked.noise == "inactive 0.5"
-    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("trusted")).otherwise("label_source")
-    vars(marked)["labels"] = marked.labels.with_columns(label_source=verified)
-    del vars(marked)["noise"]
-    assert marked.noise == ""

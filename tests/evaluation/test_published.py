@@ -86,16 +86,16 @@ def test_the_ablations_and_the_table_of_t_have_rows_of_their_own():
     assert len({tuple(published_row(setting).scores.values()) for setting in settings}) == 5
 
 
-def test_an_unknown_model_is_one_sentence_with_the_models_there_are():
-    with pytest.raises(
-        UserError, match=r"no scores of 'Qwen3-4B-Bas' \(did you mean 'Qwen3-4B-Base'\?\); it has"
-    ):
-        published_row(Setting("Qwen3-4B-Bas"))
-
-
-def test_a_setting_that_was_not_published_is_one_sentence_with_the_nearest_rows():
-    with pytest.raises(UserError, match="no row for Qwen3-8B-Base, grpo; the nearest are Qwen3-8B-Base; "):
-        published_row(Setting("Qwen3-8B-Base", "grpo"))
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        (("Qwen3-4B-Bas",), r"no scores of 'Qwen3-4B-Bas' \(did you mean 'Qwen3-4B-Base'\?\); it has"),
+        (("Qwen3-8B-Base", "grpo"), "no row for Qwen3-8B-Base, grpo; the nearest are Qwen3-8B-Base; "),
+    ],
+)
+def test_what_was_not_published_is_one_sentence_with_what_was(setting, words):
+    with pytest.raises(UserError, match=words):
+        published_row(Setting(*setting))
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def sums(table):
     return table.blocks[-1].grid("terminal")[1][0][1]
 
 
+def draw(folder):
+    (chart,) = cost.charts(group(find_runs([folder])))
+    return chart.figure
+
+
 def line_of(table, arm, part):
     (line,) = (line for line in table.data["rows"] if (line["arm"], line["part"]) == (arm, part))
     return line
@@ -89,23 +94,23 @@ def test_parts_and_what_is_left_add_up_to_the_step_without_evaluation(tmp_path):
         assert step[STEP] == pytest.approx(seconds)
         assert sum(step[part] for part in found.parts if part != STEP) == pytest.approx(step[STEP])
         assert step["other"] == pytest.approx(0.05)
-
-
-def test_medians_and_quartiles_stand_against_a_slow_step(tmp_path):
-    (found,) = step_times(group(find_runs([write_timed(tmp_path / "run")])))
-    assert found.time("rollouts") == Cell(0.5, "s", ends=(0.5, 2.75), n=4)
+    assert found.time("rollouts") == Cell(0.5, "s", ends=(0.5, 2.75), n=4), "one slow step moves no median"
     assert found.time("verification", "labels").value == pytest.approx(0.03)
     assert found.share("labels") == pytest.approx((0.01 / 0.99 + 0.01 / 1.01) / 2)
 
 
 def test_what_a_step_takes_more_than_grpos_is_paired_by_seed(arms):
     table = table_of(arms)
+    assert len(table.data["rows"]) == 2 * 7
+    line = line_of(table, "olr", "labels")
+    assert (line["steps"], line["median"], line["run"]) == (8, pytest.approx(0.023), pytest.approx(4 * 0.023))
     differences = {part: line_of(table, "olr", part)["difference"] for part in ("labels", STEP, "rollouts")}
     assert differences == {"labels": pytest.approx(0.0115), STEP: pytest.approx(0.0115), "rollouts": 0}
     relative = line_of(table, "olr", STEP)["relative"]
     assert relative == pytest.approx((0.011 / 1.001 + 0.012 / 1.002) / 2, rel=1e-3)
     assert line_of(table, "olr", "labels")["relative"] is None
     assert line_of(table, "grpo", STEP)["difference"] is None
+    assert "Measured on: local, cpu, 1 thread, host vm." in table.notes
 
 
 def test_grpo_on_another_machine_is_no_reference_and_a_note_says_who_ran_where(tmp_path):
@@ -116,13 +121,8 @@ def test_grpo_on_another_machine_is_no_reference_and_a_note_says_who_ran_where(t
     (note,) = (note for note in table.notes if "machines" in note)
     assert "grpo on openrlhf, 8 x NVIDIA A100, host node1" in note
     assert "olr on local, cpu, 1 thread, host vm" in note
-    (chart,) = cost.charts(group(find_runs([tmp_path])))
-    names = [label.get_text().replace("\n", " ") for label in chart.figure.axes[0].get_yticklabels()]
+    names = [label.get_text().replace("\n", " ") for label in draw(tmp_path).axes[0].get_yticklabels()]
     assert names == ["GRPO openrlhf, 8 x NVIDIA A100, host node1", "OLR local, cpu, 1 thread, host vm"]
-
-
-def test_a_note_says_where_all_arms_ran(arms):
-    assert "Measured on: local, cpu, 1 thread, host vm." in table_of(arms).notes
 
 
 def test_the_sums_over_a_run_are_the_papers_phases_and_need_finished_runs(tmp_path):
@@ -160,14 +160,6 @@ def test_markdown_has_quartiles_and_intervals(arms):
     assert "| +11.5 [+5.1, +17.9] | +11.5 [+5.1, +17.9] |" in olr
 
 
-def test_the_data_have_a_line_an_arm_and_part_in_seconds(arms):
-    table = table_of(arms)
-    assert len(table.data["rows"]) == 2 * 7
-    line = line_of(table, "olr", "labels")
-    assert (line["steps"], line["median"]) == (8, pytest.approx(0.023))
-    assert line["run"] == pytest.approx(4 * 0.023)
-
-
 def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
     (chart,) = cost.charts(group(find_runs([arms])))
     (axes,) = chart.figure.axes
@@ -179,10 +171,7 @@ def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
     assert first[0].get_width() == pytest.approx(500)
     for bar, after in pairwise(first):
         assert after.get_x() == pytest.approx(bar.get_x() + bar.get_width())
-    assert set(chart.data["part"]) == {
-        *(part for part in PARTS if part != "weights"),
-        STEP,
-    }
+    assert set(chart.data["part"]) == {*PARTS, STEP} - {"weights"}
 
 
 def test_steps_of_minutes_are_in_seconds(tmp_path):
@@ -207,7 +196,7 @@ def test_runs_without_times_are_named_or_refused(tmp_path):
     assert "No times of untimed." in table_of(tmp_path).notes
 
 
-def test_the_table_has_throughput_where_it_was_measured_and_nothing_elsewhere(tmp_path):
+def test_throughput_is_shown_where_it_was_measured_and_nothing_elsewhere(tmp_path):
     write_timed(tmp_path / "fast", arm="fast", machine=CLUSTER, speed=FAST)
     table = table_of(tmp_path / "fast", write_timed(tmp_path / "slow", arm="slow", seed=1))
     text = tables.markdown(table)
@@ -217,15 +206,6 @@ def test_the_table_has_throughput_where_it_was_measured_and_nothing_elsewhere(tm
     assert "fast" in rendered(table)
     line = line_of(table, "fast", "speed/generated_tokens")
     assert (line["unit"], line["median"], line["share"]) == ("tokens/s", 2500, None)
-    assert {
-        line["unit"] for line in table.data["rows"] if not line["part"].startswith(("speed/", "memory/"))
-    } == {"s"}
-
-
-def test_the_figure_says_below_the_steps_time_how_fast_it_was(tmp_path):
-    write_timed(tmp_path / "run", arm="fast", machine=CLUSTER, speed=FAST)
-    (chart,) = cost.charts(group(find_runs([tmp_path])))
-    (text,) = (text.get_text() for text in chart.figure.axes[0].texts)
-    assert text.split("\n")[1:] == ["2,500 tokens/s", "MFU 25.0%, 61.5 GB"]
-    values = {row["part"]: row["median"] for row in chart.data.to_dicts()}
-    assert (values["speed/mfu"], values["memory/gpu_peak"]) == (0.25, 61.5)
+    assert {line["unit"] for line in table.data["rows"] if "/" not in line["part"]} == {"s"}
+    fast, _ = (text.get_text() for text in draw(tmp_path).axes[0].texts)
+    assert fast.split("\n")[1:] == ["2,500 tokens/s", "MFU 25.0%, 61.5 GB"]
