@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -24,9 +28,21 @@ def done(*words: object) -> Result:
 
 
 def refused(*words: object) -> str:
-    """The one sentence of a command that is refused."""
+    """The one sentence of a command that is refused; notes may stand before it."""
     result = olr(*words)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
-    [line] = result.stderr.splitlines()
-    assert line.startswith("Error: ")
+    *notes, line = result.stderr.splitlines()
+    assert line.startswith("Error: ") and not any("Error" in note for note in notes), result.stderr
     return line
+
+
+def answered(*words: object) -> tuple[Any, str]:
+    """The JSON that a command answers, and what it says on standard error."""
+    result = done(*words, "--json")
+    return json.loads(result.stdout), result.stderr
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of an evaluation's scores and generations, by file name."""
+    files = [folder / "scores.json", *sorted((folder / "generations").iterdir())]
+    return {file.name: file.read_bytes() for file in files}

@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from olr_cli.answers import Judge
@@ -42,37 +43,30 @@ TOOL = "lm-eval"
 _PATTERN = "samples_*.jsonl"
 _MAX_NEW_TOKENS = 256
 """The length limit that lm-eval takes where a task names none."""
-_SHOWN = 5
-"""Answers that are shown of those that two graders grade differently."""
 _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """A problem of a log, and a model's responses to it."""
-
-    problem_id: str
-    texts: frozenset[str]  # every text of the problem's record, usually with the bare question
-    prompt: str
-    gold: str
-    responses: Sequence[str]
-    metrics: Mapping[str, float]  # the tool's own scores of the problem
-
-
-@dataclass(frozen=True)
 class _LoggedTask:
-    """A task of a log with generated text."""
+    """A task of a log with generated text.
+
+    Attributes:
+        samples: the responses to each problem, by its ``doc_id``; golds are those of the log.
+        texts: every text of a problem's record, usually with the bare question.
+        metrics: the tool's own scores: the mean over problems of each metric that every problem has.
+    """
 
     name: str
     file: Path
-    samples: Sequence[_Sample]
+    samples: Mapping[str, Sequence[Generation]]
+    texts: Mapping[str, Sequence[str]]
+    metrics: Mapping[str, float]
     sampling: Sampling
 
     @property
-    def metrics(self) -> dict[str, float]:
-        """The tool's own scores: the mean over problems of each metric that every problem has."""
-        names = [name for name in self.samples[0].metrics if all(name in s.metrics for s in self.samples)]
-        return {name: sum(s.metrics[name] for s in self.samples) / len(self.samples) for name in names}
+    def firsts(self) -> list[Generation]:
+        """The first sample of each problem."""
+        return [samples[0] for samples in self.samples.values()]
 
 
 def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
@@ -101,7 +95,7 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
                 f"{log} has several tasks that ask {benchmark.name}; import them one by one, each with another --out"
             )
         data = str(request.data) if request.data is not None else None
-        tasks[benchmark.name] = Task(benchmark, problems, len(task.samples[0].responses), data)
+        tasks[benchmark.name] = Task(benchmark, problems, len(next(iter(task.samples.values()))), data)
     if len({task.sampling.temperature for task in logged}) > 1:
         raise UserError(
             f"{log} has tasks at several temperatures; import them one by one, each with another --out"
@@ -120,21 +114,18 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         sampling=max((task.sampling for task in logged), key=lambda it: it.max_new_tokens),
         seed=0,
         benchmarks={name: task.record() for name, task in tasks.items()},
-        generated_by=({"name": TOOL, "version": version, **_facts(result)},),
+        generated_by=({"name": TOOL, "version": version},),
     )
     rows = {name: _generations(it, task) for (name, it), task in zip(tasks.items(), logged, strict=True)}
     store = target.store
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
             raise taken(folder, "--out")
-        graded = {name: grade(tasks[name].benchmark, rows[name], judge) for name in tasks}
+        graded = {name: grade(task.benchmark, rows[name], judge) for name, task in tasks.items()}
         for name in tasks:
             store.replace(name, graded[name])
         store.write_record(record)
         scores = store.rescore()
-    for name, task in zip(tasks, logged, strict=True):
-        for sentence in _comparison(task, graded[name]):
-            say(sentence)
     return scores_answer([(target, [scores[name] for name in tasks])], request.compare)
 
 
@@ -184,16 +175,6 @@ def _results(file: Path) -> dict[str, Any]:
     return plain if isinstance(plain, dict) else {}
 
 
-def _facts(result: Mapping[str, Any]) -> dict[str, str]:
-    config = result.get("config")
-    facts = {
-        "backend": result.get("model_source"),
-        "dtype": config.get("model_dtype") if isinstance(config, dict) else None,
-        "transformers": result.get("transformers_version"),
-    }
-    return {key: str(value) for key, value in facts.items() if value}
-
-
 def _task(name: str, file: Path) -> _LoggedTask | None:
     """A task; None if it has no generated text."""
     lines: dict[str, list[dict[str, Any]]] = {}
@@ -208,7 +189,7 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
         raise _damaged(file, "not a line of JSON for each sample") from None
     if not lines:
         raise _damaged(file, "it is empty")
-    samples, settings = [], dict[str, Any]()
+    samples, metrics, settings = dict[str, list[Generation]](), [], dict[str, Any]()
     for problem_id, filtered in lines.items():
         line = filtered[0]
         try:
@@ -220,16 +201,22 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             raise _damaged(file, f"resps or arguments of problem {problem_id} are wrong") from None
         if not responses or not all(isinstance(text, str) for text in responses):
             return None
-        samples.append(
-            _Sample(
-                problem_id,
-                frozenset(_texts(line["doc"])),
-                prompt,
-                _gold_answer(_readable(str(line["target"]))),
-                [*map(_readable, responses)],
-                _metrics(filtered),
+        metrics.append(_metrics(filtered))
+        samples[problem_id] = [
+            Generation(
+                benchmark=name,
+                problem_id=problem_id,
+                sample=number,
+                prompt=prompt,
+                response=_readable(response),
+                gold=_gold_answer(_readable(str(line["target"]))),
+                choices=None,
+                tokens=None,
+                truncated=None,
+                seed=None,
             )
-        )
+            for number, response in enumerate(responses)
+        ]
     try:
         temperature = (
             0.0 if settings.get("do_sample") is False else float(settings.get("temperature", 1) or 0)
@@ -237,7 +224,14 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
         limit = int(settings.get("max_gen_toks") or settings.get("max_tokens") or _MAX_NEW_TOKENS)
     except (TypeError, ValueError):
         raise _damaged(file, "its generation settings are no numbers") from None
-    return _LoggedTask(name, file, samples, Sampling(temperature, limit))
+    return _LoggedTask(
+        name,
+        file,
+        samples,
+        {problem_id: list(_texts(filtered[0]["doc"])) for problem_id, filtered in lines.items()},
+        {key: fmean(it[key] for it in metrics) for key in metrics[0] if all(key in it for it in metrics)},
+        Sampling(temperature, limit),
+    )
 
 
 def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
@@ -286,7 +280,7 @@ def _damaged(file: Path, detail: str) -> UserError:
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     """A benchmark with the problems and golds of the log."""
-    letters = all(_LETTER.fullmatch(sample.gold) for sample in task.samples)
+    letters = all(_LETTER.fullmatch(sample.gold) for sample in task.firsts)
     benchmark = Benchmark(
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+") or "task",
         title=task.name,
@@ -295,7 +289,7 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         system=None,
     )
     problems = []
-    for sample in task.samples:
+    for sample in task.firsts:
         gold = option_letter(sample.gold, 10) if letters else sample.gold
         if not gold:
             raise UserError(
@@ -310,28 +304,29 @@ def _asked(
     task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
 ) -> tuple[Benchmark, list[Prompt]]:
     """The benchmark that a task asks, and its problems in the order of the log."""
-    nearest = ("", -1)
+    matched: dict[str, int] = {}
     for benchmark, problems in known:
         by_question = {_plain(problem.messages[-1].content): problem for problem in problems}
-        asked = [by_question[it] for sample in task.samples if (it := _question(sample, by_question))]
-        if len(asked) == len(task.samples):
+        questions = [_question(task.texts[it.problem_id], it.prompt, by_question) for it in task.firsts]
+        asked = [by_question[question] for question in questions if question is not None]
+        if len(asked) == len(questions):
             if len({problem.prompt_id for problem in asked}) < len(asked):
                 raise UserError(
                     f"{task.file} asks a problem of {benchmark.name} more than once; import it without --benchmarks"
                 )
             return benchmark, asked
-        nearest = max(nearest, (benchmark.name, len(asked)), key=lambda pair: pair[1])
+        matched[benchmark.name] = len(asked)
+    nearest = max(matched, key=matched.__getitem__)
     raise UserError(
-        f"{task.file}: {len(task.samples) - nearest[1]} of {len(task.samples)} problems are none of {nearest[0]};"
+        f"{task.file}: {len(task.samples) - matched[nearest]} of {len(task.samples)} problems are none of {nearest};"
         " name the benchmark that was asked, or none"
     )
 
 
-def _question(sample: _Sample, questions: Mapping[str, Prompt]) -> str | None:
-    """The question that is a text of the sample's record, else the longest one in its prompt."""
-    prompt = _plain(sample.prompt)
-    whole = [text for text in map(_plain, sample.texts) if text in questions]
-    return max(whole or [text for text in questions if text in prompt], key=len, default=None)
+def _question(texts: Sequence[str], prompt: str, questions: Collection[str]) -> str | None:
+    """The question that is a text of a problem's record, else the longest one in its prompt."""
+    whole = [text for text in map(_plain, texts) if text in questions]
+    return max(whole or [text for text in questions if text in _plain(prompt)], key=len, default=None)
 
 
 def _plain(text: str) -> str:
@@ -340,43 +335,14 @@ def _plain(text: str) -> str:
 
 
 def _generations(task: Task, logged: _LoggedTask) -> list[Generation]:
+    """The samples of a task under the names and golds of its problems."""
     rows = []
-    for problem, sample in zip(task.problems, logged.samples, strict=True):
-        if len(sample.responses) != task.samples:
+    for problem, (doc_id, samples) in zip(task.problems, logged.samples.items(), strict=True):
+        if len(samples) != task.samples:
             raise UserError(
-                f"{logged.file}: problem {sample.problem_id} has {len(sample.responses)} responses, the first problem"
-                f" {task.samples}; all must have as many (R19)"
+                f"{logged.file}: problem {doc_id} has {len(samples)} responses, the first problem {task.samples}; all"
+                " must have as many (R19)"
             )
-        rows += [
-            Generation(
-                benchmark=task.benchmark.name,
-                problem_id=problem.prompt_id,
-                sample=number,
-                prompt=sample.prompt,
-                response=response,
-                gold=str(problem.gold),
-                choices=problem.choices,
-                tokens=None,
-                truncated=None,
-                seed=None,
-            )
-            for number, response in enumerate(sample.responses)
-        ]
+        identity: dict[str, Any] = {"benchmark": task.benchmark.name, "problem_id": problem.prompt_id}
+        rows += [replace(it, **identity, gold=str(problem.gold), choices=problem.choices) for it in samples]
     return rows
-
-
-def _comparison(task: _LoggedTask, rows: Sequence[Generation]) -> Iterator[str]:
-    """Where the tool's grades differ from olr's: of tasks with one response to each problem, graded 0 or 1."""
-    for metric in task.metrics if len(rows) == len(task.samples) else ():
-        theirs = [sample.metrics[metric] for sample in task.samples]
-        if not set(theirs) <= {0.0, 1.0}:
-            continue
-        differ = [(row, it) for row, it in zip(rows, theirs, strict=True) if row.is_correct != it]
-        agree = len(rows) - len(differ)
-        yield f"{task.name}: olr and {metric} of {TOOL} agree on {agree:,} of {len(rows):,} responses"
-        for row, _ in differ[:_SHOWN]:
-            who = "olr" if row.is_correct else metric
-            answer = "no answer" if row.answer is None else row.answer
-            yield f"  right by {who} alone: {answer} for {row.gold} (problem {row.problem_id})"
-        if len(differ) > _SHOWN:
-            yield f"  … and {len(differ) - _SHOWN:,} more"

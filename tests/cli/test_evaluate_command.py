@@ -6,14 +6,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import commands
 import polars as pl
 import pytest
+from commands import contents
 from histories import write_history
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.backends import BackendOptions, transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
@@ -24,28 +25,7 @@ MODEL = "builtin:addition-easier"
 SMALL = ("--limit", "20", "--samples", "4")
 
 
-def olr(*words):
-    return CliRunner().invoke(app, ["evaluate", *map(str, words)])
-
-
-def done(*words):
-    result = olr(*words)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def refused(*words):
-    result = olr(*words)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    line = result.stderr.splitlines()[-1]
-    assert line.startswith("Error: ")
-    return line
-
-
-def contents(folder):
-    files = [folder / "scores.json", *sorted((folder / "generations").iterdir())]
-    return {file.name: file.read_bytes() for file in files}
+olr, done, refused = (partial(run, "evaluate") for run in (commands.olr, commands.done, commands.refused))
 
 
 @pytest.fixture(autouse=True)
@@ -152,13 +132,6 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     assert difference["interval"][0] < difference["mean"] < difference["interval"][1]
 
 
-def test_other_weights_at_the_same_place_are_not_taken_for_scored(trained):
-    done(trained, *SMALL)
-    shutil.rmtree(checkpoint_path(trained, 4))
-    shutil.copytree(policy_path("addition-harder"), checkpoint_path(trained, 4))
-    assert "holds generations of other weights" in refused(trained, *SMALL)
-
-
 @pytest.mark.parametrize(
     ("shape", "start"),
     [
@@ -240,59 +213,58 @@ def test_the_list_names_every_benchmark_with_its_source():
     assert json.loads(done("--list", "--format", "json").stdout)["benchmarks"][0]["name"] == "aime24"
 
 
-def test_data_decide_what_is_scored_by_default():
-    rows = [{"data_source": name, "prompt": "150+150=", "answer": "003"} for name in ("math", "amc", "dapo")]
-    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = done(MODEL, "--data", "data.jsonl", "--limit", "1", "--samples", "1", "--format", "json")
-    [scored] = json.loads(result.stdout)["evaluations"]
-    assert [score["benchmark"] for score in scored["scores"]] == ["amc", "math500"]
-    assert "data.jsonl has no problems of aime24, aime25, minerva" in result.stderr
-
-
-def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere):
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "name a model or a run"),
+        (("./nowhere",), "./nowhere does not exist"),
+        (
+            ("nowhere",),
+            "there is no model folder, run or built-in policy 'nowhere', and no such model on the",
+        ),
+        (("org/nowhere", "--benchmarks", "math500"), "no such model on the Hugging Face hub"),
+        ((".",), "neither a model (it has no config.json) nor a run"),
+        ((MODEL, "--benchmarks", "math50"), "no benchmark is called 'math50' (did you mean 'math500'?)"),
+        ((MODEL, "--benchmarks", "mine.yaml"), "mine.yaml does not exist"),
+        ((MODEL, "--benchmarks", "math500"), "math500: "),
+        ((MODEL, "--benchmarks", "math", "--data", "golds.jsonl"), "2 of 2 problems have no true answer"),
+        (
+            (MODEL, "--benchmarks", "amc", "--data", "golds.jsonl"),
+            "no rows whose data_source is amc (it has math)",
+        ),
+        ((MODEL, "--data", "nowhere.parquet"), "nowhere.parquet does not exist"),
+        ((MODEL, "--format", "cvs"), "--format is 'cvs' (did you mean 'csv'?)"),
+        ((MODEL, "--backend", "vlm"), "--backend is 'vlm' (did you mean 'vllm'?)"),
+        ((MODEL, "--device", "cud"), "--device is 'cud' (did you mean 'cuda'?)"),
+        ((MODEL, "--checkpoint", "best"), "--checkpoint is for runs"),
+        ((MODEL, "--shots", "2"), "--shots is the number of examples of --examples FILE; give both"),
+        ((MODEL, "--stop", ""), "a stop text is empty"),
+        ((MODEL, "--template", "a=1", "--template", "a=2"), "--template names a twice"),
+        ((MODEL, "--concurrency", "3"), "--concurrency is for a server"),
+        ((MODEL, "--backend", "openai"), "--url names a server for --backend openai"),
+        ((MODEL, "--backend", "transformers", "--vllm", "lora=a"), "--vllm is for the vllm backend"),
+        (
+            (MODEL, "--url", "http://localhost:1/v1", "--seed-each"),
+            "--seed-each is for a model that olr loads",
+        ),
+        (
+            (MODEL, "--url", "http://localhost:1/v1", "--vllm", "lora=a"),
+            "--vllm is for a model that olr loads",
+        ),
+        ((MODEL, "--show", "math500", "--samples", "2"), "--show takes no --samples"),
+        ((MODEL, "--compare", "paper"), "the paper has no scores of 'addition-easier'"),
+        ((MODEL, "--compare", "nowhere"), "nowhere does not exist"),
+        (("--regrade", "nowhere"), "nowhere does not exist"),
+        (("--regrade", "nowhere", "--samples", "3"), "--regrade takes no --samples"),
+        (("--list", MODEL), "--list takes no model"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, words, sentence):
     rows = [{"data_source": "math", "prompt": "1+1?"}, {"data_source": "math", "prompt": "1+2?"}]
     Path("golds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     before = sorted(somewhere.iterdir())
-    sentences = {
-        (): "name a model or a run",
-        ("./nowhere",): "./nowhere does not exist",
-        ("nowhere",): "there is no model folder, run or built-in policy 'nowhere', and no such model on the",
-        ("org/nowhere", "--benchmarks", "math500"): "no such model on the Hugging Face hub",
-        (".",): "neither a model (it has no config.json) nor a run",
-        (MODEL, "--benchmarks", "math50"): "no benchmark is called 'math50' (did you mean 'math500'?)",
-        (MODEL, "--benchmarks", "mine.yaml"): "mine.yaml does not exist",
-        (MODEL, "--benchmarks", "math500"): "math500: ",
-        (MODEL, "--benchmarks", "math", "--data", "golds.jsonl"): "2 of 2 problems have no true answer",
-        (
-            MODEL,
-            "--benchmarks",
-            "amc",
-            "--data",
-            "golds.jsonl",
-        ): "no rows whose data_source is amc (it has math)",
-        (MODEL, "--data", "nowhere.parquet"): "nowhere.parquet does not exist",
-        (MODEL, "--format", "cvs"): "--format is 'cvs' (did you mean 'csv'?)",
-        (MODEL, "--backend", "vlm"): "--backend is 'vlm' (did you mean 'vllm'?)",
-        (MODEL, "--device", "cud"): "--device is 'cud' (did you mean 'cuda'?)",
-        (MODEL, "--checkpoint", "best"): "--checkpoint is for runs",
-        (MODEL, "--shots", "2"): "--shots is the number of examples of --examples FILE; give both",
-        (MODEL, "--stop", ""): "a stop text is empty",
-        (MODEL, "--template", "a=1", "--template", "a=2"): "--template names a twice",
-        (MODEL, "--concurrency", "3"): "--concurrency is for a server",
-        (MODEL, "--backend", "openai"): "--url names a server for --backend openai",
-        (MODEL, "--backend", "transformers", "--vllm", "lora=a"): "--vllm is for the vllm backend",
-        (MODEL, "--url", "http://localhost:1/v1", "--seed-each"): "--seed-each is for a model that olr loads",
-        (MODEL, "--url", "http://localhost:1/v1", "--vllm", "lora=a"): "--vllm is for a model that olr loads",
-        (MODEL, "--show", "math500", "--samples", "2"): "--show takes no --samples",
-        (MODEL, "--compare", "paper"): "the paper has no scores of 'addition-easier'",
-        (MODEL, "--compare", "nowhere"): "nowhere does not exist",
-        ("--regrade", "nowhere"): "nowhere does not exist",
-        ("--regrade", "nowhere", "--samples", "3"): "--regrade takes no --samples",
-        ("--list", MODEL): "--list takes no model",
-    }
-    for words, sentence in sentences.items():
-        assert sentence in refused(*words), words
-        assert sorted(somewhere.iterdir()) == before, words
+    assert sentence in refused(*words)
+    assert sorted(somewhere.iterdir()) == before
 
 
 def test_an_evaluation_in_use_is_left_alone(evaluated):

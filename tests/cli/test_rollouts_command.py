@@ -8,10 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import done, olr, refused
 from histories import write_history
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.backends import transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
@@ -22,25 +21,6 @@ from olr_cli.runs.store import scan_labels
 MODEL = "builtin:addition-easier"
 SMALL = ("--limit", "12", "--visits", "2", "--samples", "4", "--prompts-per-step", "6")
 RUN = Path("runs/rollouts-arithmetic")
-
-
-def olr(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def done(*words):
-    result = olr(*words)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def refused(*words):
-    result = olr(*words)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    [line] = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    return line
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +153,6 @@ def test_data_without_labels_can_be_sampled_and_audited(somewhere):
     assert audited["labels"]["missing"] == 1
 
 
-def test_vllm_where_it_is_not_installed_is_refused(monkeypatch):
-    monkeypatch.setattr("olr_cli.evaluation.backends._vllm_made_for", lambda: None)
-    assert "vLLM is not installed" in refused("rollouts", MODEL, "arithmetic", "--backend", "vllm")
-
-
 def test_other_commands_know_rollouts_from_training(there):
     train = ("train", there / "recipe.yaml", "--resume", "--run-dir", there)
     assert "holds rollouts without training; `olr rollouts` with --resume" in refused(*train)
@@ -204,18 +179,7 @@ def test_columns_and_the_system_message_of_the_data_are_options():
     rows = [{"Frage": f"{n}+{n}", "Lösung": 2 * n} for n in range(10, 16)]
     Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     columns = ("--columns", "{question: Frage, answer: Lösung}", "--system", "none")
-    done(
-        "rollouts",
-        MODEL,
-        "mine.jsonl",
-        *columns,
-        "--visits",
-        "1",
-        "--samples",
-        "2",
-        "--prompts-per-step",
-        "6",
-    )
+    done("rollouts", MODEL, "mine.jsonl", *columns, "--visits", "1", "--samples", "2")
     run = Path("runs/rollouts-mine")
     assert read_recipe(run).data.system_prompt == "none"
     assert sorted(scan_labels(run).collect()["given_label"]) == [str(2 * n) for n in range(10, 16)]

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from commands import contents
 from sums import CHUNK, FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.errors import UserError
@@ -29,12 +30,6 @@ def folder(tmp_path):
 @pytest.fixture
 def benchmark(tmp_path):
     return sums(tmp_path)
-
-
-def contents(folder):
-    """The bytes of what an evaluation comes to."""
-    files = [folder / "scores.json", *sorted((folder / "generations").iterdir())]
-    return {file.name: file.read_bytes() for file in files}
 
 
 def lose_a_row(file, number):
@@ -266,17 +261,25 @@ def refused(folder, benchmarks, backend=None, **settings):
     return str(refusal.value)
 
 
-def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(folder, benchmark, tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sampling": Sampling(0.7, 100)}, "temperature: 0.6 -> 0.7; max_new_tokens: 4096 -> 100"),
+        (
+            {"seed": 1, "samples": 4},
+            "seed: 0 -> 1; samples of sums: 16 -> 4, and --samples can only be raised",
+        ),
+        ({"limit": 3}, "problems of sums: 12 -> 3"),
+        ({"model": "other/model"}, "model: someone/model -> other/model"),
+        ({"extractor": "reversed_digits"}, "extractor of sums: boxed -> reversed_digits"),
+        ({"first": 1}, "sums has other problems or golds"),
+    ],
+)
+def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(folder, benchmark, tmp_path, settings, told):
     run(folder, [benchmark], Backend())
-    told = refused(folder, [benchmark], sampling=Sampling(0.7, 100), seed=1, samples=4)
-    assert "temperature: 0.6 -> 0.7; max_new_tokens: 4096 -> 100" in told
-    assert "seed: 0 -> 1; samples of sums: 16 -> 4, and --samples can only be raised" in told
-    assert "or choose another --out" in told
-    assert "problems of sums: 12 -> 3" in refused(folder, [benchmark], limit=3)
-    assert "model: someone/model -> other/model" in refused(folder, [benchmark], model="other/model")
-    graded_otherwise = benchmark.model_copy(update={"extractor": "reversed_digits"})
-    assert "extractor of sums: boxed -> reversed_digits" in refused(folder, [graded_otherwise])
-    assert "sums has other problems or golds" in refused(folder, [sums(tmp_path, first=1)])
+    keys = {key: settings.pop(key) for key in ("extractor", "first") if key in settings}
+    said = refused(folder, [sums(tmp_path, **keys)], **settings)
+    assert told in said and "or choose another --out" in said
 
 
 def test_what_decides_nothing_may_change(folder, benchmark):

@@ -2,13 +2,12 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
+import commands
 import polars as pl
 import pytest
-from typer.testing import CliRunner
-
-from olr_cli.cli import app
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
 LM_EVAL = LOGS / "lm-eval" / "SmolLM2-135M-Instruct"
@@ -17,20 +16,7 @@ LM_EVAL = LOGS / "lm-eval" / "SmolLM2-135M-Instruct"
 [LIKELIHOOD] = LM_EVAL.glob("samples_science_likelihood_*")
 
 
-def olr(*words):
-    return CliRunner().invoke(app, ["evaluate", *map(str, words)])
-
-
-def answered(*words):
-    result = olr(*words, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout), result.stderr
-
-
-def refused(*words):
-    result = olr(*words)
-    assert result.exit_code == 2, result.output
-    return result.stderr.splitlines()[-1]
+answered, refused = (partial(run, "evaluate", "--import") for run in (commands.answered, commands.refused))
 
 
 def scores(plain):
@@ -57,30 +43,29 @@ def benchmark(tmp_path):
 
 
 def test_a_log_of_lm_eval_is_graded_by_value_and_by_letter():
-    plain, said = answered("--import", LM_EVAL)
+    plain, said = answered(LM_EVAL)
     assert scores(plain) == {"science": (1, 0.5), "sums": (2, 0.75)}
     assert (
         "lm-eval 0.4.13 itself scored sums: exact_match,boxed 25.0, exact_match,last-number 25.0."
         in plain["notes"]
     )
     assert "science_likelihood has likelihoods of given answers and no generated text; left out" in said
-    assert "science: olr and exact_match of lm-eval agree on 2 of 2 responses" in said
     record = json.loads(Path("evaluations/SmolLM2-135M-Instruct-lm-eval/evaluation.json").read_text())
     assert record["sampling"]["temperature"] == 0.6
     assert record["sampling"]["max_new_tokens"] == 16
 
 
 def test_what_a_log_does_not_say_is_unknown():
-    plain, _ = answered("--import", SUMS)
+    plain, _ = answered(SUMS)
     [score] = plain["evaluations"][0]["scores"]
     assert (score["truncated"], score["mean_tokens"]) == (None, None)
-    assert olr("--regrade", "evaluations/SmolLM2-135M-Instruct-lm-eval").exit_code == 0
+    commands.done("evaluate", "--regrade", "evaluations/SmolLM2-135M-Instruct-lm-eval")
 
 
 def test_a_log_of_a_benchmark_is_compared_problem_by_problem(benchmark):
-    answered("--import", SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
+    answered(SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
     words = ["--benchmarks", benchmark, "--out", "again", "--compare", "lm-eval"]
-    plain, _ = answered("--import", SUMS, *words)
+    plain, _ = answered(SUMS, *words)
     [differences] = plain["reference"]["differences"].values()
     assert (differences["mine"]["mean"], differences["mine"]["pairs"]) == (0.0, 4)
     rows = pl.read_parquet("again/generations/mine.parquet")
@@ -89,14 +74,14 @@ def test_a_log_of_a_benchmark_is_compared_problem_by_problem(benchmark):
 
 
 def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):
-    words = ["--import", SUMS, "--benchmarks", benchmark]
+    words = [SUMS, "--benchmarks", benchmark]
     plain, _ = answered(*words, "--out", "numbers", "--extractor", "last_number")
     assert scores(plain)["mine"] == (2, 0.75)
     rows = pl.read_parquet("numbers/generations/mine.parquet")
     assert rows.filter(problem_id="p3")["answer"].to_list() == ["20", "10"]  # the first response has no box
     plain, _ = answered(*words, "--out", "boxes", "--compare", "numbers")
     assert any("answers are read with boxed" in note for note in plain["notes"])
-    answered("--regrade", "numbers", "--extractor", "boxed")
+    commands.done("evaluate", "--regrade", "numbers", "--extractor", "boxed")
     assert pl.read_parquet("numbers/generations/mine.parquet").equals(
         pl.read_parquet("boxes/generations/mine.parquet")
     )
@@ -108,13 +93,13 @@ def test_the_latest_log_of_a_task_counts(tmp_path):
     shutil.copy(SCIENCE, logs / "samples_science_2025-01-01T00-00-00.000000.jsonl")
     later = SCIENCE.read_text().replace(r"\\boxed{A) Iron}", r"\\boxed{C}")
     (logs / "samples_science_2025-01-02T00-00-00.000000.jsonl").write_text(later)
-    plain, _ = answered("--import", logs)
+    plain, _ = answered(logs)
     assert scores(plain) == {"science": (1, 1.0)}
 
 
 def test_an_evaluation_is_never_overwritten():
-    answered("--import", SCIENCE)
-    assert "exists already and holds an evaluation; choose another --out" in refused("--import", SCIENCE)
+    answered(SCIENCE)
+    assert "exists already and holds an evaluation; choose another --out" in refused(SCIENCE)
 
 
 LINE = {"doc_id": 0, "doc": {}, "target": "1", "arguments": [["?", {}]], "resps": [["\\boxed{1}"]]}
@@ -144,22 +129,31 @@ def write(tmp_path, name, *lines):
 )
 def test_what_is_no_log_is_named(tmp_path, lines, sentence):
     file = write(tmp_path, "samples_x_1.jsonl", *lines)
-    assert f"{file} is no sample log of lm-eval ({sentence})" in refused("--import", file)
+    assert f"{file} is no sample log of lm-eval ({sentence})" in refused(file)
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path):
     file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"resps": [["\ud800 \\boxed{1}"]]}))
-    plain, _ = answered("--import", file)
+    plain, _ = answered(file)
     assert scores(plain) == {"x": (1, 1.0)}
 
 
-def test_what_cannot_be_imported_is_refused(tmp_path, benchmark):
-    assert "likelihoods of given answers and no generated text" in refused("--import", LIKELIHOOD)
-    assert "does not exist" in refused("--import", tmp_path / "nowhere")
-    assert "has no sample log" in refused("--import", LOGS.parent / "metrics")
-    assert "2 of 2 problems are none of mine" in refused("--import", SCIENCE, "--benchmarks", benchmark)
-    assert "--data with --benchmarks alone" in refused("--import", SCIENCE, "--data", "mine.jsonl")
-    assert "--import takes no --samples" in refused("--import", SCIENCE, "--samples", "2")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([LIKELIHOOD], "likelihoods of given answers and no generated text"),
+        (["nowhere"], "nowhere does not exist"),
+        ([LOGS.parent / "metrics"], "has no sample log"),
+        ([SCIENCE, "--benchmarks", "mine.yaml"], "2 of 2 problems are none of mine"),
+        ([SCIENCE, "--data", "mine.jsonl"], "--data with --benchmarks alone"),
+        ([SCIENCE, "--samples", "2"], "--import takes no --samples"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(benchmark, words, sentence):
+    assert sentence in refused(*words)
+
+
+def test_logs_of_two_models_are_refused(tmp_path):
     for model in ("one", "two"):
         write(tmp_path, f"{model}/samples_x_1.jsonl", *SCIENCE.read_text().splitlines())
-    assert "logs of 2 models (one, two)" in refused("--import", tmp_path)
+    assert "logs of 2 models (one, two)" in refused(tmp_path)

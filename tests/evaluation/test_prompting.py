@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import done, refused
 from make_toys import build_tokenizer
 from sums import Backend, run, sums
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.data.chat import Message
 from olr_cli.engines.prompt_text import ChatFormat, encode, render
 from olr_cli.errors import UserError
@@ -28,8 +27,7 @@ def somewhere(tmp_path, monkeypatch):
     Path("mine.yaml").write_text("name: mine\nsystem: Think.\nsource: {file: mine.jsonl}\n")
 
 
-def show(*words):
-    return CliRunner().invoke(app, ["evaluate", MODEL, "--show", "mine.yaml", *words])
+WORDS = ("evaluate", MODEL, "--show", "mine.yaml")
 
 
 @pytest.mark.parametrize(
@@ -45,14 +43,14 @@ def show(*words):
     ],
 )
 def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
-    result = show(*words)
-    assert (result.exit_code, result.stdout) == (0, f"{prompt}\ngold: 2\n"), result.stderr
+    assert done(*WORDS, *words).stdout == f"{prompt}\ngold: 2\n"
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--system", " "], "--system is empty"),
+        (["--shots", "2"], "give both, or neither"),
         (["--chat-template", "nowhere.jinja"], "nowhere.jinja does not exist"),
         (["--chat-template", "none", "--template", "deep=true"], "there is no chat template to take it"),
         (
@@ -71,9 +69,7 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
     ],
 )
 def test_a_wrong_setting_is_one_sentence(words, sentence):
-    result = show(*words)
-    assert result.exit_code == 2
-    assert sentence in result.stderr
+    assert sentence in refused(*WORDS, *words)
 
 
 EXAMPLES = [
@@ -90,7 +86,7 @@ def write_examples(rows):
 def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
     write_examples(EXAMPLES)
     words = ["--shots", "2", "--examples", "examples.jsonl", "--chat-template", "none"]
-    assert show(*words).stdout == (
+    assert done(*WORDS, *words).stdout == (
         "Think.\n\n2+2= Twice two: \\boxed{4}\n\n3+3= \\boxed{6}\n\n1+1=\ngold: 2\n"
     )
     Path("mine.yaml").write_text(
@@ -98,7 +94,7 @@ def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
     )
     write_examples([{"question": "3+3=", "answer": "6"}])
     words[1] = "1"
-    assert show(*words).stdout == "3+3= 6\n\n1+1=\ngold: 2\n"
+    assert done(*WORDS, *words).stdout == "3+3= 6\n\n1+1=\ngold: 2\n"
 
 
 @pytest.mark.parametrize(
@@ -116,9 +112,7 @@ def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
 )
 def test_examples_that_mislead_are_refused(rows, shots, sentence):
     write_examples(rows)
-    result = show("--shots", shots, "--examples", "examples.jsonl")
-    assert result.exit_code == 2 and sentence in result.stderr, result.stderr
-    assert "give both, or neither" in show("--shots", shots).stderr
+    assert sentence in refused(*WORDS, "--shots", shots, "--examples", "examples.jsonl")
 
 
 def test_values_of_the_template_are_typed_as_in_yaml():

@@ -2,13 +2,13 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
+import commands
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.benchmark import find_benchmark
@@ -18,14 +18,7 @@ SHORT = ("--max-new-tokens", "2", "--limit", "1")
 QWEN, LLAMA = "Qwen3-4B-Base", "DeepSeek-R1-Distill-Llama-8B"
 
 
-def olr(*words):
-    return CliRunner().invoke(app, ["evaluate", *map(str, words)])
-
-
-def answered(*words):
-    result = olr(*words, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout), result.stderr
+answered = partial(commands.answered, "evaluate")
 
 
 def samples(plain):
@@ -78,9 +71,7 @@ def test_an_evaluation_made_otherwise_stays_as_it_is():
     plain, said = answered(*words, "--compare", "paper")
     assert samples(plain) == {"aime24": 32}
     assert "--protocol" not in said
-    refusal = olr(*words, "--protocol", "paper")
-    assert refusal.exit_code == 2
-    assert "samples of aime24: 32 -> 8" in refusal.stderr
+    assert "samples of aime24: 32 -> 8" in commands.refused("evaluate", *words, "--protocol", "paper")
 
 
 def test_what_the_command_line_sets_counts_under_any_protocol():
@@ -98,7 +89,9 @@ def test_the_llama_model_reads_message_and_question_joined():
 
 
 def test_show_prints_the_prompt_of_a_protocol():
-    shown = olr("--show", "aime24", LLAMA, "--data", "problems.parquet", "--protocol", "paper")
+    shown = commands.done(
+        "evaluate", "--show", "aime24", LLAMA, "--data", "problems.parquet", "--protocol", "paper"
+    )
     assert shown.stdout == f"<bos>{SYSTEM_PROMPT}What is 0 + 1?\ngold: 1\n"
 
 

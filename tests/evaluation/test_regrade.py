@@ -5,11 +5,10 @@ import json
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from commands import done
 from sums import PROBLEMS, SAMPLES, Backend, Silent, run, sums
-from typer.testing import CliRunner
 
 from olr_cli.answers import RULES
-from olr_cli.cli import app
 from olr_cli.errors import UserError
 from olr_cli.evaluation.evaluate import regrade
 from olr_cli.evaluation.store import EvaluationStore
@@ -29,8 +28,13 @@ def folder(tmp_path, benchmark):
 def test_grading_again_with_the_same_grader_changes_nothing(folder):
     files = [folder / "scores.json", folder / "evaluation.json", folder / "generations" / "sums.parquet"]
     before = [file.read_bytes() for file in files]
-    done = regrade(folder)
-    assert (done.samples, done.now_right, done.now_wrong, done.unfinished) == (PROBLEMS * SAMPLES, [], [], [])
+    regraded = regrade(folder)
+    assert (regraded.samples, regraded.now_right, regraded.now_wrong, regraded.unfinished) == (
+        PROBLEMS * SAMPLES,
+        [],
+        [],
+        [],
+    )
     assert [file.read_bytes() for file in files] == before
 
 
@@ -42,16 +46,16 @@ def test_grades_follow_the_responses(folder):
     for row in rows:
         row["response"] = row["response"].replace("boxed", "fbox" if row["is_correct"] else "boxed")
     pq.write_table(type(table).from_pylist(rows, table.schema), file)
-    done = regrade(folder)
-    assert len(done.now_wrong) == right
-    assert done.scores[0].avg == 0
+    regraded = regrade(folder)
+    assert len(regraded.now_wrong) == right
+    assert regraded.scores[0].avg == 0
     assert json.loads((folder / "scores.json").read_text())["scores"][0]["avg"] == 0
     assert pl.read_parquet(file)["answer"].null_count() == right
 
 
 def test_a_benchmark_is_graded_as_it_is_defined_now_if_it_is_named(folder, benchmark):
-    done = regrade(folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})])
-    assert done.scores[0].missing_answers == 1
+    regraded = regrade(folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})])
+    assert regraded.scores[0].missing_answers == 1
     again = regrade(folder)
     assert (again.now_right, again.now_wrong) == ([], []), (
         "the definition it was graded by is the evaluation's now"
@@ -102,11 +106,9 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
     run(folder, [benchmark], progress=(display := Silent()))
     assert "sums of" in str(display.told) and "were graded by other rules" in str(display.told)
 
-    done = CliRunner().invoke(app, ["evaluate", "--regrade", str(folder)])
+    said = done("evaluate", "--regrade", folder).stderr
     answer, gold = right[0]["answer"], right[0]["gold"]
-    assert (
-        "1 grades changed" in done.stderr and f"now right: {answer} for {gold} (sums, problem" in done.stderr
-    )
+    assert "1 grades changed" in said and f"now right: {answer} for {gold} (sums, problem" in said
     assert json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"]["answer_rules"] == RULES
 
 
