@@ -147,9 +147,8 @@ def _read_log(path: Path, say: Say) -> tuple[str, dict[str, Any], list[_LoggedTa
             f"there are logs of {len(models)} models ({', '.join(sorted(models))}); name one of {folders}"
         )
     latest: dict[str, tuple[str, Path]] = {}
-    for (
-        file
-    ) in files:  # such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date
+    for file in files:
+        # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
         name, _, date = file.stem.removeprefix("samples_").rpartition("_")
         name, date = (name, date) if name else (date, "")
         latest[name] = max(latest.get(name, ("", file)), (date, file))
@@ -218,9 +217,8 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             for number, response in enumerate(responses)
         ]
     try:
-        temperature = (
-            0.0 if settings.get("do_sample") is False else float(settings.get("temperature", 1) or 0)
-        )
+        is_greedy = settings.get("do_sample") is False
+        temperature = 0.0 if is_greedy else float(settings.get("temperature", 1) or 0)
         limit = int(settings.get("max_gen_toks") or settings.get("max_tokens") or _MAX_NEW_TOKENS)
     except (TypeError, ValueError):
         raise _damaged(file, "its generation settings are no numbers") from None
@@ -325,8 +323,11 @@ def _asked(
 
 def _question(texts: Sequence[str], prompt: str, questions: Collection[str]) -> str | None:
     """The question that is a text of a problem's record, else the longest one in its prompt."""
-    whole = [text for text in map(_plain, texts) if text in questions]
-    return max(whole or [text for text in questions if text in _plain(prompt)], key=len, default=None)
+    found = [text for text in map(_plain, texts) if text in questions]
+    if not found:
+        whole_prompt = _plain(prompt)
+        found = [text for text in questions if text in whole_prompt]
+    return max(found, key=len, default=None)
 
 
 def _plain(text: str) -> str:
