@@ -290,18 +290,12 @@ def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of
     assert prompt.rephrased == (Message("user", "r"),)
 
 
-@pytest.mark.parametrize("value", [None, " \n", [], [{"role": "user"}]])
+@pytest.mark.parametrize("value", [None, float("nan"), " \n", [], [{"role": "user"}]])
 def test_a_blank_rephrasing_is_none(tmp_path: Path, value: object) -> None:
     (prompt,) = read(tmp_path, rephrased(value)).prompts
     assert prompt.rephrased is None
     with pytest.raises(ValueError, match=f"prompt {prompt.prompt_id} has no rephrasing"):
         prompt.turns("rephrased")
-
-
-def test_a_rephrasing_that_pandas_left_out_is_none(tmp_path: Path) -> None:
-    file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"question": ["q"], "rephrased_prompt": [float("nan")]}), file)
-    assert read_prompts(file).prompts[0].rephrased is None
 
 
 # Ids --------------------------------------------------------------------------------------------------------------
