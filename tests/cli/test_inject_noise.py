@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import olr, refused
 from samples import SAMPLE, SHARED, json_lines, needs_shared
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.sets import training_prompts
@@ -27,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def inject_noise(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, ["inject-noise", *map(str, arguments)])
+    return olr("inject-noise", *arguments)
 
 
 def files(folder: Path) -> list[str]:
@@ -50,12 +49,9 @@ def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here: Path)
 
 def test_other_noise_does_not_take_the_name(here: Path) -> None:
     inject_noise("--type", "active", "--ratio", "0.5")
-    refused = inject_noise("--type", "active", "--ratio", "0.5", "--seed", "1")
-    assert refused.exit_code == 2 and "choose another --out" in refused.output
-    assert (
-        inject_noise("--type", "active", "--ratio", "0.5", "--seed", "1", "--out", "other.jsonl").exit_code
-        == 0
-    )
+    words = ("--type", "active", "--ratio", "0.5", "--seed", "1")
+    assert "choose another --out" in refused("inject-noise", *words)
+    assert inject_noise(*words, "--out", "other.jsonl").exit_code == 0
     assert files(here) == ["data/arithmetic-active-0.5.parquet", "other.jsonl"]
 
 
@@ -135,10 +131,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     json_lines(Path("mine.jsonl"), {"Frage": "1+1", "meta": {"gold": 2}})
     Path("torn.parquet").write_bytes(SAMPLE.read_bytes()[:-9])
     before = files(here)
-    refused = inject_noise("--type", "mixed", *arguments)
-    assert refused.exit_code == 2
-    assert refused.output.startswith("Error: ") and refused.output.count("\n") == 1
-    assert expected in refused.output
+    assert expected in refused("inject-noise", "--type", "mixed", *arguments)
     assert files(here) == before
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import json_lines
 
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.chat import Message, as_text, message, prompt_messages, response_text, turns_of
@@ -60,12 +60,10 @@ def test_of_a_response_what_the_assistant_says_counts_a_line_each() -> None:
 def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": PARTS}]
     rows = [{"prompt": chat, "response": rf"\boxed{{{n}}}", "step": 1} for n in (7, 8)]
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "data.jsonl").write_text(json.dumps({"prompt": chat, "answer": "7"}))
-    (tmp_path / "plain.jsonl").write_text(json.dumps({"question": "What is 3+4?", "answer": "7"}))
-    (plain,) = read_prompts(tmp_path / "plain.jsonl").prompts
-    (in_file,) = read_prompts(tmp_path / "data.jsonl").prompts
-    (in_log,) = read_log([tmp_path / "log.jsonl"]).questions
+    text = {"question": "What is 3+4?", "answer": "7"}
+    (plain,) = read_prompts(json_lines(tmp_path / "plain.jsonl", text)).prompts
+    (in_file,) = read_prompts(json_lines(tmp_path / "data.jsonl", {"prompt": chat, "answer": "7"})).prompts
+    (in_log,) = read_log([json_lines(tmp_path / "log.jsonl", *rows)]).questions
     with OnlineLabelRefinement() as olr:
         step = olr([chat, chat], ["7", "8"], ["7", "7"])
     assert {in_file.prompt_id, in_log, step.labels[0].prompt_id} == {plain.prompt_id}

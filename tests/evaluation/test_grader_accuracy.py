@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from perturbations import REPORTED, RIGHT, WRONG, perturbed
+from samples import SHARED, needs_shared
 from sums import sample
 
 from olr_cli.answers import Judge
@@ -19,8 +20,6 @@ from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.problems import load_problems
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 
 GOLDS = re.split(
     r"\s{3,}|\n",

@@ -6,21 +6,18 @@ import json
 import re
 import sys
 from collections import Counter
-from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from samples import SHARED, needs_shared
 
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark, registry
 from olr_cli.evaluation.problems import digest, load_problems
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 
 
 class HubRows:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from samples import SAMPLE, json_lines
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import read_prompts
@@ -15,8 +15,6 @@ from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.errors import UserError
 from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
 from olr_cli.supervision.types import RolloutRecord, arrow_schema
-
-SAMPLE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 
 
 @pytest.fixture
@@ -39,9 +37,7 @@ def shard(run: Path, step: int, *rollouts: tuple[str, str | None, bool | None]) 
 
 
 def table(folder: Path, *rows: dict[str, object]) -> Path:
-    file = folder / "log.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
+    return json_lines(folder / "log.jsonl", *rows)
 
 
 def test_wrong_answers_of_all_visits_are_gathered_by_prompt(tmp_path: Path, prompts: PromptSet) -> None:
