@@ -129,7 +129,12 @@ def _means_a_folder(path: str | Path) -> bool:
 
 
 def open_model(
-    path: str | Path, *, trust_remote_code: bool, what: str = "a causal language model"
+    path: str | Path,
+    *,
+    trust_remote_code: bool,
+    what: str = "a causal language model",
+    runs_code: bool = False,
+    checks_weights: bool = False,
 ) -> tuple[Any, Any]:
     """Configuration and tokenizer of a model whose weights can then be loaded, from safetensors only.
 
@@ -137,10 +142,12 @@ def open_model(
         path: folder in Hugging Face layout, or hub id.
         trust_remote_code: whether code that comes with it may run.
         what: is about to be loaded, for the message.
+        runs_code: whoever loads it runs any code of the model without asking.
+        checks_weights: whoever loads it looks whether the weights are finite; else a folder's files are read.
 
     Raises:
-        UserError: no such model (`NotHere`), weights in a format that can hold code, code that is not trusted, or no
-            tokenizer that goes with the weights.
+        UserError: no such model (`NotHere`), weights in a format that can hold code, code that is not trusted, no
+            tokenizer that goes with the weights, or weights that are not finite.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -152,6 +159,13 @@ def open_model(
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
         require_tokenizer(path, config, tokenizer)
+        if runs_code and not trust_remote_code and comes_with_code(path):
+            raise UserError(
+                f"{path} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to"
+                " true if you trust its author"
+            )
+    if not checks_weights:
+        require_finite_files(path)
     return config, tokenizer
 
 

@@ -132,7 +132,7 @@ class Policy:
             UserError: no such model, not a causal language model with attention layers, weights that are not finite,
                 or no such device.
         """
-        _, tokenizer = open_model(path, trust_remote_code=trust_remote_code)
+        _, tokenizer = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
         chosen_device = _device(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()

@@ -10,18 +10,9 @@ from typing import Any
 
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.models import (
-    comes_with_code,
-    open_model,
-    require_finite_files,
-)
+from olr_cli.engines.models import open_model
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
-
-_HAS_CODE = (
-    "{} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to true if you"
-    " trust its author"
-)
 
 
 @dataclass(frozen=True)
@@ -41,18 +32,9 @@ class StartingModel:
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
-        """Read configuration and tokenizer.
-
-        OpenRLHF runs code that comes with a model without asking, so a model that has some must be trusted.
-
-        Raises:
-            UserError: no such model, no safetensors weights or none that are finite, or code that is not trusted.
-        """
-        config, tokenizer = open_model(
-            path, trust_remote_code=trust_remote_code, what="a model's configuration and tokenizer"
-        )
-        if not trust_remote_code and comes_with_code(path):
-            raise UserError(_HAS_CODE.format(path))
+        """Read configuration and tokenizer; errors as of `open_model`."""
+        what = "a model's configuration and tokenizer"
+        config, tokenizer = open_model(path, trust_remote_code=trust_remote_code, what=what, runs_code=True)
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
@@ -86,7 +68,6 @@ def _digest(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder} has no safetensors weights; convert them, or give another model")
-    require_finite_files(folder)
     total = hashlib.sha256()
     for file in files:
         with file.open("rb") as weights:

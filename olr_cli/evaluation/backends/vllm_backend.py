@@ -301,7 +301,6 @@ def read_model(model: str, *, trust_remote_code: bool) -> tuple[Any, Any, list[i
     """
     config, tokenizer = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):
-        require_finite_files(model)
         try:
             generation = GenerationConfig.from_pretrained(model)
         except OSError:
