@@ -195,8 +195,7 @@ def launch(
             done = roll_back(writer, kind, progress)
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.keep_fraction, judge, history)
-        working_with = {**engine.facts, "recipe_digest": recipe.digest()}
-        writer.begin(after=done, data=data.facts, facts=working_with)
+        writer.begin(after=done, data=data.facts, facts=engine.facts)
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
         if all(prompt.true_answer is None for prompt in data.train.prompts):

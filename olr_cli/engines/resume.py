@@ -7,6 +7,7 @@ from shlex import quote
 
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
+from olr_cli.files import read_json
 from olr_cli.recipe.schema import Recipe, changeable_keys, refused_changes
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
@@ -128,7 +129,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
     """The damage of the newest checkpoints, down to one that is whole, by their step."""
     damage: dict[int, str] = {}
     for step in reversed(checkpoint_steps(path)):
-        reason = damage_of(checkpoint_path(path, step))
+        reason = damage_of(checkpoint_path(path, step)) or _strangeness(path, step)
         if reason is None:
             return damage
         damage[step] = reason
@@ -139,6 +140,14 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
             " copy, or start a new run in another --run-dir"
         )
     return damage
+
+
+def _strangeness(path: Path, step: int) -> str | None:
+    """Of which run or step a checkpoint is, if not of this run and the step that it is named after."""
+    saved = read_json(checkpoint_path(path, step) / "trainer.json")
+    if not isinstance(saved, dict) or saved.get("run") != read_manifest(path).get("id"):
+        return "it is of another run"
+    return None if saved.get("step") == step else f"it is of step {saved.get('step')}"
 
 
 def _recorded(path: Path) -> int:

@@ -121,7 +121,7 @@ def read_recipe(path: Path) -> Recipe:
     """The recipe a run was made with.
 
     Raises:
-        UserError: there is no run, or its recipe is cut off or no recipe.
+        UserError: there is no run, or its recipe is cut off, no recipe, or changed since.
     """
     require_run(path)
     file = path / "recipe.yaml"
@@ -131,11 +131,21 @@ def read_recipe(path: Path) -> Recipe:
             f"{file} is cut off; restore it from a copy: the recipe that the run was begun with will do"
         )
     recipe = load_recipe(file)
-    if not isinstance(recipe.engine, ExternalEngine):
-        return recipe
-    # The prompts of such a run lie in its own folder, which may have moved.
-    data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
-    return recipe.model_copy(update={"data": data})
+    if isinstance(recipe.engine, ExternalEngine):
+        # The prompts of such a run lie in its own folder, which may have moved.
+        data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
+        return recipe.model_copy(update={"data": data})
+    if recipe.digest() not in _digests(read_manifest(path), default=recipe.digest()):
+        raise UserError(
+            f"{file} was changed since the run was made with it; restore it from a copy, or start a new run with it"
+        )
+    return recipe
+
+
+def _digests(manifest: Mapping[str, Any], default: str) -> set[str]:
+    """The digests of a run's recipe: as it was begun with, and with more epochs in later attempts."""
+    attempts = [attempt for attempt in manifest["attempts"] if isinstance(attempt, dict)]
+    return {str(record.get("recipe_digest", default)) for record in (manifest, *attempts)}
 
 
 def has_run(path: Path) -> bool:

@@ -151,7 +151,7 @@ class RunWriter:
             data: the data sets, which are the same in every attempt; by default the prompts that came so far.
         """
         manifest = read_manifest(self.path)
-        working_with = {"versions": versions(), **facts}
+        working_with = {"versions": versions(), "recipe_digest": self.recipe.digest(), **facts}
         manifest |= {
             "status": "running",
             "data": self._prompt_facts if data is None else data,
@@ -222,7 +222,7 @@ class RunWriter:
 
         def fill_alone(folder: Path) -> None:
             fill(folder)
-            stands = {"step": step, "recipe_digest": self.recipe.digest(), **state}
+            stands = {"step": step, "run": read_manifest(self.path)["id"], **state}
             (folder / "trainer.json").write_text(json.dumps(stands), encoding="utf-8")
             self._require_attempt()  # filling takes long
 
@@ -237,6 +237,8 @@ class RunWriter:
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
         """Note how the attempt ended, facts about the run, and the recipe if more of it is known; let the run go."""
         if recipe is not None and recipe != self.recipe:
+            # First, so that `read_recipe` finds the digest of the one or the other, wherever a kill comes.
+            write_manifest(self.path, {**read_manifest(self.path), "recipe_digest": recipe.digest()})
             write_recipe(self.path, recipe)
         self._end(status, **facts)
         self._lock.close()

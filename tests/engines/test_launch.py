@@ -10,7 +10,6 @@ from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
-from olr_cli.runs.checkpoints import write_checkpoint
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
 from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import Rollout, RolloutGroup, Step
@@ -49,7 +48,7 @@ class Engine:
             if step == self.stop:
                 raise MemoryError
             if step % run.recipe.train.checkpoint_every == 0:
-                write_checkpoint(run.path, step, lambda folder: (folder / "w").write_text("w"), keep=2)
+                run.writer.checkpoint(step, lambda folder: (folder / "w").write_text("w"))
         return {}
 
 

@@ -60,9 +60,11 @@ def _of_folders(ours: Path, theirs: Path) -> Iterator[str]:
 
 
 def _content(file: Path) -> Any:
-    """What two files have to agree in; torch's random state, from which nothing is drawn, is each process's own."""
+    """What two files have to agree in: all but torch's random state, from which nothing is drawn, and the run's id."""
     if file.name == "trainer.json":
-        return {key: value for key, value in json.loads(file.read_text()).items() if key != "rng"}
+        return {
+            key: value for key, value in json.loads(file.read_text()).items() if key not in ("rng", "run")
+        }
     return sorted(json.loads(file.read_text())) if file.name == "files.json" else file.read_bytes()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -158,3 +159,27 @@ def test_half_written_checkpoint_state_is_not_continued(workshop, run):
         file.write_bytes(b"\1" + file.read_bytes()[1:])
     (run / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
     require_error(workshop.olr(*workshop.words("train", run), "--resume"), "no checkpoint of", "is whole")
+
+
+@pytest.mark.parametrize(("kind", "says"), [("step", "it is of step 9"), ("run", "it is of another run")])
+def test_a_checkpoint_of_another_step_or_run_is_not_continued(workshop, run, kind, says):
+    manifest = json.loads((run / "manifest.json").read_text())
+    change = {"status": "interrupted"} | ({"id": "0" * 32} if kind == "run" else {})
+    (run / "manifest.json").write_text(json.dumps(manifest | change))
+    older, newer = sorted((run / "checkpoints").glob("step-*[0-9]"))[-2:]
+    if kind == "step":
+        shutil.rmtree(newer)
+        shutil.copytree(older, newer)
+    resumed = workshop.start("train", run)
+    status = resumed.wait()
+    said = resumed.out + resumed.err
+    assert (status, says in said) == ({"step": 0, "run": 2}[kind], True), said
+    if kind == "step":
+        assert scan_labels(run).collect().equals(scan_labels(workshop.whole("train")).collect())
+
+
+def test_a_recipe_that_was_changed_after_the_run_is_refused(workshop, run):
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(re.sub(r"(?m)^seed: .*", "seed: 77", recipe))
+    for words in (["replay", run], [*workshop.words("train", run), "--resume"], ["analyze", run]):
+        require_error(workshop.olr(*words), "recipe.yaml was changed since the run was made")
