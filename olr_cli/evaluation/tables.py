@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -182,63 +182,47 @@ def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block
     scores = {score.benchmark: score for score in evaluation.scores}
     thinks = any(score.unfinished_thoughts is not None for score in scores.values())
     heads = ["problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer"]
-    heads += ["think"] if thinks else []
-    lines = {}
+    rows = []
     for column in columns:
-        shares = _parts(evaluation.cells, column)
-        if column.is_average:
-            lines[column.name] = ["", "", *shares, *[""] * (4 + thinks)]
+        cell, score = evaluation.cells[column.name], scores.get(column.name)
+        if score is None:
+            rows.append((column, ["", "", *_parts(cell), *[""] * (4 + thinks)]))
             continue
-        score = scores[column.name]
-        n = score.samples
-        several = [score.majority, score.pass_at[n]] if n > 1 else [None, None]
+        several = [score.majority, score.pass_at[score.samples]] if score.samples > 1 else [None, None]
         lost = [score.truncated, score.missing_answers, *([score.unfinished_thoughts] if thinks else [])]
-        lines[column.name] = [f"{score.problems:,}", str(n), *shares, *map(percent, [*several, *lost])]
-    return _block(f"{evaluation.name}, %", heads, columns, lines)
+        counts = [f"{score.problems:,}", str(score.samples)]
+        rows.append((column, [*counts, *_parts(cell), *map(percent, [*several, *lost])]))
+    return _block(f"{evaluation.name}, %", [*heads, "think"] if thinks else heads, rows)
 
 
 def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]) -> Block:
-    lines = {
-        column.name: [it.cells.get(column.name, UNKNOWN).brief for it in evaluations] for column in columns
-    }
-    return _block("avg@n, %", [evaluation.name for evaluation in evaluations], columns, lines)
+    rows = [(column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations]) for column in columns]
+    return _block("avg@n, %", [evaluation.name for evaluation in evaluations], rows)
 
 
 def _against(
     evaluation: NamedScores, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]
 ) -> Block:
     """An evaluation, the reference, and the differences between them."""
-    changes = _changes(cells)
-    lines = {
-        column.name: [
-            cells[column.name].brief,
-            reference.cells.get(column.name, UNKNOWN).brief,
-            *_parts(changes, column),
-        ]
-        for column in columns
-        if column.name in cells
-    }
+    rows = []
+    for column in columns:
+        if (cell := cells.get(column.name)) is not None:
+            theirs = reference.cells.get(column.name, UNKNOWN)
+            rows.append((column, [cell.brief, theirs.brief, *_parts(cell.change or UNKNOWN)]))
     name = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
     heads = ("avg@n", name, "difference", "95 % interval")
-    return _block(f"{evaluation.name} against {reference.name}, %", heads, columns, lines)
+    return _block(f"{evaluation.name} against {reference.name}, %", heads, rows)
 
 
-def _parts(cells: Cells, column: ScoreColumn) -> tuple[str, str]:
+def _parts(cell: Cell) -> tuple[str, str]:
     """A value and its interval."""
-    cell = cells.get(column.name, UNKNOWN)
     return cell.brief, cell.interval or NOTHING
 
 
-def _block(
-    title: str, heads: Sequence[str], columns: Sequence[ScoreColumn], lines: Mapping[str, Sequence[str]]
-) -> Block:
-    """A row a benchmark or average that has a line, for a terminal."""
-    rows = [
-        Row([column.label, *lines[column.name]], "average" if column.is_average else "")
-        for column in columns
-        if column.name in lines
-    ]
-    return Block([*map(Column, ("benchmark", *heads))], rows, title, only="terminal")
+def _block(title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, Sequence[str]]]) -> Block:
+    """A row a benchmark or average, for a terminal."""
+    shown = [Row([column.label, *texts], "average" if column.is_average else "") for column, texts in rows]
+    return Block([*map(Column, ("benchmark", *heads))], shown, title, only="terminal")
 
 
 def _data(rows: _Rows, reference: Reference | None) -> dict[str, Any]:

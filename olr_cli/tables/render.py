@@ -110,17 +110,17 @@ def markdown(table: Table) -> str:
     parts: list[str] = []
     for block in table.shown("document"):
         columns, rows = block.grid("document")
-        escape = _one_cell if block.is_markdown else _literally
-        lines = [[escape(column.text("document")) for column in columns]]
+        lines = [[_literally(column.text("document"), block) for column in columns]]
         for row, cells in rows:
-            texts = list(map(escape, cells))
+            texts = [_literally(cell, block) for cell in cells]
             if row.kind == "title":
                 texts = [f"**{texts[0]}**", *[""] * (len(columns) - 1)]
             elif row.kind == "published":
                 texts = [text and f"*{text}*" for text in texts]
             lines.append(texts)
+        head, *body = (f"| {' | '.join(line)} |" for line in lines)
         part = [f"**{block.title}**", ""] if block.title else []
-        part += _markdown_table(lines)
+        part += [head, "|---" * len(columns) + "|", *body]
         part += ["", *(f"- {note}" for note in block.notes)] if block.notes else []
         parts.append("\n".join(part))
     if table.notes:
@@ -128,20 +128,9 @@ def markdown(table: Table) -> str:
     return "\n\n".join(parts) or table.nothing
 
 
-def _one_cell(text: str) -> str:
-    """Markdown in which a ``|`` does not end the cell."""
-    return text.replace("|", r"\|")
-
-
-def _literally(text: str) -> str:
-    """Text of a cell, which Markdown must not read: names come from recipes and data."""
-    return re.sub(r"[\\|*`<$]", r"\\\g<0>", text)
-
-
-def _markdown_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table."""
-    head, *rows = (f"| {' | '.join(line)} |" for line in lines)
-    return [head, "|---" * len(lines[0]) + "|", *rows]
+def _literally(text: str, block: Block) -> str:
+    """Text of a cell, which Markdown must not read: names come from recipes and data. A ``|`` would end any cell."""
+    return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 
 
 _SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
