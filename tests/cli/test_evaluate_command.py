@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from commands import contents
 from histories import write_history
+from samples import json_lines
 
 from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.backends import BackendOptions, transformers_backend
@@ -173,9 +174,8 @@ def test_a_model_that_the_paper_has_is_put_beside_its_row(evaluated):
 
 
 def test_a_benchmark_of_ones_own_is_a_yaml_file():
-    Path("mine.jsonl").write_text(
-        '{"question": "123+478=", "answer": "601"}\n{"question": "150+150=", "answer": "300"}'
-    )
+    rows = [{"question": "123+478=", "answer": "601"}, {"question": "150+150=", "answer": "300"}]
+    json_lines(Path("mine.jsonl"), *rows)
     Path("mine.yaml").write_text(
         "name: mine\nsamples: 2\nsystem: null\nextractor: reversed_digits\nsource: {file: mine.jsonl}\n"
     )
@@ -196,7 +196,7 @@ def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_o
         {"question": f"{a}+150=", "answer": str(a + 150), "data_source": "arithmetic"}
         for a in range(150, 160)
     ]
-    Path("sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(Path("sums.jsonl"), *rows)
     words = (MODEL, "builtin:addition-harder", "--data", "sums.jsonl", "--samples", "2")
     evaluations = json.loads(done(*words, "--format", "json").stdout)["evaluations"]
     assert [each["name"] for each in evaluations] == [MODEL, "builtin:addition-harder"]
@@ -261,7 +261,7 @@ def test_the_list_names_every_benchmark_with_its_source():
 )
 def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, words, sentence):
     rows = [{"data_source": "math", "prompt": "1+1?"}, {"data_source": "math", "prompt": "1+2?"}]
-    Path("golds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(Path("golds.jsonl"), *rows)
     before = sorted(somewhere.iterdir())
     assert sentence in refused(*words)
     assert sorted(somewhere.iterdir()) == before

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from commands import done, olr, refused
 from histories import write_history
+from samples import json_lines
 
 from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.backends import transformers_backend
@@ -143,7 +144,7 @@ def test_data_without_labels_can_be_sampled_and_audited(somewhere):
         {"prompt_id": "a", "question": "123+459="},
         {"prompt_id": "b", "question": "223+459=", "answer": "682"},
     ]
-    (somewhere / "half.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(somewhere / "half.jsonl", *rows)
     run = somewhere / "run"
     short = ("--max-new-tokens", "5", "--extractor", "reversed_digits", "--visits", "2")
     done("rollouts", MODEL, "half.jsonl", *short, "--run-dir", run)
@@ -177,7 +178,7 @@ def test_rollouts_are_analysed_and_replayed_with_a_note(there):
 
 def test_columns_and_the_system_message_of_the_data_are_options():
     rows = [{"Frage": f"{n}+{n}", "Lösung": 2 * n} for n in range(10, 16)]
-    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    json_lines(Path("mine.jsonl"), *rows)
     columns = ("--columns", "{question: Frage, answer: Lösung}", "--system", "none")
     done("rollouts", MODEL, "mine.jsonl", *columns, "--visits", "1", "--samples", "2")
     run = Path("runs/rollouts-mine")

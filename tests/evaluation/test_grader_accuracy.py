@@ -6,11 +6,10 @@ Each test prints its counts; `kind 3/40` under "wrong" says that 3 of 40 wrong a
 import re
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from perturbations import REPORTED, RIGHT, WRONG, perturbed
-from samples import SHARED, needs_shared
+from samples import SAMPLE, SHARED, needs_shared
 from sums import sample
 
 from olr_cli.answers import Judge
@@ -18,8 +17,6 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.problems import load_problems
-
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "dapo_sample.parquet"
 
 GOLDS = re.split(
     r"\s{3,}|\n",
@@ -90,7 +87,7 @@ def test_golds_of_every_kind_are_right_and_changed_ones_wrong(judge, show):
 
 
 def test_training_golds_are_right_and_changed_ones_wrong(judge):
-    golds = [prompt.gold for prompt in read_prompts(str(FIXTURE)).prompts]
+    golds = [prompt.gold for prompt in read_prompts(str(SAMPLE)).prompts]
     made, _, amiss = math(judge, golds)
     assert made["itself"] == 24
     assert amiss == {"itself": set(), "restyled": set(), "wrong": set()}

@@ -8,6 +8,7 @@ from pathlib import Path
 import commands
 import polars as pl
 import pytest
+from samples import json_lines
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
 LM_EVAL = LOGS / "lm-eval" / "SmolLM2-135M-Instruct"
@@ -35,7 +36,7 @@ def benchmark(tmp_path):
     """The problems of the logs' task `sums` as a benchmark of the user's own, under names of its own."""
     golds = {"5": "5", "1/2": "0.5", "3.0": "3", "10 - 4": "6", "never asked": "1"}
     rows = [{"id": f"p{i}", "question": q, "answer": a} for i, (q, a) in enumerate(golds.items())]
-    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(tmp_path / "mine.jsonl", *rows)
     fields = "{id: id, problem: question, answer: answer}"
     file = tmp_path / "mine.yaml"
     file.write_text(f"name: mine\nsource: {{file: mine.jsonl}}\nfields: {fields}\n")

@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections import Counter
-from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import SHARED, needs_shared
+from samples import SHARED, json_lines, needs_shared
 
 from olr_cli.data.chat import Message
+from olr_cli.data.hub import HubId
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError
+from olr_cli.evaluation import problems
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark, registry
 from olr_cli.evaluation.problems import digest, load_problems
 
 
-class HubRows:
-    """What `datasets.load_dataset` returns, as far as it is used."""
+class Hub(dict):
+    """The rows of data sets by name; `asked` is the last one that was loaded."""
 
-    cache_files = ()
+    asked = None
 
-    def __init__(self, table):
-        self.table = table
-
-    def with_format(self, kind):
-        return self
-
-    def __getitem__(self, rows):
-        return self.table
+    def load(self, hub_id, split):
+        self.asked = hub_id
+        if hub_id.name not in self:
+            raise UserError(f"Couldn't reach '{hub_id.name}'")
+        return pa.Table.from_pylist(self[hub_id.name]), None
 
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub: data sets by name, and what was asked of it (`asked`)."""
-
-    class Hub(dict):
-        asked = None
-
     shelf = Hub()
-
-    def load_dataset(name, config, *, split, revision):
-        shelf.asked = (name, config, split, revision)
-        if name not in shelf:
-            raise ConnectionError(f"Couldn't reach '{name}' on the Hub (LocalEntryNotFoundError)")
-        return HubRows(pa.Table.from_pylist(shelf[name]))
-
-    package = ModuleType("datasets")
-    package.load_dataset = load_dataset
-    package.__version__ = "5.2.0"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "datasets", package)
+    monkeypatch.setattr(problems, "load_hub_table", shelf.load)
     return shelf
 
 
@@ -71,10 +52,9 @@ def row(question, gold, source="aime", system=True, **extra):
 
 
 def write(path, rows):
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if path.suffix == ".jsonl":
+        return json_lines(path, *rows)
+    pq.write_table(pa.Table.from_pylist(rows), path)
     return path
 
 
@@ -231,7 +211,7 @@ def test_hub_rows_of_mathematics_become_problems(hub, name, hub_id, row, gold):
     assert problem.gold == gold
     assert problem.messages == (Message("system", SYSTEM_PROMPT), Message("user", "p"))
     source = benchmark.source
-    assert hub.asked == (hub_id, source.config, source.split, source.revision)
+    assert hub.asked == HubId(hub_id, source.config, source.split, source.revision)
 
 
 def test_arc_keeps_the_labels_of_its_options_letters_or_numbers_three_or_five(hub):
@@ -355,6 +335,9 @@ def test_options_of_ones_own_may_lie_in_columns_with_the_index_of_the_right_one(
     assert (three.gold, three.choices, two.gold, two.choices) == ("C", 3, "A", 2)
 
 
+CHOICE = "grader: choice\nprompt: '{problem} {choices}'\n"
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -367,7 +350,7 @@ def test_options_of_ones_own_may_lie_in_columns_with_the_index_of_the_right_one(
     ],
 )
 def test_what_is_wrong_with_a_row_is_one_sentence(tmp_path, change, expected):
-    text = "grader: choice\nprompt: '{problem} {choices}'\nfields: {problem: q, answer: right, choices: o}\n"
+    text = CHOICE + "fields: {problem: q, answer: right, choices: o}\n"
     benchmark = own(tmp_path, text, [{"q": "Which", "o": ["x", "y", "z"], "right": "A"} | change])
     with pytest.raises(UserError) as caught:
         load_problems(benchmark)
@@ -375,9 +358,7 @@ def test_what_is_wrong_with_a_row_is_one_sentence(tmp_path, change, expected):
 
 
 def test_a_missing_right_option_is_refused(tmp_path):
-    text = (
-        "grader: choice\nprompt: '{problem} {choices}'\nfields: {problem: q, answer: b, choices: [a, c, b]}\n"
-    )
+    text = CHOICE + "fields: {problem: q, answer: b, choices: [a, c, b]}\n"
     with pytest.raises(UserError, match="has no b, the right option"):
         load_problems(own(tmp_path, text, [{"q": "Which", "a": "x", "c": "y", "b": None}]))
 

@@ -1,11 +1,11 @@
 """What `olr evaluate` can change in a prompt: system message and chat template; seen with `--show`."""
 
-import json
 from pathlib import Path
 
 import pytest
 from commands import done, refused
 from make_toys import build_tokenizer
+from samples import json_lines
 from sums import Backend, run, sums
 
 from olr_cli.data.chat import Message
@@ -23,7 +23,7 @@ TEMPLATE = (
 def somewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("t.jinja").write_text(TEMPLATE)
-    Path("mine.jsonl").write_text(json.dumps({"question": "1+1=", "answer": "2"}))
+    json_lines(Path("mine.jsonl"), {"question": "1+1=", "answer": "2"})
     Path("mine.yaml").write_text("name: mine\nsystem: Think.\nsource: {file: mine.jsonl}\n")
 
 
@@ -79,12 +79,8 @@ EXAMPLES = [
 ]
 
 
-def write_examples(rows):
-    Path("examples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
-    write_examples(EXAMPLES)
+    json_lines(Path("examples.jsonl"), *EXAMPLES)
     words = ["--shots", "2", "--examples", "examples.jsonl", "--chat-template", "none"]
     assert done(*WORDS, *words).stdout == (
         "Think.\n\n2+2= Twice two: \\boxed{4}\n\n3+3= \\boxed{6}\n\n1+1=\ngold: 2\n"
@@ -92,7 +88,7 @@ def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
     Path("mine.yaml").write_text(
         "name: mine\nextractor: last_number\nsystem: null\nsource: {file: mine.jsonl}\n"
     )
-    write_examples([{"question": "3+3=", "answer": "6"}])
+    json_lines(Path("examples.jsonl"), {"question": "3+3=", "answer": "6"})
     words[1] = "1"
     assert done(*WORDS, *words).stdout == "3+3= 6\n\n1+1=\ngold: 2\n"
 
@@ -111,7 +107,7 @@ def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
     ],
 )
 def test_examples_that_mislead_are_refused(rows, shots, sentence):
-    write_examples(rows)
+    json_lines(Path("examples.jsonl"), *rows)
     assert sentence in refused(*WORDS, "--shots", shots, "--examples", "examples.jsonl")
 
 

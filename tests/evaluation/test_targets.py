@@ -1,10 +1,10 @@
 """Which models a command names, where their evaluations go, and what they are compared with."""
 
-import json
 import shutil
 
 import pytest
 from histories import write_history
+from samples import json_lines
 from sums import Backend, run, sums
 
 from olr_cli.data.prompt_files import read_prompts
@@ -58,8 +58,9 @@ def test_the_best_checkpoint_is_the_best_on_the_validation_set(trained):
         UserError, match=r"has none \(data.validation\); choose last, or a step: there are 2, 4"
     ):
         targets(str(trained), ["best"], None)
-    lines = [{"step": step, "validation/avg": avg} for step, avg in ((0, 0.9), (2, 0.5), (3, 0.1), (4, 0.4))]
-    (trained / "metrics.jsonl").write_text("".join(json.dumps(line | {"epoch": 0}) + "\n" for line in lines))
+    shares = {0: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}
+    lines = [{"step": step, "epoch": 0, "validation/avg": avg} for step, avg in shares.items()]
+    json_lines(trained / "metrics.jsonl", *lines)
     [target] = targets(str(trained), ["best"], None)
     assert target.origin == {"run": str(trained), "step": 2, "chosen": "best on the validation set"}
     shutil.rmtree(checkpoint_path(trained, 2))
@@ -97,8 +98,7 @@ def write_rows(file, *sources):
         {"question": f"{number}+1?", "answer": number + 1} | ({"data_source": source} if source else {})
         for number, source in enumerate(sources)
     ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
+    return json_lines(file, *rows)
 
 
 def test_the_default_benchmarks_fit_the_models(trained):
@@ -142,8 +142,7 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
 
 def test_a_file_is_asked_as_in_training(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n)} for n in range(3)]
-    (tmp_path / "math.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (benchmark,) = file_benchmarks(tmp_path / "math.jsonl")
+    (benchmark,) = file_benchmarks(json_lines(tmp_path / "math.jsonl", *rows))
     assert benchmark.name == "math-data"  # math is MATH-500
     assert [problem.messages for problem in load_problems(benchmark)] == [
         prompt.messages for prompt in read_prompts(tmp_path / "math.jsonl").prompts
