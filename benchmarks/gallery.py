@@ -135,29 +135,11 @@ ENTRIES = (
         f"{BOTH_NOISES}{{,+olr,+consistency,+slope,+every_majority}}_seed-*",
         "ablation",
     ),
-    _table(
-        "Ablation, as a table",
-        "The same runs' held-out accuracy at the end of training.",
-        f"{BOTH_NOISES}{{+olr,+consistency,+slope,+every_majority}}_seed-*",
-        "ablation",
-    ),
     _figure(
         "Sensitivity",
         "The score against the slope threshold and against the warm-up.",
         f"{BOTH_NOISES}{{,+olr,+olr_*}}_seed-*",
         "sensitivity",
-    ),
-    _table(
-        "Slope threshold",
-        "The left half of the figure above, as a table.",
-        f"{BOTH_NOISES}{{,+olr,+olr_delta-*}}_seed-*",
-        "slope_sensitivity",
-    ),
-    _table(
-        "Warm-up",
-        "The right half of the figure, as a table.",
-        f"{BOTH_NOISES}{{,+olr,+olr_T-*}}_seed-*",
-        "warmup_sensitivity",
     ),
     _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
     _table("Cost of a step, as a table", "How much time OLR adds to a step.", STUDY, "cost", published=False),
@@ -239,13 +221,15 @@ def _head(jobs: int, runs: list[Path], new: int, trained: float, whole: float) -
     made = f"{trained / 60:.0f} minutes for {new} runs, {jobs} at a time, and " if new else ""
     return [
         "# Gallery",
-        "This page shows every figure and table that `olr` makes, with the command for each and the seconds it took."
+        "This page shows every figure that `olr` makes and the tables that are no twin of one, with the command for"
+        " each and the seconds it took."
         " They come from runs of the built-in policies on arithmetic: 400 prompts (4,000 in one table), K = 8, 10"
         " epochs, 50 % noise unless stated otherwise, three seeds. `make gallery` makes the page. On"
         f" {os.cpu_count()} {platform.machine()} cores it took {made}{(whole - trained) / 60:.1f} minutes for the"
         f" commands below. According to their manifests the {len(runs)} runs took {together / 3600:.1f} hours in total,"
         f" or {together / jobs / 60:.0f} minutes with {jobs} at a time.",
-        "The policies are toys that were made to err systematically. Which of the paper's findings hold for them and"
+        "Notes that the commands print below a table are left out here. The policies are toys that were made to err"
+        " systematically. Which of the paper's findings hold for them and"
         " which do not is in [study.md](study.md) and in [recipes/laptop](../recipes/laptop/README.md).",
     ]
 
@@ -266,10 +250,15 @@ def _section(entry: Entry, folder: Path, images: Path) -> str:
             (file,) = Path(out).glob("*.png")
             shown = _image(entry, file, images)
         else:
-            shown = printed if entry.shows == "table" else f"```text\n{printed}\n```"
+            shown = _without_notes(printed) if entry.shows == "table" else f"```text\n{printed}\n```"
     print(f"{entry.title}: {seconds:.1f} s")
     command = entry.command.replace("{out}", "figures")
     return f"## {entry.title}\n\n{entry.text} ({seconds:.0f} s)\n\n    {command}\n\n{shown}"
+
+
+def _without_notes(table: str) -> str:
+    """A table in Markdown without the list below it."""
+    return "\n".join(line for line in table.splitlines() if not line.startswith("- ")).rstrip()
 
 
 def _image(entry: Entry, file: Path, images: Path) -> str:
