@@ -22,7 +22,7 @@ from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import overlay, override, validate
-from olr_cli.recipe.schema import MethodSection, OlrMethod, Recipe, flatten
+from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps, table_shards
 from olr_cli.supervision import compose
@@ -53,7 +53,6 @@ class RolloutHistory:
             of a run are read on demand, once.
         prompts: by prompt_id, with what is known of their labels.
         recipe: the run's recipe, or the default one for a log, with the settings laid over it.
-        is_run: whether `source` is a run directory.
         log: whose log it is and what was taken for what, without its rows; None of a run.
         knows_labels: whether the given labels are those of the data; else they are what was rewarded.
         notes: what to bear in mind about decisions that are repeated on these rollouts.
@@ -63,10 +62,14 @@ class RolloutHistory:
     steps: Iterable[pl.DataFrame]
     prompts: Mapping[str, Prompt]
     recipe: Recipe
-    is_run: bool
     log: RolloutLog | None = None
     knows_labels: bool = True
     notes: Sequence[str] = ()
+
+    @property
+    def is_run(self) -> bool:
+        """Whether `source` is a run directory."""
+        return self.log is None
 
     @property
     def given_up(self) -> Path | None:
@@ -117,23 +120,23 @@ def read_history(
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
-    for name, value in changes.items():
-        keys = [f"{name}.{key}" for key in value] if isinstance(value, Mapping) else [name]
-        for key in keys:
-            if key.removeprefix("method.") in OF_THE_LOSS:
-                raise UserError(
-                    f"--set {key}: that is a weight in the loss, and a replay computes none; leave it out"
-                )
-            if key not in settable and name != "method":
-                raise UserError(
-                    f"--set {key}: the stored rollouts are as they are; a replay can set method.*,"
-                    f" {', '.join(settable)}"
-                )
+    for key in flatten(dict(changes)):
+        if key.removeprefix("method.") in OF_THE_LOSS:
+            raise UserError(
+                f"--set {key}: that is a weight in the loss, and a replay computes none; leave it out"
+            )
+        section = ".".join(key.split(".")[:2])
+        if section not in settable and not key.startswith("method"):
+            raise UserError(
+                f"--set {section}: the stored rollouts are as they are; a replay can set method.*,"
+                f" {', '.join(settable)}"
+            )
     tree, method = base.plain(), changes.get("method")
     settings = method if isinstance(method, Mapping) else {}
-    chosen = settings.get("name")
-    if chosen is None and not (isinstance(base.method, OlrMethod) or _is_about(base.method, settings)):
-        chosen = "olr"
+    # Whether settings can only mean the run's method, and not OLR, under which other methods' runs are replayed.
+    of_a_choice = {"keep_fraction"} if base.method.prompts != "all" else set()
+    is_about = any(key in of_a_choice or key not in OlrMethod.model_fields for key in settings)
+    chosen = settings.get("name") or (None if is_about or isinstance(base.method, OlrMethod) else "olr")
     if chosen not in (None, base.method.name):
         tree["method"] = {"name": chosen}  # with its own defaults, not with the settings of the run's method
     if base.noise is None and "noise" in changes:
@@ -147,12 +150,6 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     return recipe
 
 
-def _is_about(method: MethodSection, settings: Mapping[str, Any]) -> bool:
-    """Whether settings can only mean this method, and not OLR, under which other methods' runs are replayed."""
-    of_a_choice = {"keep_fraction"} if method.prompts != "all" else set()
-    return any(key in of_a_choice or key not in OlrMethod.model_fields for key in settings)
-
-
 def _run_history(
     run: Path, changes: Mapping[str, Any], also: Sequence[str], report: Report
 ) -> RolloutHistory:
@@ -162,22 +159,18 @@ def _run_history(
     )
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
-    labels = (
-        scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source").collect()
-    )
-    prompts = {row["prompt_id"]: _prompt(row) for row in labels.iter_rows(named=True)}
+    labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source")
+    prompts = {row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)}
     notes = rules_note(run)
     if recipe.data.trusted != run_recipe.data.trusted:
         prompts, trusted_notes = _with_trusted(with_questions(prompts, run), recipe, run)
         notes = [*notes, *trusted_notes]
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
-    columns: tuple[str, ...] = _COLUMNS
-    if reads_anew or rewards_responses(recipe):
-        columns = (*columns, "response")
-    rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), len(steps))
+    columns = (*_COLUMNS, "response") if reads_anew or rewards_responses(recipe) else _COLUMNS
+    rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), steps)
     if reads_anew:
         rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
-    return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, is_run=True, notes=notes)
+    return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, notes=notes)
 
 
 def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.DataFrame]:
@@ -242,21 +235,21 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
     return prompts
 
 
-def _complete_steps(run: Path) -> list[int]:
-    """1, 2, …
+def _complete_steps(run: Path) -> int:
+    """How many steps the run has stored, from the first on.
 
     Raises:
         UserError: a shard is missing before the last complete step.
     """
     steps = stored_steps(run)
     missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
-    if missing is None:
-        return steps
-    lacking = [table for table in ("labels", "rollouts") if missing not in table_shards(run / table)]
-    raise UserError(
-        f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the file"
-        " from a copy, for every decision depends on the earlier ones"
-    )
+    if missing is not None:
+        lacking = [table for table in ("labels", "rollouts") if missing not in table_shards(run / table)]
+        raise UserError(
+            f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the"
+            " file from a copy, for every decision depends on the earlier ones"
+        )
+    return len(steps)
 
 
 def rewards_responses(recipe: Recipe) -> bool:
@@ -327,7 +320,6 @@ def _log_history(
         _reported(_steps_of_log(table, (*_COLUMNS, *more)), report),
         prompts,
         recipe,
-        is_run=False,
         log=replace(log, rows=pl.DataFrame()),
         knows_labels=not rewarded,
         notes=notes,

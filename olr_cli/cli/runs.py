@@ -53,7 +53,7 @@ def ls(
     json: JsonObject = False,
 ) -> None:
     """List runs: arm, seed, status, epoch, held-out accuracy, wrong labels, when they were made, and their size."""
-    from olr_cli.analysis.runs import list_runs, runs_answer
+    from olr_cli.analysis.listing import list_runs, runs_answer
 
     places = folders or [Path("runs")]
     entries = list_runs(places, status=status, arm=arm, sort=sort)
@@ -71,7 +71,7 @@ def rm(
     json: JsonObject = False,
 ) -> None:
     """Remove runs, after asking; refuse what is no run, what is being written, and what is outside --below."""
-    from olr_cli.analysis.runs import removable_runs, remove_run, size_text
+    from olr_cli.analysis.listing import removable_runs, remove_run, size_text
     from olr_cli.errors import UserError
     from olr_cli.tables import Answer
 

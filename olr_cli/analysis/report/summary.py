@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from olr_cli.analysis.arms import Arm, Run
-from olr_cli.analysis.runs import status_of
+from olr_cli.analysis.listing import status_of
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.progress import of_epoch

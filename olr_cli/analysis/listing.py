@@ -7,7 +7,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -17,7 +17,7 @@ from olr_cli.errors import UserError, no_path, unknown
 from olr_cli.files import writing
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.locks import held, is_held
-from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import of_epoch
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
 
@@ -94,14 +94,10 @@ def list_runs(
 
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     """The table of runs, and what to do with them."""
-    texts, numbers = ("run", "arm", "status", "created"), ("epoch", "held-out\naccuracy", "wrong\nlabels")
-    heads = (*texts[:2], "seed", "status", *numbers, "created", "size")
-    columns = [Column(head, is_text=head in texts) for head in heads]
-    rows = [Row(_cells(run)) for run in entries]
     plain = [asdict(run) for run in entries]
     named = " ".join(quote(str(folder)) for folder in folders)
     table = Table(
-        [Block(columns, rows)] if rows else [],
+        [Block(_COLUMNS, [Row(_cells(run)) for run in entries])] if entries else [],
         {"rows": plain},
         fields=tuple(RunEntry.__dataclass_fields__),
         nothing=f"no runs below {named}",
@@ -116,7 +112,34 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
         last = unfinished[-1]
         command = "olr train" if last.kind == "training" else "olr rollouts MODEL DATA"
         commands[f"{command} --resume --run-dir {quote(last.path)}"] = "continue a run"
-    return Answer([table] if rows else [table.nothing], {"runs": plain}, notes, next=commands)
+    return Answer([table] if entries else [table.nothing], {"runs": plain}, notes, next=commands)
+
+
+_COLUMNS = (
+    Column("run", is_text=True),
+    Column("arm", is_text=True),
+    Column("seed"),
+    Column("status", is_text=True),
+    Column("epoch"),
+    Column("held-out\naccuracy"),
+    Column("wrong\nlabels"),
+    Column("created", is_text=True),
+    Column("size"),
+)
+
+
+def _cells(run: RunEntry) -> list[str]:
+    return [
+        run.name,
+        run.arm,
+        NOTHING if run.seed is None else str(run.seed),
+        run.status,
+        NOTHING if run.epochs is None else f"{run.epoch or 0}/{run.epochs}",
+        percent(run.accuracy),
+        percent(run.wrong_labels),
+        run.created[:16].replace("T", " ") or NOTHING,
+        size_text(run.size),
+    ]
 
 
 def removable_runs(names: Iterable[str], folder: Path) -> list[RunEntry]:
@@ -166,18 +189,22 @@ def _require_removable(path: Path, folder: Path) -> None:
 
 def _entry(path: Path, folder: Path) -> RunEntry:
     name = str(path.relative_to(folder)) if path != folder else path.name
-    facts: dict[str, Any] = {"name": name, "path": str(path), "size": _size(path)}
+    entry = RunEntry(name, str(path), size=_size(path))
     try:
         manifest = read_manifest(path)
-        facts["created"] = str(manifest.get("created") or "")
+        entry = replace(entry, created=str(manifest.get("created") or ""))
         run = read_run(path)
-        facts |= {"kind": run.kind, "seed": run.seed, "epochs": run.recipe.train.epochs}
-        facts |= {"engine": run.recipe.engine.name, "arm": arm_name(run)}
-        facts |= _progress(read_metrics(path))
-        facts["status"] = status_of(path, manifest)
+        entry = replace(entry, kind=run.kind, seed=run.seed, epochs=run.recipe.train.epochs)
+        entry = replace(entry, engine=run.recipe.engine.name, arm=arm_name(run))
+        lines = read_metrics(path)
+        trained = [line for line in lines if line["step"]]
+        epoch = int(trained[-1]["epoch"]) if trained else None
+        last = [line for line in trained if line["epoch"] == epoch]
+        wrong = of_epoch("label/effective_noise", last)
+        entry = replace(entry, epoch=epoch, accuracy=of_epoch("eval/avg", lines), wrong_labels=wrong)
+        return replace(entry, status=status_of(path, manifest))
     except UserError as error:
-        facts["problem"] = str(error)
-    return RunEntry(**facts)
+        return replace(entry, problem=str(error))
 
 
 def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
@@ -191,15 +218,6 @@ def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
     return "running" if is_held(path) or is_elsewhere else "crashed"
 
 
-def _progress(lines: Sequence[Metrics]) -> dict[str, float | None]:
-    """Epoch, held-out accuracy and share of wrong labels, from the metrics; each step counts by its prompts."""
-    trained = [line for line in lines if line["step"]]
-    epoch = int(trained[-1]["epoch"]) if trained else None
-    last = [line for line in trained if line["epoch"] == epoch]
-    wrong_labels = of_epoch("label/effective_noise", last)
-    return {"epoch": epoch, "accuracy": of_epoch("eval/avg", lines), "wrong_labels": wrong_labels}
-
-
 def _size(path: Path) -> int:
     """Bytes of all files; those that go meanwhile count nothing."""
     total = 0
@@ -208,20 +226,6 @@ def _size(path: Path) -> int:
             with suppress(OSError):
                 total += os.lstat(os.path.join(place, name)).st_size
     return total
-
-
-def _cells(run: RunEntry) -> list[str]:
-    return [
-        run.name,
-        run.arm,
-        NOTHING if run.seed is None else str(run.seed),
-        run.status,
-        NOTHING if run.epochs is None else f"{run.epoch or 0}/{run.epochs}",
-        percent(run.accuracy),
-        percent(run.wrong_labels),
-        run.created[:16].replace("T", " ") or NOTHING,
-        size_text(run.size),
-    ]
 
 
 def size_text(size: float) -> str:
