@@ -421,15 +421,6 @@ def _value(recipe: Recipe, key: str) -> Any:
     return part
 
 
-def method_names(variations: Sequence[Variation]) -> list[str]:
-    """The methods of variations as text, each with the settings in which variations of one method differ."""
-    settings = [
-        {key: value for key, value in variation.settings().items() if key.startswith("method.")}
-        for variation in variations
-    ]
-    return tell_apart([spelt(variation.first.method) for variation in variations], settings)
-
-
 def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
     """The first arm that differs from one in nothing but the method, and is GRPO; None if there is none."""
     data = arm.settings("method.")

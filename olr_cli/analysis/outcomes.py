@@ -18,17 +18,13 @@ from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import Cell
 
-LOGGED = {"eval/avg": "held-out accuracy"}
-"""Metrics from metrics.jsonl: the last value after training began."""
-
-COUNTED = {
+TITLES = {
+    "eval/avg": "held-out accuracy",
     "majority/accuracy_noisy": "majority accuracy on noisy prompts",
     "label/selected_accuracy": "accuracy of selected labels",
     "label/effective_noise": "effective noise",
 }
-"""Metrics from the labels table, in the last complete epoch."""
-
-TITLES = LOGGED | COUNTED
+"""Metrics of arms: held-out accuracy as it was logged last, the others counted from labels of the last epoch."""
 
 HELD_OUT = ScoreColumn("eval/avg", "held-out accuracy", None)
 BELOW_START = "below_start"
@@ -43,9 +39,9 @@ _TASK = ("model.path", "data.train", "data.test")
 
 def at_the_end(run: Run) -> dict[str, float | None]:
     """The metrics of `TITLES`; None where a run has no value."""
-    logged = {name: run.last_logged(name) for name in LOGGED}
-    last = run.by_epoch({name: LABEL_METRICS[name] for name in COUNTED}).tail(1).row(0, named=True)
-    return logged | {name: last[name] for name in COUNTED}
+    counted = {name: LABEL_METRICS[name] for name in TITLES if name in LABEL_METRICS}
+    last = run.by_epoch(counted).tail(1).select(*counted).row(0, named=True)
+    return {HELD_OUT.name: run.last_logged(HELD_OUT.name), **last}
 
 
 @dataclass(frozen=True)
@@ -69,14 +65,12 @@ class Source:
 
     Attributes:
         columns: of our scores.
-        published: the columns of the paper's scores that go with them.
         shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
         starts: the policies that the runs started from, as far as they were measured.
         notes: sentences about the numbers.
     """
 
     columns: Sequence[ScoreColumn]
-    published: Sequence[ScoreColumn]
     shares: Mapping[Path, Mapping[str, float]]
     starts: Sequence[Start]
     notes: Sequence[str]
@@ -85,6 +79,11 @@ class Source:
     def is_held_out(self) -> bool:
         """Whether the numbers are held-out accuracy, on the runs' own task."""
         return HELD_OUT in self.columns
+
+    @property
+    def published(self) -> Sequence[ScoreColumn]:
+        """The columns of the paper's scores that go with ours."""
+        return AVERAGES if self.is_held_out else self.columns
 
     def values(self, run: Run) -> Mapping[str, float]:
         """What was measured of a run at its end, by column."""
@@ -129,7 +128,7 @@ def _held_out(runs: Sequence[Run]) -> Source:
         cells = {name: mean_cell([fmean(values) for values in seeds.values()])} if seeds else {}
         starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, cells))
     notes = ["Ours: held-out accuracy at the end of training, on the run's own task."]
-    return Source((HELD_OUT,), AVERAGES, shares, starts, notes)
+    return Source((HELD_OUT,), shares, starts, notes)
 
 
 def _last_scores(run: Path) -> StoredScores | None:
@@ -175,14 +174,18 @@ def _benchmark_scores(
         )
         for model in models
     ]
+    no_start = (
+        "The policy before training has no scores here: name its evaluation too, the folder that `olr evaluate MODEL`"
+        " wrote."
+    )
     notes = [
         "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out accuracy"
         " is left out.",
         *_older_scores(runs, scores),
-        *([] if models else [_NO_START]),
+        *([] if models else [no_start]),
         *_unequal([*scores.values(), *models]),
     ]
-    return Source(columns, columns, {path: shares(last) for path, last in scores.items()}, starts, notes)
+    return Source(columns, {path: shares(last) for path, last in scores.items()}, starts, notes)
 
 
 def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> Iterator[str]:
@@ -192,12 +195,6 @@ def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> I
             yield (
                 f"The scores of {run.path} are of step {last.step}; its last checkpoint is of step {steps[-1]}."
             )
-
-
-_NO_START = (
-    "The policy before training has no scores here: name its evaluation too, the folder that `olr evaluate MODEL`"
-    " wrote."
-)
 
 
 def _unequal(evaluations: Sequence[StoredScores]) -> Iterator[str]:

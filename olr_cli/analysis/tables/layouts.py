@@ -17,7 +17,7 @@ from olr_cli.recipe.schema import METHODS
 BASE = "base"
 """What the published scores call the policy before training."""
 
-TITLES = {
+METHOD_TITLES = {
     BASE: "before training",
     "ttrl": "TTRL",
     "co_reward": "Co-Reward",
@@ -143,7 +143,7 @@ def _uses_no_labels(setting: Setting) -> bool:
 
 def _method_title(setting: Setting) -> str:
     """The method as the paper calls it; of a mixed one its parts."""
-    return " + ".join(TITLES.get(part, part) for part in setting.method.split("+"))
+    return " + ".join(METHOD_TITLES.get(part, part) for part in setting.method.split("+"))
 
 
 def _words(setting: Setting, name: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from olr_cli.analysis.arms import Arm, measured, telling_settings
 from olr_cli.analysis.frame import flat, summarise
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
-from olr_cli.analysis.tables.layouts import BASE, TITLES, Layout
+from olr_cli.analysis.tables.layouts import BASE, METHOD_TITLES, Layout
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
 
@@ -130,7 +130,7 @@ class PaperTable:
         return Table([Block([column for column, _ in columns], rows)], data, self.notes, footnotes)
 
     def _columns(self) -> Iterator[tuple[Column, _Shown]]:
-        to = f"to {TITLES[self._layout.reference]}"
+        to = f"to {METHOD_TITLES[self._layout.reference]}"
         brief, in_full = to.replace(" ", "\n"), f"{to} [95 %]"
         held_out = self._source.is_held_out
         yield Column("") if held_out else Column("scores, %", "scores, % ± sd"), lambda row: row.name
