@@ -118,7 +118,13 @@ class Judge:
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
         """The key of the class of each answer (R7, *same*)."""
-        return {task[1]: key for task, key in self._decide(("key", answer) for answer in answers).items()}
+        keys, others = {}, []
+        for answer in answers:
+            if _PLAIN_NUMBER.fullmatch(answer):
+                keys[answer] = Key(f"number {answer}")
+            else:
+                others.append(("key", answer))
+        return keys | {answer: key for (_, answer), key in self._decide(others).items()}
 
     def matches(self, pairs: Iterable[Pair]) -> dict[Pair, bool | None]:
         """Whether each answer is right, given the gold beside it (R7, *matches*).

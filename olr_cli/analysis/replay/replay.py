@@ -47,7 +47,7 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
     """The rollouts of a step that the method takes: those of its views, with the statistics that it needs."""
     taken = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)
-    for view in method.views:
+    for view in method.views if len(method.views) > 1 or len(taken) < len(rows) else ():
         without = visits.join(rows.filter(pl.col("view") == view), on=["prompt_id", "visit"], how="anti")
         if not without.is_empty():
             prompt, visit = without.row(0)
