@@ -385,7 +385,6 @@ class Controller(SupervisedTrainer):
     def __init__(self, recorded, judge, args, tokenizer, run):
         self.recipe, self.judge, self.tokenizer, self.args = recorded.recipe, judge, tokenizer, args
         self.data = SimpleNamespace(train=recorded.train)
-        self.prompts = {prompt.prompt_id: prompt for prompt in recorded.prompts}
         self.schedule = Schedule.of(recorded.recipe, PROMPTS)
         self.supervisor = make_supervisor(recorded.recipe, recorded.share, judge, None)
         self.writer = RunWriter(run, recorded.recipe, ExitStack())

@@ -173,8 +173,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe)
         require_same_data(self.run_path, self.data)
-        self.prompts = {prompt.prompt_id: prompt for prompt in self.data.train.prompts}
-        self.schedule = Schedule.of(self.recipe, len(self.prompts))
+        self.schedule = Schedule.of(self.recipe, len(self.data.train.prompts))
         self._done = max(checkpoint_steps(self.run_path), default=0)
         self.judge = Judge(ledger=self.run_path / GIVEN_UP)
         history = stored_history(self.run_path, self.judge) if self._done else None
@@ -258,13 +257,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         timeouts_before = self.judge.timeouts
         came = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
         # Stored, supervised and counted in the order in which the step's prompts were due.
-        prompts, rows = self.data.train.prompts, self.schedule.rows(self._step)
-        place = {prompts[row].prompt_id: number for number, row in enumerate(rows)}
-        due = sorted(came, key=place.__getitem__)
-        order = [sample for prompt_id in due for sample in came[prompt_id]]
+        due = [self.data.train.prompts[row] for row in self.schedule.rows(self._step)]
+        order = [sample for prompt in due for sample in came.pop(prompt.prompt_id)]
+        if came:
+            raise ValueError(f"step {self._step} does not visit prompts {', '.join(came)}")
         step = sampled_step(
             [samples[number] for number in order],
-            [self.prompts[prompt_id] for prompt_id in due],
+            due,
             self.tokenizer,
             self.supervisor.method.views,
             visit=self._epoch,

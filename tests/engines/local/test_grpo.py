@@ -203,23 +203,21 @@ def test_the_gradient_is_that_of_a_plain_implementation(with_reference, distance
     assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))
 
 
-def test_a_large_vocabulary_makes_micro_batches_smaller(monkeypatch):
+@pytest.mark.parametrize(
+    ("micro_batch_tokens", "groups_of_scores", "pieces"),
+    [(1, 9, 24), (40, 9, 12), (200, 9, 2), (16_384, 2, 2)],
+)
+def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(
+    micro_batch_tokens, groups_of_scores, pieces, monkeypatch
+):
+    """Few tokens, or a large vocabulary, make micro-batches smaller."""
     policy, reference, rollouts = off_policy_case()
-    whole = gradient_of(policy, reference, rollouts)
-    monkeypatch.setattr(grpo_module, "MOST_SCORES", 64 * rollouts.tokens_PGT.shape[2] * 12)  # two groups
-    assert len(list(grpo(policy)._micro_batches(rollouts, [0, 1, 2, 3]))) == 2
-    assert_same_gradient(gradient_of(policy, reference, rollouts), whole)
-
-
-@pytest.mark.parametrize("micro_batch_tokens", [1, 40, 200])
-def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(micro_batch_tokens):
-    policy, reference, rollouts = off_policy_case()
-    pieces = list(grpo(policy, micro_batch_tokens=micro_batch_tokens)._micro_batches(rollouts, [0, 1, 2, 3]))
-    assert len(pieces) == {1: 24, 40: 12, 200: 2}[micro_batch_tokens]
-    whole = gradient_of(policy, reference, rollouts)
-    assert_same_gradient(
-        gradient_of(policy, reference, rollouts, micro_batch_tokens=micro_batch_tokens), whole
-    )
+    whole, (_, G, T) = gradient_of(policy, reference, rollouts), rollouts.tokens_PGT.shape
+    monkeypatch.setattr(grpo_module, "MOST_SCORES", 64 * T * G * groups_of_scores)
+    update = grpo(policy, micro_batch_tokens=micro_batch_tokens)
+    assert len(list(update._micro_batches(rollouts, [0, 1, 2, 3]))) == pieces
+    in_pieces = gradient_of(policy, reference, rollouts, micro_batch_tokens=micro_batch_tokens)
+    assert_same_gradient(in_pieces, whole)
 
 
 def test_a_prompt_that_does_not_train_has_no_influence():
