@@ -2,15 +2,16 @@ r"""Which label looks wrong: every model is an annotator with an accuracy, and t
 
 The model is that of Dawid & Skene (1979) with one accuracy an annotator. It is for annotators who answer a question
 once. One that answers it often errs alike each time, so its answers are drawn from Pólya's urn: how often annotator j
-is right differs from question to question, as Beta(s a_j, s (1 - a_j)) with s = `STRENGTH`; a wrong answer is a new one
-of the M possible ones, or one that it gave before. Then, of n(c) answers c in one prompt,
+is right differs from question to question, as Beta(s a_j, s (1 - a_j)); a wrong answer is a new one of the M possible
+ones, or one that it gave before. Then, of n(c) answers c in one prompt,
 
     P(truth is c | j's answers)  ~  Γ(s a_j + n(c)) / (Γ(s a_j) Γ(n(c))) * M / (s (1 - a_j))       for n(c) > 0
                                  ~  1                                                             for n(c) = 0
     P(truth is c | the label c)  ~  λ M / (1 - λ)
 
 and their product over all annotators. It grows with n(c) as a power, not exponentially as with independent answers; for
-n(c) = 1 it is Dawid and Skene's. M counts the different answers and "none of them". EM estimates every a_j and λ.
+n(c) = 1 it is Dawid and Skene's. M counts the different answers and "none of them". EM estimates every a_j and λ; s,
+how alike one annotator's accuracies on different questions are, is that of `STRENGTHS` under which all is likeliest.
 
 It sees neither the truth nor the marks of injected noise. Its chances are too bold where models err alike, so nothing
 shows them before verified labels calibrate them (`calibration`); what counts is the order.
@@ -23,6 +24,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally
 
@@ -30,14 +32,14 @@ Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Numbers: TypeAlias = NDArray[np.int64]
 
-STRENGTH = 4.0
-"""s: how alike the accuracies of one annotator on different questions are, in rollouts."""
+STRENGTHS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+"""Values of s, in rollouts."""
 
 _ACCURACY, _TRUST = (2.0, 2.0), (9.0, 1.0)
 """Right and wrong answers that every annotator, and the label, is taken to have given before."""
 
 _BOUNDS = (0.01, 0.99)
-_MOST_ROUNDS, _CLOSE = 100, 1e-6
+_MOST_ROUNDS, _CLOSE, _SMALL = 100, 1e-6, 1e-6
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class AnnotatorModel:
         agreement: (P,) its share of the answers, each of which counts as much as its model is right.
         accuracies: of the models, (J,).
         label_accuracy: of the labels; NaN without labels.
+        strength: s.
     """
 
     odds: Floats
@@ -57,6 +60,7 @@ class AnnotatorModel:
     agreement: Floats
     accuracies: Floats
     label_accuracy: float
+    strength: float
 
     @property
     def is_settled(self) -> Bools:
@@ -65,7 +69,7 @@ class AnnotatorModel:
 
 
 def fit(tally: Tally) -> AnnotatorModel:
-    """Fit the model to all answers and labels."""
+    """The model that is likeliest, given all answers and labels."""
     size, seen = len(tally), len(tally.answers)
     is_labelled = tally.label_answers != MISSING
     unseen = np.flatnonzero(tally.label_answers == UNSEEN)
@@ -79,23 +83,44 @@ def fit(tally: Tally) -> AnnotatorModel:
     is_label[labels] = True
     answers, models, counts = (tally.counts[name].to_numpy() for name in ("answer", "model", "count"))
     given = np.bincount(models, counts, len(tally.models))
+    totals = np.bincount(models * size + prompts[answers], counts, len(given) * size).reshape(
+        len(given), size
+    )
 
-    def by_answers(accuracies: Floats) -> Floats:
-        weights = _log_weights(counts, accuracies[models]) + np.log(possible[answers])
+    def by_answers(accuracies: Floats, strength: float) -> Floats:
+        weights = _log_weights(counts, accuracies[models], strength) + np.log(possible[answers])
         return np.asarray(np.bincount(answers, weights, len(prompts)), dtype=float)
 
+    def with_labels(scores: Floats, trust: float) -> Floats:
+        return scores + np.where(is_label, np.log(trust * possible / (1 - trust)), 0.0)
+
+    def likelihood(scores: Floats, accuracies: Floats, trust: float, strength: float) -> float:
+        """But for a constant: as if no answer were right, and how much likelier it is if one is."""
+        wrong = np.log(strength * (1 - accuracies))[models] - np.log(possible[answers])
+        urns = gammaln(strength) - gammaln(strength + totals)
+        return float(
+            _log_sums(scores, prompts, size).sum() + wrong.sum() + urns.sum() + len(labels) * np.log1p(-trust)
+        )
+
     accuracies, trust = np.full(len(tally.models), 0.5), _TRUST[0] / sum(_TRUST)
-    for _ in range(_MOST_ROUNDS):
-        before = (accuracies, trust)
-        scores = by_answers(accuracies) + np.where(is_label, np.log(trust * possible / (1 - trust)), 0.0)
-        chances = _chances(scores, prompts, size)
-        right = np.bincount(models, chances[answers] * counts, len(tally.models))
-        accuracies = np.clip((right + _ACCURACY[0]) / (given + sum(_ACCURACY)), *_BOUNDS)
-        trust = (chances[labels].sum() + _TRUST[0]) / (len(labels) + sum(_TRUST))
-        if max(np.abs(accuracies - before[0]).max(), abs(trust - before[1])) < _CLOSE:
-            break
-    alone = by_answers(accuracies)
-    scores = alone + np.where(is_label, np.log(trust * possible / (1 - trust)), 0.0)
+    fits = []
+    for strength in STRENGTHS:
+        for _ in range(_MOST_ROUNDS):
+            before = (accuracies, trust)
+            scores = with_labels(by_answers(accuracies, strength), trust)
+            chances = np.exp(scores - _log_sums(scores, prompts, size)[prompts])
+            right = np.bincount(models, chances[answers] * counts, len(tally.models))
+            accuracies = np.clip((right + _ACCURACY[0]) / (given + sum(_ACCURACY)), *_BOUNDS)
+            trust = (chances[labels].sum() + _TRUST[0]) / (len(labels) + sum(_TRUST))
+            if max(np.abs(accuracies - before[0]).max(), abs(trust - before[1])) < _CLOSE:
+                break
+        scores = with_labels(by_answers(accuracies, strength), trust)
+        fits.append((likelihood(scores, accuracies, trust, strength), strength, accuracies, trust))
+    # Of annotators who answer once every strength is as likely.
+    best = max(fit[0] for fit in fits)
+    _, strength, accuracies, trust = next(fit for fit in fits if fit[0] > best - _SMALL)
+    alone = by_answers(accuracies, strength)
+    scores = with_labels(alone, trust)
     odds = np.full(size, np.nan)
     odds[is_labelled] = _log_sums(scores, prompts, size, ~is_label)[is_labelled] - scores[labels]
     leaders = _leaders(alone[:seen], prompts[:seen], size)
@@ -105,27 +130,24 @@ def fit(tally: Tally) -> AnnotatorModel:
     agreement[is_led] = (weights[leaders[is_led]] / np.bincount(prompts[:seen], weights, size)[is_led]).round(
         9
     )
-    return AnnotatorModel(odds, leaders, agreement, accuracies, float(trust) if len(labels) else np.nan)
+    return AnnotatorModel(
+        odds, leaders, agreement, accuracies, float(trust) if len(labels) else np.nan, strength
+    )
 
 
-def _log_weights(counts: NDArray[np.int32], accuracies: Floats) -> Floats:
+def _log_weights(counts: NDArray[np.int32], accuracies: Floats, strength: float) -> Floats:
     """(N,) of so many answers of an annotator with such an accuracy, without M."""
-    from scipy.special import gammaln
-
-    right, wrong = STRENGTH * accuracies, STRENGTH * (1 - accuracies)
+    right, wrong = strength * accuracies, strength * (1 - accuracies)
     return np.asarray(gammaln(right + counts) - gammaln(right) - gammaln(counts) - np.log(wrong))
 
 
-def _log_sums(scores: Floats, prompts: Numbers, size: int, among: Bools) -> Floats:
-    """(P,) logarithm of the sum of exp(scores), over some candidates of each prompt."""
+def _log_sums(scores: Floats, prompts: Numbers, size: int, among: Bools | None = None) -> Floats:
+    """(P,) logarithm of the sum of exp(scores), over all or some candidates of each prompt."""
+    if among is not None:
+        scores, prompts = scores[among], prompts[among]
     top = np.full(size, -np.inf)
-    np.maximum.at(top, prompts[among], scores[among])
-    return np.asarray(top + np.log(np.bincount(prompts[among], np.exp((scores - top[prompts])[among]), size)))
-
-
-def _chances(scores: Floats, prompts: Numbers, size: int) -> Floats:
-    everywhere = np.ones(len(scores), dtype=bool)
-    return np.asarray(np.exp(scores - _log_sums(scores, prompts, size, everywhere)[prompts]))
+    np.maximum.at(top, prompts, scores)
+    return np.asarray(top + np.log(np.bincount(prompts, np.exp(scores - top[prompts]), size)))
 
 
 def _leaders(scores: Floats, prompts: Numbers, size: int) -> Numbers:

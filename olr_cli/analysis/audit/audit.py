@@ -229,9 +229,7 @@ def _verdicts(
         maps = _calibrated(model, verified, proposed, judge)
         chance, proposal_chance = maps.chances(model.odds), maps.chances(model.odds) * maps.mended.mean()
         is_doubted, says_something = chance >= 0.5, np.ones(len(counted), dtype=bool)
-        is_changed = is_other & ~is_missing & ~is_known & (maps.gains(model.odds) > 0)
-        gain = maps.gain(model.odds[is_changed]) if is_changed.any() else None
-        is_changed &= gain is not None and gain.low > 0
+        is_changed, gain = maps.changes(model.odds, is_other & ~is_missing & ~is_known)
     is_changed |= is_known & (known.is_wrong == 1) & is_other  # at worst another wrong label
     is_wrong = known.is_wrong
     status = np.select(

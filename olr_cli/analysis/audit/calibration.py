@@ -136,10 +136,21 @@ class Calibration:
         values, places = np.unique(np.round(odds, 1), return_inverse=True)
         return np.asarray(self._by_map(values).mean(axis=0)[places])
 
-    def gains(self, odds: Floats) -> Floats:
-        """(N,) how many more labels are right, by expectation, if the proposal replaces each."""
+    def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Estimate | None]:
+        """Which labels their proposals replace, and how many more are right then.
+
+        Those that are likelier mended than destroyed, if more of them are right then, surely at 95 %; else none.
+
+        Args:
+            odds: (P,)
+            may_change: (P,) whether a label has a proposal, and nobody has verified it.
+        """
         chance = self.chances(odds)
-        return np.asarray(chance * self.mended.mean() - (1 - chance))
+        is_better = may_change & (chance * self.mended.mean() > 1 - chance)
+        if not is_better.any():
+            return is_better, None
+        gain = self.gain(odds[is_better])
+        return is_better & (gain.low > 0), gain
 
     def gain(self, odds: Floats) -> Estimate:
         """How many more labels are right if the proposals replace N labels of these log odds."""

@@ -8,7 +8,6 @@ import pytest
 from scipy.special import gamma
 
 from olr_cli.analysis.audit import annotators
-from olr_cli.analysis.audit.annotators import STRENGTH
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally
 
 
@@ -43,7 +42,7 @@ def brute_force(model, label, by_model):
     possible = max(size + (label == UNSEEN) + 1, 2)
     weights = np.ones(size + 2)  # the answers, a label that nobody gave, none of them
     for accuracy, counts in zip(model.accuracies, by_model, strict=True):
-        right, wrong = STRENGTH * accuracy, STRENGTH * (1 - accuracy)
+        right, wrong = model.strength * accuracy, model.strength * (1 - accuracy)
         for place, n in enumerate(counts):
             if n:
                 weights[place] *= gamma(right + n) / gamma(right) / gamma(n) * possible / wrong

@@ -77,7 +77,8 @@ def test_chances_rise_with_the_log_odds_and_follow_what_was_verified():
 def test_nothing_is_gained_where_verified_labels_are_right():
     odds = np.linspace(-6, 6, 100)
     maps = calibrate(odds, np.zeros(100), np.full(100, np.nan))
-    assert (maps.gains(odds) < 0).all()
+    is_changed, gain = maps.changes(odds, np.ones(100, dtype=bool))
+    assert gain is None and not is_changed.any()
 
 
 def test_a_draw_from_the_top_is_no_random_draw():
