@@ -19,7 +19,7 @@ from olr_cli import seeding
 from olr_cli.analysis.audit.annotators import Bools, Floats
 from olr_cli.answers import Judge
 
-_DRAWS = 4000
+_DRAWS = 2000
 _INTERCEPTS, _LOG_SLOPES = np.linspace(-10, 6, 65), np.linspace(-4, 1.5, 45)
 _INTERCEPT, _LOG_SLOPE = (-1.0, 2.5), (-0.7, 1.0)
 """Mean and standard deviation of their priors."""
