@@ -150,6 +150,38 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
 OTHER = {"query": "3+4", "generation": r"\boxed{7}", "meta": {"gold": 7}, "passed": 1}
 
 
+def test_ms_swift_stores_a_line_a_step_with_a_list_of_every_column(tmp_path: Path) -> None:
+    """`self.jsonl_writer.append(table)` of its GRPOTrainer (swift/rlhf_trainers/grpo_trainer.py)."""
+    steps = [
+        {
+            "step": [str(step)] * 2,
+            "prompt": [CHAT.format("3+4")] * 2,
+            "completion": [rf"\boxed{{{step}}}", r"\boxed{7}"],
+            "MathAccuracy": [0.0, 1.0],
+            "advantages": [-1.0, 1.0],
+            "solution": ["7", "7"],
+        }
+        for step in (1, 2)
+    ]
+    log = read_log([json_lines(tmp_path / "completions.jsonl", *steps)])
+    assert (log.trainer, answers(log, "3+4")) == ("ms-swift", [["1", "7"], ["2", "7"]])
+    assert log.rows["is_rewarded"].to_list() == [False, True] * 2
+    assert set(log.rows["given_label"]) == {"7"}
+
+
+def test_nemo_rl_stores_a_file_a_step_with_the_response_as_the_last_text(tmp_path: Path) -> None:
+    """`log_batched_dict_as_jsonl` (nemo_rl/utils/logger.py): every value is a list of one; the index is not."""
+    for step in (2, 10):
+        rows = [
+            {"content": [["3+4", rf"\boxed{{{answer}}}"]], "rewards": [float(answer == 7)], "idx": at}
+            for at, answer in enumerate((step, 7))
+        ]
+        json_lines(tmp_path / f"train_data_step{step}.jsonl", *rows)
+    log = read_log([tmp_path])
+    assert (log.trainer, answers(log, "3+4")) == ("NeMo-RL", [["2", "7"], ["10", "7"]])
+    assert log.rows["is_rewarded"].to_list() == [False, True] * 2
+
+
 def test_columns_can_be_named_also_those_in_an_object(tmp_path: Path) -> None:
     file = json_lines(tmp_path / "log.jsonl", OTHER, OTHER | {"generation": r"\boxed{8}", "passed": 0})
     names = {
