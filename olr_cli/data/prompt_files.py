@@ -35,7 +35,6 @@ from olr_cli.data.prompts import (
 from olr_cli.data.rows import (
     MESSAGE_COLUMNS,
     SUFFIXES,
-    RowError,
     Rows,
     matching_files,
     pick,
@@ -328,9 +327,7 @@ def _messages(
     for row, (prompt, source, text) in enumerate(zip(prompts, sources, systems, strict=True)):
         is_question = isinstance(prompt, str)
         system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
-        turns = None if is_blank(prompt) else chat.prompt_messages(prompt, system)
-        if turns is None:
-            raise _not_a_prompt(prompt, path, row, rows)
+        turns = _turns(prompt, system, (), path, row, rows)
         if not is_question and system and all(message.role != "system" for message in turns):
             turns = (*system, *turns)
         messages.append(turns)
@@ -345,16 +342,22 @@ def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tu
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
-    for row, (value, original) in enumerate(zip(rows.values(REPHRASED_COLUMN), messages, strict=True)):
-        if is_blank(value):
-            rephrased.append(None)
-            continue
-        question = max((at for at, m in enumerate(original) if m.role == "user"), default=len(original))
-        turns = chat.prompt_messages(value, original[:question], original[question + 1 :])
-        if turns is None:
-            raise _not_a_prompt(value, REPHRASED_COLUMN, row, rows)
-        rephrased.append(turns)
+    for row, (value, turns) in enumerate(zip(rows.values(REPHRASED_COLUMN), messages, strict=True)):
+        question = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
+        around = turns[:question], turns[question + 1 :]
+        rephrased.append(None if is_blank(value) else _turns(value, *around, REPHRASED_COLUMN, row, rows))
     return rephrased
+
+
+def _turns(
+    value: Any, before: tuple[Message, ...], after: tuple[Message, ...], path: str, row: int, rows: Rows
+) -> tuple[Message, ...]:
+    """The chat turns of a question, of which a plain text stands between those before and after."""
+    turns = None if is_blank(value) else chat.prompt_messages(value, before, after)
+    if turns is None:
+        what = "empty" if is_blank(value) else f"of another form ({type(value).__name__})"
+        raise rows.error(path, row, what, "text or a list of {role, content} messages with text in both")
+    return turns
 
 
 def is_blank(value: object) -> bool:
@@ -365,11 +368,6 @@ def is_blank(value: object) -> bool:
         turns = chat.messages(value)
         return turns is not None and not any(turn.content.strip() for turn in turns)
     return isinstance(value, str) and not value.strip()
-
-
-def _not_a_prompt(value: object, path: str, row: int, rows: Rows) -> RowError:
-    what = "empty" if is_blank(value) else f"of another form ({type(value).__name__})"
-    return rows.error(path, row, what, "text or a list of {role, content} messages with text in both")
 
 
 def _prompt_ids(

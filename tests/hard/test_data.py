@@ -484,14 +484,11 @@ def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path: Path) -> No
         assert status == 2 and output.startswith("Error: ") and output.strip().isprintable(), command
 
 
-_MEASURED = """
-import resource, sys, time
+_LOADED = """
+import sys
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.layers import load_recipe
-begun = time.monotonic()
-recipe = load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}", "noise={type: active, ratio: 0.3}"])
-prompts = training_prompts(recipe)
-print(len(prompts), sum(p.is_marked for p in prompts.prompts), prompts.digest[:8])
+training_prompts(load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}"]))
 """
 
 
@@ -499,10 +496,7 @@ print(len(prompts), sum(p.is_marked for p in prompts.prompts), prompts.digest[:8
 def test_a_million_rows_fit(tmp_path: Path, is_long: bool) -> None:
     """Prompts in the interchange format, through `olr inject-noise` and into a training run; memory is linear."""
     rows = 1_000_000 if is_long else 10_000
-    system = {
-        "role": "system",
-        "content": "Let's think step by step and output the final answer within \\boxed{}.",
-    }
+    system = {"role": "system", "content": "Let's think step by step."}
     prompts = [[system, {"role": "user", "content": f"What is {n} plus {n % 997}, on a day like any other?"}]
                for n in range(rows)]  # fmt: skip
     path = parquet(
@@ -512,16 +506,26 @@ def test_a_million_rows_fit(tmp_path: Path, is_long: bool) -> None:
         reward_model=pa.array([{"ground_truth": str(n + n % 997), "style": "rule"} for n in range(rows)]),
         extra_info=pa.array([{"index": n, "split": "train"} for n in range(rows)]),
     )
+    rollouts = parquet(  # 8 of each prompt at each of 5 visits
+        tmp_path,
+        "rollouts.parquet",
+        prompt_id=[float(n // 40) for n in range(rows)],
+        visit=[n // 8 % 5 for n in range(rows)],
+        response=[f"so it is \\boxed{{{n % 8 * n % 3}}}" for n in range(rows)],
+        given_label=[n // 40 % 3 for n in range(rows)],
+    )
     del prompts
     words = f"-m olr_cli inject-noise --dataset {path} --type mixed --ratio 0.3 --out".split()
-    commands: dict[str, list[object]] = {
-        "olr inject-noise to Parquet": [*words, tmp_path / "noisy.parquet"],
-        "olr inject-noise to JSON Lines": [*words, tmp_path / "noisy.jsonl"],
-        "load for olr train": ["-c", _MEASURED, path],
-    }
+    commands: list[list[object]] = [[*words, "noisy.parquet"]]
     if is_long:
-        commands |= _of_histories(tmp_path, rows)
-    for name, command in list(commands.items())[: None if is_long else 1]:
+        commands += [
+            [*words, "noisy.jsonl"],
+            ["-c", _LOADED, path],
+            ["-c", _LOADED, "noisy.jsonl"],
+            ["-m", "olr_cli", "replay", rollouts, "--out", "labels.parquet"],
+            ["-m", "olr_cli", "audit", rollouts, "--out", "audit.parquet"],
+        ]
+    for command in commands:
         begun = time.monotonic()
         done = subprocess.run(
             [sys.executable, *map(str, command)],
@@ -532,29 +536,10 @@ def test_a_million_rows_fit(tmp_path: Path, is_long: bool) -> None:
         )
         assert done.returncode == 0, done.stderr[-500:]
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-        print(f"\n  {rows:,} rows, {name}: {time.monotonic() - begun:.0f} s, at most {peak:.1f} GiB", end="")
+        spent = f"{time.monotonic() - begun:.0f} s, at most {peak:.1f} GiB"
+        print(f"\n  {rows:,} rows, {command[2:]}: {spent}", end="")
     noisy = pq.read_table(tmp_path / "noisy.parquet", columns=["extra_info"])["extra_info"].to_pylist()
     assert sum(row["noise_type"] != "clean" for row in noisy) == rows * 3 // 10
-    if is_long:
-        begun = time.monotonic()
-        assert len(read_prompts(tmp_path / "noisy.jsonl")) == rows
-        print(f"\n  {rows:,} rows of JSON Lines read: {time.monotonic() - begun:.0f} s", end="")
-
-
-def _of_histories(folder: Path, rows: int) -> dict[str, list[object]]:
-    """Commands on a table of as many rollouts, 8 of each prompt at each of 5 visits."""
-    path = parquet(
-        folder,
-        "rollouts.parquet",
-        prompt_id=[float(n // 40) for n in range(rows)],
-        visit=[n // 8 % 5 for n in range(rows)],
-        response=[f"so it is \\boxed{{{n % 8 * n % 3}}}" for n in range(rows)],
-        given_label=[n // 40 % 3 for n in range(rows)],
-    )
-    return {
-        "olr replay of rollouts": ["-m", "olr_cli", "replay", path, "--out", folder / "labels.parquet"],
-        "olr audit of rollouts": ["-m", "olr_cli", "audit", path, "--out", folder / "audit.parquet"],
-    }
 
 
 def _in_eight_gigabytes() -> None:

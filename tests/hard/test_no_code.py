@@ -381,13 +381,6 @@ def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path: Path, te
     assert not mark.exists()
 
 
-def test_templates_run_in_the_sandbox_that_changes_nothing() -> None:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from transformers.utils.chat_template_utils import _compile_jinja_template
-
-    assert isinstance(_compile_jinja_template("x").environment, ImmutableSandboxedEnvironment)
-
-
 # Answers and settings -----------------------------------------------------------------------------------------------
 
 
