@@ -28,9 +28,13 @@ TESTED = {"torch": "2.13", "transformers": "5.15"}
 """Versions with which the tests compare runs bit for bit (R18); requirements/tested.txt pins the same."""
 
 
+SOURCE = "."
+"""What pip installs olr from, in a clone of its repository; ``olr-cli`` once it is on PyPI."""
+
+
 def install_command(extra: str) -> str:
     """The command that adds an extra to this installation."""
-    return f"pip install 'olr-cli[{extra}]'"
+    return f"pip install '{SOURCE}[{extra}]' in a clone of olr"
 
 
 def not_installed(package: str, needed_by: str) -> NotHere:

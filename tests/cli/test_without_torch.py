@@ -78,7 +78,7 @@ def test_what_needs_torch_says_how_to_install_it(folder):
     for command, (status, error) in json.loads(run(folder, COMMANDS, json.dumps(commands))).items():
         assert status == 2, command
         assert error.startswith(f"Error: olr {command.split()[0]} needs the package ")
-        assert error.endswith(", which is not installed; pip install 'olr-cli[train]'\n")
+        assert error.endswith(", which is not installed; pip install '.[train]' in a clone of olr\n")
         assert error.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
 

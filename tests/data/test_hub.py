@@ -84,7 +84,7 @@ def test_hub_rows_are_read_like_a_file_and_their_commit_is_kept(calls: list[tupl
     [
         ("org/unreachable", "Couldn't reach 'org/unreachable'"),
         ("org/name:unknown", "Should be one of [train, test]"),
-        (None, "pip install 'olr-cli[hub]'"),
+        (None, "pip install '.[hub]' in a clone of olr"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_sentence(

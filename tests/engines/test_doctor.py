@@ -343,4 +343,4 @@ def test_without_a_recipe_the_command_ends_well_whatever_it_finds(whole):
     whole.versions, whole.programs = {}, dict.fromkeys(whole.programs, NO_PROGRAM)
     ended = olr("doctor")
     assert ended.exit_code == 0
-    assert "torch is not installed here; pip install 'olr-cli[train]'" in ended.output
+    assert "torch is not installed here; pip install '.[train]' in a clone of olr" in ended.output
