@@ -20,6 +20,7 @@ import polars as pl
 from olr_cli.analysis.frame import SCHEMA, frame
 from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError, unknown
+from olr_cli.evaluation.published import marked_noise
 from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
     Kind,
@@ -118,12 +119,8 @@ class Run:
         noise = self.recipe.noise
         if noise is not None and noise.ratio is not None:
             return f"{noise.type} {noise.ratio}"
-        first = self.labels.filter(pl.col("visit") == 1, pl.col("label_source") != "trusted")
-        kinds = first.select("noise_type").collect()["noise_type"]
-        marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
-        if marks.is_empty():
-            return ""
-        return f"{marks[0] if marks.n_unique() == 1 else 'mixed'} {len(marks) / len(kinds):.2g}"
+        marked = marked_noise(self.labels)
+        return f"{marked[0]} {marked[1]:.2g}" if marked else ""
 
 
 @dataclass(frozen=True)
@@ -236,7 +233,11 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
     logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
     for place, paths in below.items():
         if not paths and place not in logs and not (place.name in _BESIDE_RUNS and any(below.values())):
-            _refuse(place)
+            if place.is_dir() and not (place / "manifest.json").exists():
+                raise UserError(
+                    f"{place} is neither a run directory nor a folder of runs; name what `olr train` made"
+                )
+            require_run(place)
         for run in sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path))):
             runs.setdefault(run.path.resolve(), run)
     files = [place for place in logs if not place.is_dir()]
@@ -270,14 +271,6 @@ def runs_below(folder: Path) -> Iterator[Path]:
         if is_run(Path(place)):
             below.clear()
             yield Path(place)
-
-
-def _refuse(place: Path) -> None:
-    if place.is_dir() and not (place / "manifest.json").exists():
-        raise UserError(
-            f"{place} is neither a run directory nor a folder of runs; name what `olr train` made"
-        )
-    require_run(place)
 
 
 def _holds_log(place: Path) -> bool:

@@ -158,28 +158,34 @@ def setting_of(run: Path) -> Setting:
         UserError: the run holds no complete step, or can't be read.
     """
     recipe = read_recipe(run)
-    kinds = (
-        scan_labels(run).filter(pl.col("visit") == 1).select("noise_type").collect()["noise_type"].to_list()
-    )
+    labels = scan_labels(run)
     method, olr = compose(recipe.method), recipe.method if isinstance(recipe.method, OlrMethod) else None
     noise_type: str | None = None
     noise_ratio = None
-    marks = {kind for kind in kinds if kind not in (None, "clean")}
     if method.needs_labels and recipe.noise is not None and recipe.noise.ratio is not None:
         noise_type, noise_ratio = recipe.noise.type, recipe.noise.ratio
-    elif method.needs_labels and marks:  # of a file that was marked before: to one decimal, as printed
-        noise_type = "mixed" if len(marks) > 1 else marks.pop()
-        marked = sum(kind not in (None, "clean") for kind in kinds)
-        noise_ratio = Decimal(marked / len(kinds)).quantize(Decimal("0.1"))
+    elif method.needs_labels and (marked := marked_noise(labels)):
+        noise_type, share = marked
+        noise_ratio = Decimal(share).quantize(Decimal("0.1"))  # as printed
     return Setting(
         model=model_name(recipe.model.path),
         method=method.name,
         noise_type=noise_type,
         noise_ratio=noise_ratio,
-        train_prompts=len(kinds),
+        train_prompts=labels.filter(pl.col("visit") == 1).select(pl.len()).collect().item(),
         slope_threshold=olr.slope_threshold if olr and "slope" in olr.criteria else None,
         warmup_epochs=olr.warmup_epochs if olr else None,
     )
+
+
+def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
+    """Kind and share of the noise that a training file marks among labels that nobody verified; None without marks."""
+    first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "trusted")
+    kinds = first.select("noise_type").collect()["noise_type"]
+    marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
+    if marks.is_empty():
+        return None
+    return marks[0] if marks.n_unique() == 1 else "mixed", len(marks) / len(kinds)
 
 
 def model_name(model: str) -> str:

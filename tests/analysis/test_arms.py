@@ -5,7 +5,6 @@ import statistics
 from dataclasses import replace
 from decimal import Decimal
 
-import polars as pl
 import pytest
 from histories import write_history
 
@@ -67,14 +66,9 @@ def test_arms_are_named_by_noise_and_method_or_by_their_sweep_in_the_order_given
     assert names_of(*places) == names
 
 
-def test_an_arm_trained_on_a_marked_file_is_named_after_its_marks_of_labels_that_nobody_verified(tmp_path):
+def test_an_arm_trained_on_a_marked_file_is_named_after_its_marks(tmp_path):
     (run,) = find_runs([write_history(tmp_path / "run", noise="inactive")])
-    marked = replace(run, recipe=run.recipe.model_copy(update={"noise": None}))
-    assert marked.noise == "inactive 0.5"
-    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("trusted")).otherwise("label_source")
-    vars(marked)["labels"] = marked.labels.with_columns(label_source=verified)
-    del vars(marked)["noise"]
-    assert marked.noise == ""
+    assert replace(run, recipe=run.recipe.model_copy(update={"noise": None})).noise == "inactive 0.5"
 
 
 def varied(folder, key="method.slope_threshold"):

@@ -6,6 +6,7 @@ from collections import defaultdict
 from decimal import Decimal
 from pathlib import Path
 
+import polars as pl
 import pytest
 from histories import write_history
 
@@ -14,12 +15,14 @@ from olr_cli.evaluation.benchmark import PAPER
 from olr_cli.evaluation.published import (
     RESULTS,
     Setting,
+    marked_noise,
     model_name,
     published_row,
     published_rows,
     published_table,
     setting_of,
 )
+from olr_cli.runs.store import scan_labels
 
 SHARED = Path(__file__).parents[3] / "shared" / "paper" / "results.csv"
 
@@ -135,3 +138,10 @@ def test_marks_in_the_file_come_to_a_ratio_of_one_decimal(tmp_path):
     recipe.write_text(recipe.read_text().replace("  ratio: 0.46\n", ""))
     found = setting_of(run)
     assert (found.noise_type, found.noise_ratio, found.train_prompts) == ("active", Decimal("0.5"), 50)
+
+
+def test_a_verified_label_is_no_noise_among_marks(tmp_path):
+    labels = scan_labels(write_history(tmp_path / "run", **SMALL))
+    assert marked_noise(labels) == ("active", 0.5)
+    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("trusted")).otherwise("label_source")
+    assert marked_noise(labels.with_columns(label_source=verified)) is None
