@@ -554,11 +554,6 @@ class OnlineLabelRefinement:
             _require_same(self._prompts.get(prompt.prompt_id, prompt), prompt)
 
 
-def _with_method(keys: Mapping[str, Any]) -> dict[str, Any]:
-    method = keys.get("method", {})
-    return {**keys, "method": {"name": "olr", **method} if isinstance(method, Mapping) else method}
-
-
 def _recipe_tree(
     recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
     trainer: str,
@@ -582,7 +577,9 @@ def _recipe_tree(
             raise UserError(
                 f"recipe: {key} is a setting of {trainer}, which has {known[key]}; leave it out here"
             )
-    tree = overlay(dict(settings), _with_method(keys))
+    tree = overlay(dict(settings), keys)
+    if isinstance(method := tree.get("method", {}), Mapping):
+        tree["method"] = {"name": "olr", **method}
     data = {**tree.get("data", {}), "train": str((run_dir / PROMPTS).absolute()) if run_dir else PROMPTS}
     if isinstance(data.get("trusted"), str):
         data["trusted"] = str(Path(data["trusted"]).absolute())

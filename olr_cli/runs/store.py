@@ -203,26 +203,21 @@ def _checked(run: Path, table: str) -> dict[int, Path]:
     complete = stored_steps(run)
     if not complete:
         raise UserError(f"{run} holds no complete step yet; train it for at least one step")
-    shards = _of_steps(run, table, complete)
-    visits = _prompt_visits(table, _as_they_are(shards))
+    shards = {step: shard_path(run / table, step) for step in complete}
+    visits = _prompt_visits(table, _as_they_are(table, shards))
     if table == "rollouts":
-        labelled = _prompt_visits("labels", _as_they_are(_of_steps(run, "labels", complete)))
+        labels = {step: shard_path(run / "labels", step) for step in complete}
+        labelled = _prompt_visits("labels", _as_they_are("labels", labels))
         for step, shard in shards.items():
             if visits.get(step, labelled[step]) != labelled[step]:
                 raise UserError(f"{shard} has not the rollouts of its step's labels; {_RESTORE}")
     return shards
 
 
-def _of_steps(run: Path, table: str, steps: Iterable[int]) -> dict[int, Path]:
-    """The shards of some steps, each of them checked."""
-    shards = {step: shard_path(run / table, step) for step in steps}
+def _as_they_are(table: str, shards: Mapping[int, Path]) -> tuple[tuple[int, Path, int, int], ...]:
+    """Steps and their shards, each of them checked, with what changes when their bytes do."""
     for shard in shards.values():
         check_shard(shard, table)
-    return shards
-
-
-def _as_they_are(shards: Mapping[int, Path]) -> tuple[tuple[int, Path, int, int], ...]:
-    """Steps and their shards with what changes when their bytes do."""
     statuses = ((step, shard, shard.stat()) for step, shard in shards.items())
     return tuple((step, shard, status.st_mtime_ns, status.st_size) for step, shard, status in statuses)
 

@@ -87,7 +87,11 @@ class OlrReward(TrainerCallback, ExportableState):
         Raises:
             UserError: the callback is missing, a group is incomplete or unknown, or the step cannot be stored.
         """
-        lists = {name: column for name, column in columns.items() if _is_column(column, len(prompts))}
+        lists = {
+            name: column
+            for name, column in columns.items()
+            if isinstance(column, list) and len(column) == len(prompts)
+        }
         rows = [
             {"prompt": prompt, **{name: column[at] for name, column in lists.items()}}
             for at, prompt in enumerate(prompts)
@@ -281,7 +285,3 @@ def _on_first_rank(
         raise reply[0]
     of_ranks, metrics = reply[0]
     return of_ranks[rank], metrics
-
-
-def _is_column(value: Any, size: int) -> bool:
-    return isinstance(value, list) and len(value) == size

@@ -85,7 +85,10 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
             None, lambda: self.tokenizer.decode(tokens, skip_special_tokens=True)
         )
         is_cut = length >= self._length and tokens[-1] != self.tokenizer.eos_token_id
-        columns = {name: _plain(value) for name, value in item.non_tensor_batch.items()}
+        columns = {
+            name: value.tolist() if hasattr(value, "tolist") else value  # no numpy
+            for name, value in item.non_tensor_batch.items()
+        }
         rollout = Rollout(text, tokens=length, truncated=is_cut)
         try:
             reward = await self._server.reward.remote(columns, rollout)
@@ -319,11 +322,6 @@ def _plain_keys(recipe: Any) -> Any:
     from omegaconf import OmegaConf
 
     return OmegaConf.to_container(recipe, resolve=True) if OmegaConf.is_config(recipe) else recipe
-
-
-def _plain(value: Any) -> Any:
-    """A value of a DataProto's row without numpy."""
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _unwrapped(reference: Any) -> Any:

@@ -51,15 +51,21 @@ def test_recorded_rollouts_are_decided_as_recorded(recorded, tmp_path):
     assert read_manifest(tmp_path / "run")["status"] == "finished"
 
 
-def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
-    sizes = {"data.limit": 16, "train.prompts_per_step": 8, "train.epochs": 4, "train.mini_batch_prompts": 8}
-    keys = {**sizes, "data.test": "null", "method.warmup_epochs": 1, "method.slope_threshold": 0}
-    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    trained = tmp_path / "trained"
-    result = CliRunner().invoke(app, ["train", "laptop/quickstart", *words, "--run-dir", str(trained)])
+def trained_by_olr(run, prompts, **keys):
+    """A small run of `olr train`, and the seed that its decisions depend on."""
+    sizes = {"limit": prompts, "prompts_per_step": 8, "epochs": 4, "mini_batch_prompts": 8}
+    of_train = {f"{'data' if key == 'limit' else 'train'}.{key}": value for key, value in sizes.items()}
+    settings = {**of_train, "data.test": "null", **keys}
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    result = CliRunner().invoke(app, ["train", "laptop/quickstart", *words, "--run-dir", str(run)])
     assert result.exit_code == 0, result.output
+    return read_manifest(run)["seed"]
+
+
+def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
+    trained = tmp_path / "trained"
+    seed = trained_by_olr(trained, 16, **{"method.warmup_epochs": 1, "method.slope_threshold": 0})
     method = {"warmup_epochs": 1, "slope_threshold": 0}
-    seed = read_manifest(trained)["seed"]
     recipe = {"method": method, "data": {"extractor": "reversed_digits"}, "seed": seed}
     with OnlineLabelRefinement(tmp_path / "run", recipe) as olr:
         feed(olr, trained)
@@ -68,32 +74,19 @@ def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
 
 
 def test_verified_labels_calibrate_here_as_in_an_engine(tmp_path):
-    sizes = {"data.limit": 24, "train.prompts_per_step": 8, "train.epochs": 4, "train.mini_batch_prompts": 8}
-    keys = {
-        **sizes,
-        "data.test": "null",
-        "data.trusted": 12,
-        "method": "{name: self_training}",
-        "noise.ratio": 0.7,
-    }
-    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    trained = tmp_path / "trained"
-    result = CliRunner().invoke(app, ["train", "laptop/quickstart", *words, "--run-dir", str(trained)])
-    assert result.exit_code == 0, result.output
+    trained, method = tmp_path / "trained", {"name": "self_training"}
+    keys = {"data.trusted": 12, "method": "{name: self_training}", "noise.ratio": 0.7}
+    seed = trained_by_olr(trained, 24, **keys)
     verified = decisions(trained).filter(pl.col("label_source") == "trusted")
     verified.select("prompt_id", "true_answer").unique().write_parquet(tmp_path / "verified.parquet")
     data = {"extractor": "reversed_digits", "trusted": str(tmp_path / "verified.parquet")}
-    recipe = {"method": {"name": "self_training"}, "data": data, "seed": read_manifest(trained)["seed"]}
-    olr = OnlineLabelRefinement(tmp_path / "run", recipe)
+    olr = OnlineLabelRefinement(tmp_path / "run", {"method": method, "data": data, "seed": seed})
     feed(olr, trained, until=7)
     state = json.loads(json.dumps(olr.state_dict()))
     olr.close("interrupted")
-    again = OnlineLabelRefinement(
-        tmp_path / "run", {"method": {"name": "self_training"}}
-    )  # the run knows the rest
-    again.load_state_dict(state)
-    feed(again, trained, after=7)
-    again.close()
+    with OnlineLabelRefinement(tmp_path / "run", {"method": method}) as again:  # the run knows the rest
+        again.load_state_dict(state)
+        feed(again, trained, after=7)
     assert decisions(tmp_path / "run").equals(decisions(trained))
     assert {"trusted", "majority"} < set(decisions(trained)["label_source"])
     result = CliRunner().invoke(app, ["replay", str(tmp_path / "run")])
@@ -325,19 +318,13 @@ def test_the_trainers_metrics_stand_beside_ours(recorded, tmp_path):
         ({"data": {"train": "arithmetic"}}, "data.train has no effect under mine 1.0"),
         ({"data": {"extractor": "boxes"}}, "did you mean 'boxed'?"),
         ({"method": {"name": "random_selection"}}, "set method.keep_fraction"),
+        ({"train": {"epochs": 5}}, "train.epochs is a setting of mine 1.0, which has 3"),
     ],
 )
 def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     with pytest.raises(UserError, match="recipe: ") as refusal:
-        OnlineLabelRefinement(None, recipe, trainer="mine 1.0")
+        OnlineLabelRefinement(None, recipe, trainer="mine 1.0", settings={"train": {"epochs": 3}})
     assert message in str(refusal.value)
-
-
-def test_settings_of_the_trainer_are_its_own():
-    with pytest.raises(UserError, match=r"train\.epochs is a setting of mine 1\.0, which has 3"):
-        OnlineLabelRefinement(
-            recipe={"train": {"epochs": 5}}, trainer="mine 1.0", settings={"train": {"epochs": 3}}
-        )
 
 
 @pytest.mark.parametrize(
