@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def log(here):
-    rows = [{**row, "question": f"What is {row['prompt_id']}?"} for row in many(30, wrong={3, 8})]
+    rows = [{**row, "question": f"What is {row['prompt_id']}?"} for row in many(30, wrong={4, 8})]
     return write(here / "log.jsonl", rows)
 
 
@@ -109,7 +109,7 @@ def test_json_has_everything(here, log):
     assert found["labels"] == {"doubted": 2, "questionable": 0, "undecided": 0, "fine": 28, "missing": 0}
     assert found["changes"] == {"changed": 0, "added": 0, "kept": 30}
     assert (found["verified"], found["noise_ratio"], found["gain"]) == (0, None, None)
-    assert [row["prompt_id"] for row in found["ranked"][:2]] in (["p3", "p8"], ["p8", "p3"])
+    assert [row["prompt_id"] for row in found["ranked"][:2]] in (["p4", "p8"], ["p8", "p4"])
     assert len(found["ranked"]) == 30
     assert len(json.loads(audit(log, "--json", "--top", "4").output)["ranked"]) == 4
 
@@ -126,21 +126,21 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
     assert "Wrote all/found.parquet (30 of 30 rows)" in said
     assert "olr train own-data --set model.path=MODEL --set data.train=all/found.parquet" in said
     found = extras("all/found.parquet")
-    assert found["p3"]["audit_status"] == "doubted" and found["p0"]["audit_status"] == "fine"
+    assert found["p4"]["audit_status"] == "doubted" and found["p0"]["audit_status"] == "fine"
     assert {one["audit_change"] for one in found.values()} == {"kept"}
-    assert found["p3"]["audit_rank"] <= 2 and found["p3"]["audit_confidence"] is None
-    assert found["p3"]["audit_given_label"] == "8"
-    assert found["p3"]["audit_evidence"] == "of 32 rollouts the label in 4, 7 in 20, 5 in 4"
+    assert found["p4"]["audit_rank"] <= 2 and found["p4"]["audit_confidence"] is None
+    assert found["p4"]["audit_given_label"] == "8"
+    assert found["p4"]["audit_evidence"] == "of 32 rollouts the label in 0, 7 in 20, 5 in 4, 9 in 4"
     assert [p.given_label for p in read_prompts("all/found.parquet").prompts].count("8") == 2
 
 
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
-        (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p3", "p8"}),
-        (["--only", "doubted"], {"p3", "p8"}),
-        (["--only", "first:2"], {"p3", "p8"}),
-        (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p8"}),
+        (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
+        (["--only", "doubted"], {"p4", "p8"}),
+        (["--only", "first:2"], {"p4", "p8"}),
+        (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
         (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
     ],
     ids=" ".join,
@@ -184,9 +184,9 @@ def test_the_same_export_twice_is_already_there_and_another_is_refused(here, log
 
 
 def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
-    write(here / "bare.jsonl", many(20, wrong={3, 4}))
+    write(here / "bare.jsonl", many(20, wrong={4, 6}))
     rows = [
-        {"question": f"q{n}", "answer": "8" if n in (3, 4) else "7", "level": n}
+        {"question": f"q{n}", "answer": "8" if n in (4, 6) else "7", "level": n}
         | {"extra_info": {"index": f"p{n}", "note": "x"}}
         for n in range(21)
     ]
@@ -194,7 +194,7 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
     assert "name the data set with --data" in refused("bare.jsonl", "--export", "out.jsonl")
     told("bare.jsonl", "--data", "data.jsonl", "--export", "out.jsonl", "--drop", "doubted")
     written = [json.loads(line) for line in (here / "out.jsonl").read_text().splitlines()]
-    assert [row["level"] for row in written] == [n for n in range(21) if n not in (3, 4)]
+    assert [row["level"] for row in written] == [n for n in range(21) if n not in (4, 6)]
     assert written[3]["extra_info"]["note"] == "x"
     unvisited = written[18]["extra_info"]
     assert (unvisited["audit_status"], unvisited["audit_rank"]) == ("undecided", None)
@@ -204,7 +204,7 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
 def test_csv_stays_csv(here, log):
     lines = [
         "uid,question,answer,note",
-        *(f'p{n},"What is p{n}?",{8 if n in (3, 8) else 7},"a, b"' for n in range(30)),
+        *(f'p{n},"What is p{n}?",{8 if n in (4, 8) else 7},"a, b"' for n in range(30)),
     ]
     (here / "mine.csv").write_text("\n".join(lines) + "\n")
     options = ["--data", "mine.csv", "--export"]
@@ -214,10 +214,10 @@ def test_csv_stays_csv(here, log):
     assert len(rows) == 28 and set(rows["answer"]) == {"7"} and set(rows["note"]) == {"a, b"}
     assert set(rows["audit_status"]) == {"fine"}
     assert "Unchanged rest.csv" in told(log, *options, "rest.csv", "--drop", "doubted")
-    write(here / "verified.jsonl", [{"prompt_id": "p3", "true_answer": "7"}])
+    write(here / "verified.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
     told(log, *options, "mended.csv", "--trusted", "verified.jsonl", "--repair")
     mended = dict(pl.read_csv("mended.csv", infer_schema=False).select("uid", "answer").iter_rows())
-    assert (mended["p3"], mended["p8"]) == ("7", "8")
+    assert (mended["p4"], mended["p8"]) == ("7", "8")
 
 
 def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
@@ -243,7 +243,7 @@ def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
 
 
 def test_missing_labels_are_filled_in_and_others_stay(here):
-    rows = many(20, wrong={3}) + rollouts("bare", [["7"] * 4] * 4)
+    rows = many(20, wrong={4}) + rollouts("bare", [["7"] * 4] * 4)
     log = write(here / "log.jsonl", [{**row, "question": row["prompt_id"]} for row in rows])
     said = told(log, "--repair", "--export", "repaired.parquet")
     assert (
@@ -251,7 +251,7 @@ def test_missing_labels_are_filled_in_and_others_stay(here):
         and "No given label was replaced: proposals replace labels only where" in said
     )
     labels = {p.prompt_id: p.given_label for p in read_prompts("repaired.parquet").prompts}
-    assert (labels["bare"], labels["p3"]) == ("7", "8")
+    assert (labels["bare"], labels["p4"]) == ("7", "8")
 
 
 @pytest.fixture
