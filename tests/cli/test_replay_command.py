@@ -107,8 +107,6 @@ def test_a_grid_as_json_is_one_object(run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--grid", "method.slope_treshold=1"], "did you mean 'method.slope_threshold'"),
-        (["--grid", "method.slope_threshold=a"], "'a' is not a number"),
         (["--grid", "method.warmup_epochs=4"], "leaves none of the history's 4 visits"),
         (["--grid", "method.slope_threshold=0"], "method.warmup_epochs 5 leaves none"),
         (["--grid", "default", "--set", "method.name=grpo"], "--grid is of the settings of olr"),

@@ -23,7 +23,7 @@ from olr_cli.analysis.arms import (
     Variation,
     grpo_beside,
     measured,
-    spelt,
+    method_names,
     tell_apart,
     telling_settings,
     vary,
@@ -148,11 +148,10 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Series]:
             for variation, name in zip(variations, names, strict=True)
         ]
     variations = sorted(variations, key=_verified)
-    methods = [variation.first.method for variation in variations]
-    names = tell_apart(methods, [_of_method(variation) for variation in variations])
+    names = method_names(variations)
     panels = _panel_titles([variation.settings("method.") for variation in variations])
     return [
-        Series(key, panel, spelt(name), variation.arms)
+        Series(key, panel, name, variation.arms)
         for variation, name, panel in zip(variations, names, panels, strict=True)
     ]
 
@@ -163,10 +162,6 @@ def _with_grpo(variation: Variation, arms: Sequence[Arm]) -> dict[Any, Arm]:
     if variation.key != CRITERIA:
         return members
     return {value: members[value] for value in _CRITERIA if value in members}
-
-
-def _of_method(variation: Variation) -> dict[str, Any]:
-    return {key: value for key, value in variation.settings().items() if key.startswith("method.")}
 
 
 def _verified(variation: Variation) -> int:
@@ -269,7 +264,8 @@ def _rows(
 def _lines(series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
     """A panel a metric, key and rest of the settings."""
     names = list(dict.fromkeys(one.name for one in series))
-    looks = dict(zip(names, style.looks([textwrap.fill(name, _LONGEST_LINE) for name in names]), strict=True))
+    labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
+    looks = dict(zip(names, style.looks(labels), strict=True))
     keys = dict.fromkeys((one.key, one.panel) for one in series)
     panels = [(metric, key, panel) for metric in titles for key, panel in keys]
     columns = min(len(panels), 2)

@@ -136,12 +136,9 @@ def test_runs_that_differ_in_more_than_one_setting_make_no_line(tmp_path):
     chart = drawn("sensitivity", tmp_path)
     assert list(line(chart, "slope_threshold", "active 0.5")) == [0.02, 0.05]
     assert list(line(chart, "warmup_epochs", "active 0.5")) == [1, 2]
-
-
-def test_a_threshold_that_decides_nothing_makes_no_line(tmp_path):
     for threshold in (0.02, 0.05):
-        write_run(tmp_path / str(threshold), olr(threshold, criteria=["consistency"]))
-    assert refused("sensitivity", tmp_path)
+        write_run(tmp_path / f"idle/{threshold}", olr(threshold, criteria=["consistency"]))
+    assert refused("sensitivity", tmp_path / "idle"), "without the slope a threshold decides nothing"
 
 
 # Ablation
@@ -263,7 +260,7 @@ def test_methods_of_one_name_are_lines_that_their_settings_tell_apart(tmp_path):
         for threshold in (0.02, 0.1):
             write_run(tmp_path / f"{ratio}-{threshold}", olr(threshold), 0.9 - ratio + threshold, ratio=ratio)
     chart = drawn("noise", tmp_path)
-    assert names_of(chart) == ["OLR slope threshold=0.02", "OLR slope threshold=0.1"]
+    assert names_of(chart) == ["OLR slope_threshold=0.02", "OLR slope_threshold=0.1"]
     for name, lift in zip(names_of(chart), (0.02, 0.1), strict=True):
         rows = chart.data.filter(series=name).select("value", "mean").rows()
         assert rows == [(0.25, pytest.approx(0.65 + lift)), (0.75, pytest.approx(0.15 + lift))]

@@ -125,20 +125,16 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
         ([], "has no rows"),
         ([ROW, ROW | {"visit": None}], "rows without prompt_id or visit"),
         ([ROW | {"visit": 1.5}, ROW | {"visit": 1.2}], "visit must hold whole numbers"),
-        ([ROW | {"visit": "first"}], "visit must hold whole numbers"),
         ([ROW | {"tokens": 1.5}], "tokens must hold whole numbers"),
         ([ROW | {"visit": True}], "'visit' of row 0 (the first is 0) is a bool"),
-        ([ROW | {"visit": [1, 2]}], "'visit' of row 0 (the first is 0) is a list of 2 values,"),
         (
             [ROW | {"prompt_id": ["a", "b"]}],
             "'prompt_id' of row 0 (the first is 0) is a list of 2 values, and it should be text",
         ),
-        ([ROW | {"response": {"text": "1"}}], "'response' of row 0 (the first is 0) is a dict"),
         (
             [ROW | {"given_label": "1"}, ROW | {"given_label": "2"}],
             "prompt a has several values of given_label",
         ),
-        ([ROW | {"true_answer": "1"}, ROW | {"visit": 2}], "prompt a has several values of true_answer"),
         ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
         ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
         (
@@ -160,18 +156,15 @@ def test_a_table_that_is_no_history_is_refused(tmp_path, rows, message):
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
-    [
-        ("torn.parquet", "PAR1", "is not a whole Parquet file"),
-        ("deep.jsonl", "[" * 100_000, "nested too deeply"),
-        ("nowhere.parquet", None, "does not exist"),
-        ("", None, "is not a run directory"),
-    ],
+    [("torn.parquet", "PAR1", "is not a whole Parquet file"), ("nowhere.parquet", None, "does not exist")],
 )
 def test_what_is_no_table_is_refused(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=message):
         read_history(tmp_path / name)
+    with pytest.raises(UserError, match="is not a run directory"):
+        read_history(tmp_path.parent)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +175,7 @@ def test_what_is_no_table_is_refused(tmp_path, name, content, message):
             "train.epochs: the stored rollouts are as they are; a replay can set method.*, seed,",
         ),
         ("noise.ratio=0.5", "noise.ratio: the stored"),
-        ("noise=null", "noise: the stored"),
-        ("data.limit=3", "data.limit: the stored"),
         ("name=other", "name: the stored"),
-        ("methd.name=olr", "methd.name: the stored"),
         ("seed", "expected key=value, as in --set method.slope_threshold=0.1"),
         ("method.slope_treshold=0", "did you mean 'method.slope_threshold'"),
         ("noise.draw=often", "noise.draw is 'often'"),
