@@ -10,9 +10,8 @@ import polars as pl
 from olr_cli.answers import Judge, Key, default_extractor, is_read
 from olr_cli.data.logs import is_log, read_log
 from olr_cli.data.prompts import Prompt, PromptSet, same_prompts
-from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
-from olr_cli.runs.store import complete_steps, table_shards
+from olr_cli.runs.store import scan_rollouts
 
 _ANSWERS = ("answer_class", "answer")
 
@@ -32,7 +31,11 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """
     ids: Mapping[str, str] = {}
     if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):
-        rollouts = pl.DataFrame(read_table(_shards(source), {"prompt_id", "is_correct", *_ANSWERS}))
+        if not (source / "rollouts").is_dir():
+            raise UserError(
+                f"{source} is not a run directory: it has no folder rollouts; name a run or a table"
+            )
+        rollouts = scan_rollouts(source).select("prompt_id", "is_correct", *_ANSWERS).collect()
     else:
         extractor, wanted = (
             default_extractor(prompts.prompts[0].data_source),
@@ -62,15 +65,6 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
             f" {ours}); name a run on the same data, or give the seed it was made with (--seed)"
         )
     return answers
-
-
-def _shards(source: Path) -> list[Path]:
-    if not (source / "rollouts").is_dir():
-        raise UserError(f"{source} is not a run directory: it has no folder rollouts; name a run or a table")
-    complete = complete_steps([source / "rollouts", source / "labels"])
-    if not complete:
-        raise UserError(f"{source} holds no complete step yet; train it for at least one step")
-    return [shard for step, shard in table_shards(source / "rollouts").items() if step <= complete[-1]]
 
 
 def proved_wrong(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from decisions import LABEL, ROLLOUT, columns
 from samples import SAMPLE, json_lines
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.errors import UserError
+from olr_cli.runs.store import RunStore
 from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
-from olr_cli.supervision.types import RolloutRecord, arrow_schema
+from olr_cli.supervision import LabelRecord, RolloutRecord
 
 
 @pytest.fixture
@@ -24,16 +27,15 @@ def prompts() -> PromptSet:
 
 
 def shard(run: Path, step: int, *rollouts: tuple[str, str | None, bool | None]) -> None:
-    """A rollouts shard as a run stores it, of (prompt_id, answer class, whether it is correct)."""
-    rows = [
-        RolloutRecord(prompt_id, 1, step, n, "original", "text", answer, answer, 0.0, right, *[None] * 5)
-        for n, (prompt_id, answer, right) in enumerate(rollouts)
-    ]
-    columns = [[getattr(row, name) for row in rows] for name in arrow_schema(RolloutRecord).names]
-    table = pa.table(columns, schema=arrow_schema(RolloutRecord))
-    for folder in ("rollouts", "labels"):
-        (run / folder).mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, run / folder / f"step-{step:06d}.parquet")
+    """A step as a run stores it, of (prompt_id, answer class, whether it is correct)."""
+    samples: dict[str, list[RolloutRecord]] = {}
+    for name, answer, right in rollouts:
+        own = samples.setdefault(name, [])
+        answers = {"answer": answer, "answer_class": answer, "is_correct": right}
+        own.append(replace(ROLLOUT, prompt_id=name, visit=step, step=step, sample=len(own), **answers))
+    labels = [replace(LABEL, prompt_id=name, visit=step, step=step) for name in samples]
+    of_rollouts = [row for own in samples.values() for row in own]
+    RunStore(run).append(step, columns(LabelRecord, labels), columns(RolloutRecord, of_rollouts))
 
 
 def table(folder: Path, *rows: dict[str, object]) -> Path:
