@@ -23,7 +23,7 @@ from olr_cli.analysis.arms import (
     Variation,
     grpo_beside,
     measured,
-    method_names,
+    spelt,
     tell_apart,
     telling_settings,
     vary,
@@ -148,7 +148,8 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Series]:
             for variation, name in zip(variations, names, strict=True)
         ]
     variations = sorted(variations, key=_verified)
-    names = method_names(variations)
+    methods = [spelt(variation.first.method) for variation in variations]
+    names = tell_apart(methods, [_of_method(variation) for variation in variations])
     panels = _panel_titles([variation.settings("method.") for variation in variations])
     return [
         Series(key, panel, name, variation.arms)
@@ -162,6 +163,10 @@ def _with_grpo(variation: Variation, arms: Sequence[Arm]) -> dict[Any, Arm]:
     if variation.key != CRITERIA:
         return members
     return {value: members[value] for value in _CRITERIA if value in members}
+
+
+def _of_method(variation: Variation) -> dict[str, Any]:
+    return {key: value for key, value in variation.settings().items() if key.startswith("method.")}
 
 
 def _verified(variation: Variation) -> int:
