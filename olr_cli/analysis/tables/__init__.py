@@ -49,10 +49,10 @@ def count(
             is damaged.
     """
     if name == "arms":
-        from olr_cli.analysis.tables.arms import arms_table
+        from olr_cli.analysis.tables.arms_table import arms_table
 
         return arms_table(arms, baseline)
-    from olr_cli.analysis.tables.cost import cost_table
+    from olr_cli.analysis.tables.cost_table import cost_table
     from olr_cli.analysis.tables.layouts import LAYOUTS
     from olr_cli.analysis.tables.paper import PaperTable
 

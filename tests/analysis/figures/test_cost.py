@@ -12,7 +12,7 @@ from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import cost
 from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.step_times import PARTS, STEP, step_times, unit_of
-from olr_cli.analysis.tables.cost import cost_table
+from olr_cli.analysis.tables.cost_table import cost_table
 from olr_cli.errors import UserError
 from olr_cli.tables import Cell
 

@@ -11,7 +11,7 @@ from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.frame import difference
 from olr_cli.analysis.outcomes import TITLES
-from olr_cli.analysis.tables.arms import arms_table
+from olr_cli.analysis.tables.arms_table import arms_table
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
