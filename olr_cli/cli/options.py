@@ -22,9 +22,9 @@ DEVICES = ("auto", "cpu", "cuda")
 
 def recipe_names(incomplete: str) -> list[str]:
     """The recipes that come with olr, for completion in the shell; where none fits, it offers files."""
-    from olr_cli.recipe.layers import bundled_names
+    from olr_cli.recipe.layers import recipes_by_name
 
-    return [name for name in bundled_names() if name.startswith(incomplete)]
+    return [name for name in recipes_by_name() if name.startswith(incomplete)]
 
 
 def figures(incomplete: str) -> list[str]:

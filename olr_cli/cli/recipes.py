@@ -20,19 +20,17 @@ app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=Tr
 @ends_well
 def ls(json: JsonObject = False) -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
-    from olr_cli.recipe.layers import bundled_names, list_recipes
+    from olr_cli.recipe.layers import recipes_by_name
     from olr_cli.tables import Answer
 
-    names = bundled_names()
-    width = max(map(len, names))
-    headlines = [path.read_text(encoding="utf-8").partition("\n")[0] for path in list_recipes()]
-    lines = [f"{name:{width}}  {line.lstrip('# ')}" for name, line in zip(names, headlines, strict=True)]
+    recipes = [
+        {"name": name, "about": file.read_text("utf-8").partition("\n")[0].lstrip("# "), "file": str(file)}
+        for name, file in recipes_by_name().items()
+    ]
+    width = max(len(recipe["name"]) for recipe in recipes)
+    lines = [f"{recipe['name']:{width}}  {recipe['about']}" for recipe in recipes]
     first = "laptop/quickstart"
     lines += ["", f"Train one: olr train {first}    Make it your own: olr recipes cp {first} my.yaml"]
-    recipes = [
-        {"name": name, "about": line.lstrip("# "), "file": str(path)}
-        for name, line, path in zip(names, headlines, list_recipes(), strict=True)
-    ]
     print_answer(Answer(lines, {"recipes": recipes}), "json" if json else "terminal")
 
 

@@ -109,7 +109,7 @@ def find_recipe(name: str | Path) -> Path:
     remedy = "`olr recipes ls` lists the recipes that come with olr"
     if path.suffix == ".yaml":
         remedy += f", and `olr recipes cp laptop/quickstart {shortened(str(path))}` makes one of your own"
-    raise no_path(path, remedy, bundled_names())
+    raise no_path(path, remedy, list(recipes_by_name()))
 
 
 def _bundled(name: Path) -> Path | None:
@@ -120,15 +120,11 @@ def _bundled(name: Path) -> Path | None:
     return next((file for file in (folder / name, folder / f"{name}.yaml") if os.path.isfile(file)), None)
 
 
-def list_recipes() -> list[Path]:
-    """Every bundled recipe file, sorted."""
-    return sorted(bundled_recipes().rglob("*.yaml"))
-
-
-def bundled_names() -> list[str]:
-    """The names of the bundled recipes, in the order of `list_recipes`."""
+def recipes_by_name() -> dict[str, Path]:
+    """The bundled recipes: name (``laptop/quickstart``) -> file, sorted."""
     folder = bundled_recipes()
-    return [str(path.relative_to(folder).with_suffix("")) for path in list_recipes()]
+    files = sorted(folder.rglob("*.yaml"))
+    return {str(file.relative_to(folder).with_suffix("")): file for file in files}
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -150,10 +146,9 @@ class Layer:
 
 def _layers(path: str | Path, overrides: Iterable[str]) -> list[Layer]:
     """The layers of a recipe, lowest first; its file has the name by which the user calls it."""
-    *bases, (_, keys) = _files(find_recipe(path))
-    layers = [*(Layer(str(file), tree) for file, tree in bases), Layer(str(path), keys)]
+    *bases, mine = _files(find_recipe(path))
     settings = override({}, overrides)
-    return [*layers, Layer("--set", settings)] if settings else layers
+    return [*bases, Layer(str(path), mine.keys), *([Layer("--set", settings)] if settings else [])]
 
 
 def _merged(layers: Iterable[Layer]) -> dict[str, Any]:
@@ -166,15 +161,15 @@ def read_tree(file: Path) -> dict[str, Any]:
     Raises:
         UserError: the file or a base is missing, or does not hold the keys of a recipe.
     """
-    return _merged(Layer(str(path), keys) for path, keys in _files(file))
+    return _merged(_files(file))
 
 
-def _files(file: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """A file and its bases, lowest first, each with the keys that it sets.
+def _files(file: Path) -> list[Layer]:
+    """A file and its bases, lowest first.
 
     A base is a path relative to the file that names it, or the name of a bundled recipe (``laptop/quickstart``).
     """
-    files: list[tuple[Path, dict[str, Any]]] = []
+    layers: list[Layer] = []
     seen: set[Path] = set()
     while True:
         if file.resolve() in seen:
@@ -182,9 +177,9 @@ def _files(file: Path) -> list[tuple[Path, dict[str, Any]]]:
         seen.add(file.resolve())
         keys = _read_keys(file)
         base = keys.pop("base", None)
-        files.insert(0, (file, keys))
+        layers.insert(0, Layer(str(file), keys))
         if base is None:
-            return files
+            return layers
         file = _find_base(file, base)
 
 

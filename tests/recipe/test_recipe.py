@@ -12,11 +12,11 @@ from olr_cli.recipe.layers import (
     OTHER_NAMES,
     expand_sweep,
     find_recipe,
-    list_recipes,
     load_recipe,
     merged_text,
     overlay,
     override,
+    recipes_by_name,
     validate,
 )
 from olr_cli.recipe.reference import key_table
@@ -373,7 +373,7 @@ def test_a_sound_recipe_gives_no_warning():
     assert "one step an epoch" in step_warnings(Recipe(), 100)[0]
 
 
-@pytest.mark.parametrize("path", list_recipes(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", recipes_by_name().values(), ids=lambda path: path.stem)
 def test_every_recipe_that_comes_with_olr_is_valid_and_says_how_to_launch_it(path):
     recipe = load_recipe(path)
     assert recipe_warnings(recipe) == []
