@@ -14,7 +14,7 @@ from typing import Any
 
 from olr_cli.analysis.arms import arm_name, is_run, read_run, runs_below
 from olr_cli.errors import UserError, no_path, unknown
-from olr_cli.files import writing
+from olr_cli.files import remove, writing
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.metrics import read_metrics
@@ -165,7 +165,10 @@ def remove_run(path: Path, folder: Path) -> None:
         UserError: it may not be removed (`removable_runs`), or cannot be.
     """
     _require_removable(path, folder)
+    path = Path(os.path.abspath(path))  # "." and ".." have no name to rename
     with held(path), writing(path):
+        for killed in path.parent.glob(".*.removed"):
+            remove(killed)
         # Renamed, and no run any more, before its files go: a kill must not leave half a run under a whole one's name.
         doomed = path.with_name(f".{path.name}.removed")
         os.replace(path, doomed)
@@ -188,7 +191,7 @@ def _require_removable(path: Path, folder: Path) -> None:
 
 
 def _entry(path: Path, folder: Path) -> RunEntry:
-    name = str(path.relative_to(folder)) if path != folder else path.name
+    name = path.name if path == folder else os.path.relpath(path, folder)
     entry = RunEntry(name, str(path), size=_size(path))
     try:
         manifest = read_manifest(path)

@@ -72,7 +72,7 @@ def rm(
 ) -> None:
     """Remove runs, after asking; refuse what is no run, what is being written, and what is outside --below."""
     from olr_cli.analysis.listing import removable_runs, remove_run, size_text
-    from olr_cli.errors import UserError
+    from olr_cli.errors import UserError, printable
     from olr_cli.tables import Answer
 
     entries = removable_runs(runs, below)
@@ -81,7 +81,7 @@ def rm(
             raise UserError("nobody can be asked here whether to remove the runs; add --yes")
         for run in entries:
             epochs = "" if run.epochs is None else f", {run.epoch or 0} of {run.epochs} epochs"
-            typer.echo(f"{run.path}: {run.status}{epochs}, {size_text(run.size)}")
+            typer.echo(printable(f"{run.path}: {run.status}{epochs}, {size_text(run.size)}"))
         if not typer.confirm(f"Remove {len(entries)} run{'s' * (len(entries) != 1)}?"):
             typer.echo("Nothing was removed.")
             return

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from olr_cli.errors import printable
 from olr_cli.tables.table import Block, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -29,13 +30,14 @@ def print_table(table: Table, shape: str) -> None:
     from rich.console import Console
 
     if shape != "terminal":
-        print({"markdown": markdown, "latex": latex, "csv": comma_separated}[shape](table), flush=True)
+        text = {"markdown": markdown, "latex": latex, "csv": comma_separated}[shape](table)
+        print(printable(text), flush=True)
         return
     console, shown = Console(highlight=False, markup=False), terminal(table)
     width = Console(width=1000).measure(shown).maximum
     Console(highlight=False, markup=False, width=max(console.width, width)).print(shown)
     for footnote in table.footnotes:
-        console.print(footnote, style="dim")
+        console.print(printable(footnote), style="dim")
 
 
 def terminal(table: Table) -> RenderableType:
@@ -45,9 +47,9 @@ def terminal(table: Table) -> RenderableType:
 
     parts: list[RenderableType] = []
     for block in table.shown("terminal"):
-        parts += [Text(block.title, style="bold")] if block.title else []
+        parts += [Text(printable(block.title), style="bold")] if block.title else []
         parts += _terminal_block(block)
-        parts += [Text(textwrap.fill(note, _WIDTH), style="dim") for note in block.notes]
+        parts += [Text(textwrap.fill(printable(note), _WIDTH), style="dim") for note in block.notes]
         parts += [Text()] if block.title else []
     return Group(*parts)
 

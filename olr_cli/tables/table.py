@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from olr_cli.errors import printable
 from olr_cli.tables.cell import Cell
 
 Medium: TypeAlias = Literal["terminal", "document"]
@@ -74,14 +75,16 @@ class Block:
     is_markdown: bool = False
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """The columns that a medium shows, and each row with its texts in them."""
+        """The columns that a medium shows, and each row with its texts in them, which steer no terminal."""
         places = [place for place, column in enumerate(self.columns) if column.only in (None, medium)]
         rows = []
         for row in self.rows:
             if row.kind == "note" and medium == "document":
                 continue
             texts = [
-                cell if isinstance(cell, str) else cell.brief if medium == "terminal" else cell.full
+                printable(
+                    cell if isinstance(cell, str) else cell.brief if medium == "terminal" else cell.full
+                )
                 for cell in row.cells
             ]
             rows.append((row, texts if row.is_spanning else [texts[place] for place in places]))

@@ -128,6 +128,28 @@ def test_runs_are_removed_by_name_and_by_path(runs):
     assert os.listdir(runs / "sweep") == []
 
 
+def test_a_run_named_by_dots_and_what_a_kill_left_of_one_are_removed(runs, monkeypatch):
+    (runs / ".done.removed" / "labels").mkdir(parents=True)
+    (runs / "done" / "checkpoints").mkdir()
+    assert olr("runs", "rm", "runs/done/checkpoints/..", "--yes").exit_code == 0
+    monkeypatch.chdir(runs / "stopped")
+    assert olr("runs", "rm", ".", "--below", "..", "--yes").exit_code == 0
+    assert sorted(os.listdir(runs)) == ["figures", "sweep", "torn"]
+
+
+def test_names_steer_no_terminal(runs):
+    write_manifest(
+        runs / "done", read_manifest(runs / "done") | {"arm": "a\x1b[31mb", "status": "fini\x1b[2J"}
+    )
+    for words in (
+        ["runs"],
+        ["runs", "--format", "markdown"],
+        ["runs", "--format", "csv"],
+        ["analyze", "runs/done"],
+    ):
+        assert "\x1b" not in olr(*words).output
+
+
 def test_of_two_runs_of_one_arm_and_seed_the_newest_is_taken_if_asked_for(runs):
     shutil.rmtree(runs / "torn")
     shutil.copytree(runs / "done", runs / "done-2")
