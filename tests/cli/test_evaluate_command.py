@@ -20,7 +20,6 @@ from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.backends import BackendOptions, transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.runs.checkpoints import checkpoint_path
-from olr_cli.runs.locks import held
 
 MODEL = "builtin:addition-easier"
 SMALL = ("--limit", "20", "--samples", "4")
@@ -265,12 +264,6 @@ def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, wor
     before = sorted(somewhere.iterdir())
     assert sentence in refused(*words)
     assert sorted(somewhere.iterdir()) == before
-
-
-def test_an_evaluation_in_use_is_left_alone(evaluated):
-    with held(evaluated):
-        assert "is in use by process" in refused(MODEL, *SMALL, "--out", evaluated)
-        assert "is in use by process" in refused("--regrade", evaluated)
 
 
 def test_a_finished_evaluation_of_another_backend_is_not_passed_off_as_the_one_asked_for(evaluated):

@@ -1,6 +1,5 @@
 """An evaluation: what is generated, what is stored, and how it goes on; with a backend that needs no model."""
 
-import errno
 import json
 import os
 import shutil
@@ -161,27 +160,6 @@ def test_a_request_to_stop_lets_the_chunk_be_stored(folder, benchmark, uninterru
     assert contents(folder) == uninterrupted
 
 
-def test_a_full_disk_is_a_sentence_and_keeps_what_is_done(folder, benchmark, uninterrupted, monkeypatch):
-    written = []
-
-    def write(table, path, **options):
-        written.append(path)
-        if len(written) > 2:
-            path.write_bytes(b"PAR1")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return whole_write(table, path, **options)
-
-    whole_write = pq.write_table
-    with monkeypatch.context() as patch:
-        patch.setattr(pq, "write_table", write)
-        with pytest.raises(UserError, match=r"part-000003\.parquet could not be written: the disk is full"):
-            run(folder, [benchmark], Backend())
-    parts = sorted(file.name for file in (folder / "generations" / "sums.parts").iterdir())
-    assert parts == ["part-000001.parquet", "part-000002.parquet"]
-    run(folder, [benchmark], Backend())
-    assert contents(folder) == uninterrupted
-
-
 def test_a_missing_sample_is_an_error_and_the_same_command_makes_it_again(folder, benchmark, uninterrupted):
     run(folder, [benchmark], Backend())
     file = folder / "generations" / "sums.parquet"
@@ -192,15 +170,6 @@ def test_a_missing_sample_is_an_error_and_the_same_command_makes_it_again(folder
     run(folder, [benchmark], backend)
     assert backend.asked == [["1 + 7 = ?"]]
     assert contents(folder) == uninterrupted
-
-
-def test_a_problem_without_generations_is_an_error(folder, benchmark):
-    run(folder, [benchmark], Backend())
-    file = folder / "generations" / "sums.parquet"
-    for _ in range(SAMPLES):
-        lose_a_row(file, 0)
-    with pytest.raises(UserError, match="11 of 12 problems have generations"):
-        EvaluationStore(folder).scores()
 
 
 def test_a_torn_part_is_named_and_made_again_once_it_is_removed(folder, benchmark, uninterrupted):
