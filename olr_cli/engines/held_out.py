@@ -49,7 +49,11 @@ def held_out_accuracy(
     Raises:
         ValueError: a prompt has no gold answer; reading held-out prompts refuses those.
     """
-    golds = [_gold(prompt) for prompt in prompts]
+    golds = []
+    for prompt in prompts:
+        if prompt.gold is None:
+            raise ValueError(f"prompt {prompt.prompt_id} has no gold answer")
+        golds.append(prompt.gold)
     answers = [
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)
@@ -71,9 +75,3 @@ def held_out_accuracy(
         shares = [right / len(texts) for right, texts in zip(rights, answers, strict=True)]
         accuracy["avg_stderr"] = statistics.stdev(shares) / len(shares) ** 0.5
     return accuracy
-
-
-def _gold(prompt: Prompt) -> str:
-    if prompt.gold is None:
-        raise ValueError(f"prompt {prompt.prompt_id} has no gold answer")
-    return prompt.gold

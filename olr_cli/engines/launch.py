@@ -85,7 +85,8 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
     size = len(prompts)
-    silent = [p for p in prompts.prompts if extractor_of(recipe, p) == "boxed" and not _names_box(p)]
+    boxed = [prompt for prompt in prompts.prompts if extractor_of(recipe, prompt) == "boxed"]
+    silent = [prompt for prompt in boxed if not any("boxed" in turn.content for turn in prompt.messages)]
     if silent:
         yield (
             f"{len(silent)} of {size} prompts (the first: {silent[0].prompt_id}) do not ask for a \\boxed{{}}, from"
@@ -104,10 +105,6 @@ def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
 def extractor_of(recipe: Recipe, prompt: Prompt) -> str:
     """The name of the extractor that reads answers to a prompt."""
     return recipe.data.extractor or default_extractor(prompt.data_source)
-
-
-def _names_box(prompt: Prompt) -> bool:
-    return any("boxed" in message.content for message in prompt.messages)
 
 
 def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
