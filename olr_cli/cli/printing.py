@@ -13,8 +13,6 @@ import typer
 from olr_cli.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from olr_cli.tables import Answer, Line
 
 _WIDEST = 120
@@ -64,8 +62,8 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         _print_line(Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent)
 
 
-def show_dry_run(answer: Answer, command: Sequence[str], *, as_json: bool) -> None:
-    """Print a dry run (`olr_cli.engines.rehearse`), and the command that starts the run.
+def show_dry_run(answer: Answer, *, as_json: bool) -> None:
+    """Print a dry run (`olr_cli.engines.rehearse`), and the command that starts the run: this one without `--dry-run`.
 
     Raises:
         UserError: something that the run needs is missing here.
@@ -76,7 +74,8 @@ def show_dry_run(answer: Answer, command: Sequence[str], *, as_json: bool) -> No
     from olr_cli.errors import UserError
 
     missing = answer.data["missing"]
-    following = {} if missing else {shlex.join(command): "starts the run"}
+    words = [word for word in sys.argv[1:] if word not in ("--dry-run", "--json")]
+    following = {} if missing else {shlex.join(["olr", *words]): "starts the run"}
     show(replace(answer, next=following), "json" if as_json else "terminal")
     if missing:
         things = "one thing is" if len(missing) == 1 else f"{len(missing)} things are"

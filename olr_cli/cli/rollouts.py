@@ -156,8 +156,7 @@ def rollouts(
             return
     make_engine = partial(RolloutSampler, backend=cast(Any, backend))
     if storage.dry_run:
-        command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
-        show_dry_run(rehearse(recipe, make_engine, kind="rollouts").answer(), command, as_json=storage.json)
+        show_dry_run(rehearse(recipe, make_engine, kind="rollouts").answer(), as_json=storage.json)
         return
     words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
     if run_dir is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,8 +134,7 @@ def _train_one(
     from olr_cli.runs.summary import run_summary
 
     if dry_run:
-        command = ["olr", *(word for word in sys.argv[1:] if word not in ("--dry-run", "--json"))]
-        show_dry_run(rehearse(recipe).answer(), command, as_json=as_json)
+        show_dry_run(rehearse(recipe).answer(), as_json=as_json)
         return
     path = path or (unfinished_run(recipe) if resume else unused_run_path(recipe.name))
     if resume:
