@@ -116,18 +116,18 @@ class Benchmark(Section):
     """A set of problems with known answers, and how a policy is measured on it.
 
     Attributes:
-        name: what commands, tables and results call it.
-        title: what tables print above its column; by default the name.
+        name: its name in commands, tables and results.
+        title: the head of its column in tables; by default the name.
         distribution: whether it counts in the in- or the out-of-distribution average; None: in neither.
         grader: ``math`` by equivalence with the gold, ``choice`` by the letter of the option (R20).
         samples: responses to each problem.
         problems: how many there must be; None: as many as there are. Of a built-in set: how many are made.
         fields: the columns of the source; None: interchange rows, or plain question and answer columns.
         system: system message of problems that have none (R21); None: none.
-        prompt: what the policy is asked; ``{problem}`` and ``{choices}`` (lines such as ``A) Venus``) are filled in.
+        prompt: the user message; ``{problem}`` and ``{choices}`` (lines such as ``A) Venus``) are filled in.
         extractor: how the answer is read from a response (R6), as a recipe's `data.extractor`.
         aliases: other names, which interchange files may give as ``data_source``.
-        licence: of the problems.
+        licence: the problems' licence.
         page: where to read about them; of a gated set, where to accept its terms.
     """
 

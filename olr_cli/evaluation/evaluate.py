@@ -56,7 +56,7 @@ def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel |
     """Evaluate a model, or finish an evaluation that an earlier call began; a score for each task.
 
     Args:
-        evaluation: what is sampled.
+        evaluation: the model, its benchmarks and how they are sampled.
         progress: shows how far it is.
         open_model: takes the place of the request's backend; called only if something is left to generate.
 
@@ -192,7 +192,7 @@ def regrade(
     """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
 
     Args:
-        folder: of the evaluation.
+        folder: the evaluation's folder.
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
         extractor: how answers are read, in place of the benchmarks' own.
         report: as `Judge` takes it.

@@ -45,17 +45,17 @@ class EvaluationRequest:
     """The arguments and options of the command line.
 
     Attributes:
-        models: as they are named.
-        checkpoints: of the runs among them.
+        models: folders, hub ids, built-in policies or runs.
+        checkpoints: which checkpoints of the runs.
         benchmarks: names and files, separated by commas.
         data: interchange file, or folder of them, in place of the benchmarks' sources.
         limit: only the first problems of each benchmark.
-        samples: of each problem; None: as many as the benchmark says, or one at temperature 0.
+        samples: how many for each problem; None: as many as the benchmark says, or one at temperature 0.
         sampling: how responses are drawn.
         seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
         prompting: how problems are put to the model.
         protocol: whose choices the defaults are; None: what fits the rest.
-        backend: what generates, and where.
+        backend: how the model is opened.
         extractor: how answers are read, in place of the benchmarks' own.
         out: the folder for results.
         compare: ``paper``, or the folder of another evaluation.
@@ -182,7 +182,7 @@ def default_benchmarks(
     Args:
         models: as the command names them.
         data: files of problems.
-        of_the_paper: what runs hold out does not count, for they are compared with the paper.
+        of_the_paper: ignore the held-out sets of runs, which are compared with the paper.
 
     Raises:
         UserError: the data cannot be read, or models have different benchmarks by default.

@@ -36,8 +36,8 @@ class PooledProblem:
     """A problem of the pool.
 
     Attributes:
-        seeds: of the samples that it lacks, by their numbers.
-        stored: the samples that it has, of an evaluation with fewer.
+        seeds: a seed for each missing sample, by the sample's number.
+        stored: its samples of an earlier call that asked for fewer.
     """
 
     task: Task
@@ -78,8 +78,8 @@ def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[Po
 
     Args:
         store: has the samples so far.
-        tasks: in that order.
-        seed: of the evaluation.
+        tasks: the benchmarks in the order in which they are asked.
+        seed: the evaluation's seed.
     """
     pool = []
     for task in tasks:
@@ -112,8 +112,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     Leaving the context after an error that a user can mend, or a request to stop, stores what is finished.
 
     Args:
-        store: of the evaluation.
-        record: of the evaluation; written with the first samples.
+        store: the evaluation's files.
+        record: the evaluation's record; written with the first samples.
         pool: all problems that will come.
         judge: grades.
         stored: called with the number of new samples after each part, in the thread.

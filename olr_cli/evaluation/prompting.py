@@ -96,7 +96,7 @@ def read_prompting(
     Args:
         system: a system message, or ``none``.
         template: a file with a chat template, or ``none``.
-        variables: of the template, ``key=value`` each; values are YAML scalars or lists.
+        variables: the template's variables, ``key=value`` each; values are YAML scalars or lists.
         shots: how many examples stand before each problem.
         examples: the file that has them.
 

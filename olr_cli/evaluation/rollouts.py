@@ -83,7 +83,7 @@ def rollouts_recipe(
         model: as `olr_cli.evaluation.targets.targets` takes it.
         data: keys of `data`: ``train``, and where they are set ``limit`` and ``extractor``.
         train: keys of `train`: ``epochs`` (visits), ``rollouts_per_prompt`` and so on.
-        seed: of all draws.
+        seed: the seed of all draws.
         chat_template: as the recipe's key.
         device: ``auto``, ``cpu`` or ``cuda``.
         trust_remote_code: run code that comes with the weights.

@@ -80,14 +80,14 @@ class Generation:
         sample: its number among the problem's samples, from 0.
         prompt: exactly as the model saw it.
         response: the text as generated, special tokens left out.
-        answer: as extracted (R6); None if there is none.
-        answer_class: what the answer says, the same for all samples of the problem that say it: the most frequent
-            spelling among them (R7), or the option's letter. None without an answer, or where it names no option.
+        answer: the extracted answer (R6); None if there is none.
+        answer_class: the most frequent spelling among the problem's samples that say the same (R7), or the option's
+            letter. None without an answer, or where it names no option.
         choices: how many options a multiple-choice problem shows (`Prompt.choices`).
         is_correct: the answer matches the gold (R7); False without an answer.
         tokens: response length, end token included; None if it was imported from a log that doesn't say.
         truncated: the length limit cut the response; None likewise.
-        seed: of the sample; None if it was imported.
+        seed: the sample's seed; None if it was imported.
         unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
             at all, or was graded by an older olr.
     """
@@ -115,7 +115,7 @@ class TaskRecord(Section):
         definition: the benchmark as it was when the samples were graded.
         samples: n, of each problem.
         problems: how many.
-        problems_digest: of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
+        problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
             differ.
         data: file or folder that took the place of the benchmark's source.
@@ -161,7 +161,7 @@ class EvaluationRecord(Section):
         schema_version: `VERSION` of the olr that wrote it.
         name: as in `Target`, like `model` and `origin`.
         benchmarks: by name.
-        prompting: what the command changed in the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
+        prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
         protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (`olr_cli.evaluation.protocol`).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
@@ -198,9 +198,9 @@ class Target:
 
     Attributes:
         model: absolute path of a folder in Hugging Face layout, or hub id.
-        folder: of the evaluation.
-        name: in tables.
-        origin: of a run's checkpoint: the run, the step and how it was chosen (R22); empty for any other model.
+        folder: the evaluation's folder.
+        name: the model's name in tables.
+        origin: the run, the step and how the checkpoint was chosen (R22), or the imported log; empty for a plain model.
         is_served: the model is a server's, which knows it by this name.
     """
 
@@ -262,7 +262,7 @@ class EvaluationStore:
         """The record of an evaluation that begins, or goes on; it isn't written yet.
 
         Args:
-            asked: what is asked for now.
+            asked: the record of the evaluation that is asked for now.
             tasks: its benchmarks with their problems.
             is_local: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
 

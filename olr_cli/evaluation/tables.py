@@ -38,7 +38,7 @@ class ScoreColumn:
     """A benchmark, or the average of a group.
 
     Attributes:
-        name: of the benchmark, or ``in`` or ``out``.
+        name: the benchmark's name, or ``in`` or ``out``.
         title: the benchmark as tables call it; empty for an average.
     """
 

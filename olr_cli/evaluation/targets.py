@@ -28,7 +28,7 @@ def targets(
 
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
-        checkpoints: of a run: ``last``, ``best`` (on its validation set, R22) or steps; none: the last.
+        checkpoints: the run's: ``last``, ``best`` (on its validation set, R22) or steps; none: the last.
         out: the evaluation's folder, or the folder of several; by default below the run, or ``evaluations/``.
         is_served: the model is a server's, and has whatever name the server gives it.
 

@@ -104,7 +104,7 @@ class Backend(AbstractContextManager["Backend"]):
 
     Attributes:
         model: folder or hub id, for errors.
-        facts: what the responses depend on: name, model_digest, device, dtype, versions.
+        facts: the things that responses depend on: name, model_digest, device, dtype, versions.
         tokenizer: writes prompts as the model reads them.
         context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
         chat: how chat turns become text.
@@ -189,7 +189,7 @@ class BackendOptions:
         trust_remote_code: run model code that comes with the weights.
         vllm: settings of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
         seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
-        url: of an OpenAI-compatible server, which answers instead.
+        url: an OpenAI-compatible server that responds instead.
         concurrency: the most requests to the server at a time; by default 64.
 
     Raises:

@@ -47,15 +47,15 @@ class OpenAIBackend(Backend):
 
     Attributes:
         concurrency: the most requests at a time.
-        headers: of every request.
+        headers: sent with every request.
     """
 
     def __init__(self, model: str, *, url: str, concurrency: int, chat: ChatFormat) -> None:
         """Ask the server for its models.
 
         Args:
-            model: as the server calls it.
-            url: of the API, such as ``http://localhost:8000/v1``.
+            model: the server's name for it.
+            url: the API's address, such as ``http://localhost:8000/v1``.
             concurrency: the most requests at a time.
             chat: variables for the server's chat template; its template cannot be replaced.
 

@@ -318,7 +318,7 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     """Make sure that vLLM has all settings, and that olr does not set them itself.
 
     Args:
-        settings: by their names.
+        settings: name -> value.
         engine_args: vLLM's `EngineArgs`, a dataclass.
 
     Raises:
