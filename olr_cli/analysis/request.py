@@ -145,18 +145,16 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
 
 def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:
     """Whether ``--compare`` asks for the paper's numbers; an error where no table is printed that the paper has."""
-    if compare is None:
-        return False
-    if compare != "paper":
+    if compare not in (None, "paper"):
         raise UserError(
             f"--compare {compare}: tables can be compared with the published numbers alone: --compare paper"
         )
-    if set(PUBLISHED_TABLES).isdisjoint(tables):
+    if compare is not None and set(PUBLISHED_TABLES).isdisjoint(tables):
         raise UserError(
             "--compare paper is for the paper's tables; name one with --table"
             f" ({', '.join(PUBLISHED_TABLES)})"
         )
-    return True
+    return compare is not None
 
 
 def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
@@ -173,27 +171,20 @@ def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
 
 
 def _answer(
-    tables: Mapping[str, Table],
-    written: Sequence[Path],
-    notes: Sequence[str] = (),
-    next_commands: Mapping[str, str] | None = None,
+    tables: Mapping[str, Table], written: Sequence[Path], notes: Sequence[str], commands: Mapping[str, str]
 ) -> Answer:
     texts = {".png": ", .pdf and .csv", ".html": " ({:.1f} MB), for any browser"}
-    return Answer(
-        parts=list(tables.values()),
-        data={
-            "tables": {name: table.data for name, table in tables.items()},
-            "written": [str(file) for file in written],
-            "notes": list(notes),
-        },
-        notes=notes,
-        files=[
-            File(file, texts[file.suffix].format(file.stat().st_size / 1e6))
-            for file in written
-            if file.suffix in texts
-        ],
-        next=next_commands or {},
-    )
+    files = [
+        File(file, texts[file.suffix].format(file.stat().st_size / 1e6))
+        for file in written
+        if file.suffix in texts
+    ]
+    data = {
+        "tables": {name: table.data for name, table in tables.items()},
+        "written": [str(file) for file in written],
+        "notes": list(notes),
+    }
+    return Answer(list(tables.values()), data, notes, files, commands)
 
 
 def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:

@@ -6,6 +6,7 @@ a one-column paper and fit into that of a two-column one.
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -456,3 +457,12 @@ def save(chart: Chart, folder: Path) -> list[Path]:
             write_whole(file, write)
     write_text(csv, chart.data.write_csv(float_precision=6))
     return [png, pdf, csv]
+
+
+def svg(chart: Chart) -> str:
+    """A chart as SVG; text is drawn as paths, so no font is needed, and the same rows give the same text."""
+    written = io.StringIO()
+    with applied(), matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "report"}):
+        undated = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        chart.figure.savefig(written, format="svg", metadata=undated)
+    return written.getvalue()

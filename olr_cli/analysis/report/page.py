@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -12,8 +11,6 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
-
-import matplotlib
 
 from olr_cli import __version__
 from olr_cli.analysis.arms import Arm
@@ -33,8 +30,6 @@ _COMMENT_OR_SPACE = re.compile(r"<!--.*?-->|\s+", re.DOTALL)
 
 _PIXELS_A_POINT = 1.6
 """At which the smallest text, of 7 points, can be read on a screen."""
-
-_NO_DATES = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 def write_report(
@@ -119,13 +114,9 @@ def drawings(drawn: Mapping[str, Sequence[style.Chart]]) -> Iterator[Element]:
 
 
 def _svg_address(chart: style.Chart) -> str:
-    """A chart as the address of an SVG image that holds it; text is drawn as paths, so no font is needed."""
-    written = io.StringIO()
-    settings = matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "report"})
-    with style.applied(), settings:
-        chart.figure.savefig(written, format="svg", metadata=_NO_DATES)
+    """A chart as the address of an SVG image that holds it."""
     # Matplotlib repeats every text in a comment, and not every text may stand in XML.
-    return "data:image/svg+xml," + quote(_COMMENT_OR_SPACE.sub(" ", written.getvalue()), safe=" ,:;=/()'+-.!")
+    return "data:image/svg+xml," + quote(_COMMENT_OR_SPACE.sub(" ", style.svg(chart)), safe=" ,:;=/()'+-.!")
 
 
 def _file(name: str) -> str:
