@@ -331,7 +331,7 @@ def read_log(
 
 
 class _LateKeyError(Exception):
-    """A key that first comes late in a file of JSON holds what another was taken for: the file has to be read anew."""
+    """A key that first appears late in a JSON file changes which columns hold what, so the file is read again."""
 
 
 class _Files:
@@ -408,10 +408,10 @@ class _Files:
         return read_batches(path, choose)
 
     def _json_tables(self, path: Path, keys: dict[str, bool]) -> Iterator[pa.Table]:
-        """The same of a JSON file; `keys`, and whether they have floats, are as far as they are known, and grow.
+        """The same for a JSON file. `keys` says of each key seen so far whether it holds floats; new keys are added.
 
         Raises:
-            _LateKeyError: later rows have keys that change which columns hold what.
+            _LateKeyError: later rows have keys that change what is read.
         """
         import pyarrow as pa
 

@@ -352,7 +352,7 @@ def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tu
 def _turns(
     value: Any, before: tuple[Message, ...], after: tuple[Message, ...], path: str, row: int, rows: Rows
 ) -> tuple[Message, ...]:
-    """The chat turns of a question, of which a plain text stands between those before and after."""
+    """The chat turns of a question; a plain text becomes the user's turn between `before` and `after`."""
     turns = None if is_blank(value) else chat.prompt_messages(value, before, after)
     if turns is None:
         what = "empty" if is_blank(value) else f"of another form ({type(value).__name__})"

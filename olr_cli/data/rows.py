@@ -257,7 +257,7 @@ def pick(
 def suggested(
     likely: Mapping[str, Sequence[str]], available: Sequence[str], named: Mapping[str, str] = {}
 ) -> str:
-    """Which column holds what, as an option takes it: ``{question: Question, answer: COLUMN}``.
+    """A guess at which column holds what, in the form of an option: ``{question: Question, answer: COLUMN}``.
 
     Args:
         likely: role -> names that its column often has, the likeliest first.

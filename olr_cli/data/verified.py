@@ -67,7 +67,8 @@ class VerifiedLabels:
                 f"{file} is no file; {setting} names a Parquet or JSON table with prompt_id and true_answer"
             )
         labels = _labels_in(file, reading)
-        if not labels:
+        # What is known to be wrong, and nothing more, serves an audit and no training.
+        if not labels or (setting == "data.trusted" and all(label.answer is None for label in labels)):
             raise UserError(f"{file} has no true answer in any row; leave {setting} out, or fill some in")
         return cls(labels, str(file))
 
@@ -85,12 +86,7 @@ class VerifiedLabels:
                 f"data.trusted is {trusted}, and labels can't be drawn before all prompts are known; name a file of"
                 " verified labels"
             )
-        labels = cls.read(Path(trusted))
-        if all(label.answer is None for label in labels._labels):
-            raise UserError(
-                f"{trusted} has no true answer in any row; leave data.trusted out, or fill some in"
-            )
-        return labels
+        return cls.read(Path(trusted))
 
     def answers(self, prompts: Iterable[Prompt]) -> dict[str, str | None]:
         """prompt_id -> verified answer, of the prompts that have one; `None` as in `VerifiedLabel`.
@@ -244,5 +240,5 @@ def with_verified(
     marked = labels.mark(unmarked)
     labels.require_some(unmarked)
     if not any(prompt.is_trusted for prompt in marked):
-        raise UserError(f"{trusted} says which labels are wrong, and gives no true answer; give some")
+        raise UserError(f"{trusted} has no true answer to a prompt of {source}, only wrong labels; fill some in")
     return marked, [labels.note]
