@@ -74,27 +74,29 @@ def test_olr_keeps_the_label_during_warm_up_then_follows_a_rising_steady_majorit
     assert decided[-1].label.slope == 0.125
 
 
-def test_the_slope_must_exceed_the_threshold_strictly(judge):
-    rising = [["12"] * n + ["7"] * (8 - n) for n in (5, 6, 7)]  # slope exactly 0.125
-    for threshold, selected in (("0.125", False), ("0.124", True), ("-1", True)):
-        decided = supervise(judge, OlrMethod(warmup_epochs=0, slope_threshold=threshold), prompt(), rising)
-        assert decided[-1].label.is_selected == selected
+RISING, FALLING = ([["12"] * n + ["7"] * (8 - n) for n in rights] for rights in ((5, 6, 7), (8, 7, 6)))
+CHANGING = [["7"] * 5 + ["12"] * 3] * 2 + [["12"] * 8]
 
 
-def test_without_the_slope_criterion_a_falling_majority_is_selected(judge):
-    falling = [["12"] * n + ["7"] * (8 - n) for n in (8, 7, 6)]
-    only_consistency = OlrMethod(criteria=("consistency",), warmup_epochs=0)
-    assert supervise(judge, only_consistency, prompt(), falling)[-1].label.is_selected
-    assert not supervise(judge, OlrMethod(warmup_epochs=0), prompt(), falling)[-1].label.is_selected
-
-
-def test_without_consistency_a_new_majority_is_selected_and_with_it_not(judge):
-    visits = [["7"] * 5 + ["12"] * 3] * 2 + [["12"] * 8]
-    decided = supervise(judge, OlrMethod(criteria=("slope",), warmup_epochs=0), prompt(), visits)
-    assert decided[-1].label.is_selected
-    assert decided[-1].label.historical_majority == "7"
-    both = supervise(judge, OlrMethod(warmup_epochs=0), prompt(), visits)
-    assert not both[-1].label.is_selected
+@pytest.mark.parametrize(
+    ("criteria", "threshold", "visits", "is_selected"),
+    [
+        (("slope", "consistency"), "0.125", RISING, False),  # which is its slope
+        (("slope", "consistency"), "0.124", RISING, True),
+        (("slope", "consistency"), "-1", RISING, True),
+        (("slope", "consistency"), "0", FALLING, False),
+        (("consistency",), "0", FALLING, True),
+        (("slope", "consistency"), "0", CHANGING, False),
+        (("slope",), "0", CHANGING, True),
+    ],
+)
+def test_a_majority_is_selected_where_it_meets_every_criterion(
+    judge, criteria, threshold, visits, is_selected
+):
+    method = OlrMethod(criteria=criteria, warmup_epochs=0, slope_threshold=threshold)
+    label = supervise(judge, method, prompt(), visits)[-1].label
+    assert label.is_selected == is_selected
+    assert label.historical_majority == ("7" if visits is CHANGING else "12")
 
 
 def test_spellings_of_one_answer_are_one_class_in_vote_history_and_reward(judge):
