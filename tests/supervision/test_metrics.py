@@ -12,7 +12,6 @@ from histories import write_history
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.answers import Judge
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
@@ -34,13 +33,6 @@ from olr_cli.supervision.metrics import (
     rollout_metrics,
     selected_under,
 )
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(workers=1) as judge:
-        yield judge
-
 
 NOISY = replace(
     CLEAN,
