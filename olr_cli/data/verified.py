@@ -240,5 +240,7 @@ def with_verified(
     marked = labels.mark(unmarked)
     labels.require_some(unmarked)
     if not any(prompt.is_trusted for prompt in marked):
-        raise UserError(f"{trusted} has no true answer to a prompt of {source}, only wrong labels; fill some in")
+        raise UserError(
+            f"{trusted} has no true answer to a prompt of {source}, only wrong labels; fill some in"
+        )
     return marked, [labels.note]
