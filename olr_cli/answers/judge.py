@@ -188,7 +188,7 @@ def _read_ledger(file: Path | None) -> set[Task]:
     if file is None or not file.exists():
         return given_up
     for line in file.read_text(encoding="ascii", errors="replace").splitlines():
-        with suppress(ValueError):
+        with suppress(ValueError, TypeError):
             given_up.add(tuple(json.loads(line)))
     return given_up
 

@@ -420,7 +420,11 @@ def _resolved(layers: Sequence[Layer], called: Mapping[str, str] = {}) -> Recipe
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        details = error.errors()
+        # Of a key that takes a number or a text, the first kind's error.
+        places: dict[str, Any] = {}
+        for detail in error.errors():
+            places.setdefault(_dotted(detail["loc"]), detail)
+        details = list(places.values())
         first, *others = [_sentence(detail, called) for detail in details[:_MOST_PROBLEMS]]
         if len(details) > _MOST_PROBLEMS:
             others.append("…")
@@ -475,9 +479,13 @@ def _unknown_key(place: str) -> str:
     return f"unknown key '{place}'{hint}; `olr recipes keys` lists them all"
 
 
+_TYPE = re.compile(r"function-|constrained-|(?:int|str|float|bool)$")
+
+
 def _dotted(location: tuple[int | str, ...]) -> str:
-    """A pydantic location as the key that a user wrote: without the tag that names a section's kind."""
+    """A pydantic location as the key that a user wrote: without the tag of a section's kind, or the name of a type."""
     names = [str(part) for part in location]
+    names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[0] in KINDS and names[1] in KINDS[names[0]][1]:
         del names[1]
     return shortened(".".join(names))

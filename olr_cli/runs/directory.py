@@ -191,7 +191,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def data_digests(path: Path) -> dict[str, str]:
     """The digests of a run's data sets, by set: ``train``, ``validation``, ``test``."""
     sets = read_manifest(path).get("data", {})
-    return {name: facts["digest"] for name, facts in sets.items() if "digest" in facts}
+    return {
+        name: facts["digest"] for name, facts in sets.items() if isinstance(facts, dict) and "digest" in facts
+    }
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
