@@ -45,19 +45,12 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
     return pl.DataFrame([row for row in rows if row[-1] is not None], schema=SCHEMA, orient="row")
 
 
-def summarise(
-    values: pl.DataFrame,
-    references: Mapping[str, str] | None = None,
-    kind: Kind = "share",
-    change: Kind = "points",
-) -> dict[Key, Cell]:
+def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None) -> dict[Key, Cell]:
     """Every metric of every arm over its seeds, at each `at`, in the order in which they first appear.
 
     Args:
         values: a frame.
         references: arm -> the arm that it is compared with, seed by seed.
-        kind: of the values.
-        change: of their differences.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -66,8 +59,8 @@ def summarise(
     cells = {}
     for key, numbers in by_seed.items():
         reference = key._replace(arm=(references or {}).get(key.arm, ""))
-        cell = mean_cell(list(numbers.values()), kind)
-        cells[key] = replace(cell, change=difference(numbers, by_seed.get(reference, {}), change))
+        change = difference(numbers, by_seed.get(reference, {}))
+        cells[key] = replace(mean_cell(list(numbers.values())), change=change)
     return cells
 
 
