@@ -6,10 +6,12 @@ from contextlib import suppress
 
 import pytest
 
+from olr_cli.engines import resume
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
+from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
 from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import Rollout, RolloutGroup, Step
@@ -212,3 +214,19 @@ def test_an_unfinished_run_is_found_among_foreign_manifests(tmp_path):
     (tmp_path / "mine").mkdir()
     create_run(tmp_path / "mine", recipe())
     assert unfinished_run(recipe(), tmp_path) == tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("saved", "strange"),
+    [
+        ({"step": 3}, None),  # as older checkpoints are
+        ({"step": 4}, "it is of step 4"),
+        ({"step": 3, "run": "x"}, "it is of another run"),
+    ],
+)
+def test_a_checkpoint_is_this_runs_unless_it_says_otherwise(tmp_path, saved, strange):
+    create_run(tmp_path, recipe())
+    checkpoint = checkpoint_path(tmp_path, 3)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer.json").write_text(json.dumps(saved))
+    assert resume._strangeness(tmp_path, 3) == strange
