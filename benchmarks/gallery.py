@@ -137,7 +137,7 @@ ENTRIES = (
     ),
     _figure(
         "Sensitivity",
-        "The score against the slope threshold and against the warm-up.",
+        "The score against the slope threshold and against the warm-up; `--over KEY` draws it over any key.",
         f"{BOTH_NOISES}{{,+olr,+olr_*}}_seed-*",
         "sensitivity",
     ),

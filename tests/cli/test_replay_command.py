@@ -1,13 +1,14 @@
 """`olr replay` never overwrites what it did not make."""
 
 import json
+from functools import partial
 
+import commands
 import polars as pl
 import pytest
 from histories import write_history
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
+replay = partial(commands.done, "replay")
 
 
 @pytest.fixture
@@ -17,41 +18,42 @@ def table(tmp_path):
     return file
 
 
-def replay(*arguments):
-    return CliRunner().invoke(app, ["replay", *map(str, arguments)])
-
-
 def test_a_new_file_is_written_where_out_says(tmp_path, table):
     out = tmp_path / "deep" / "labels.parquet"
-    done = replay(table, "--out", out)
-    assert done.exit_code == 0, done.output
-    assert f"Wrote {out}" in done.output
+    assert f"Wrote {out}" in replay(table, "--out", out).output
     assert out.read_bytes()[:4] == b"PAR1"
-
-
-def test_what_is_there_is_never_overwritten(tmp_path, table):
-    before = table.read_bytes()
-    for out in (table, tmp_path):
-        refused = replay(table, "--out", out)
-        assert refused.exit_code == 2
-        assert f"{out} exists already; choose another --out" in refused.stderr
-    assert table.read_bytes() == before
-
-
-def test_out_and_json_exclude_each_other(tmp_path, table):
-    refused = replay(table, "--json", "--out", tmp_path / "labels.parquet")
-    assert refused.exit_code == 2
-    assert "choose one of them" in refused.stderr
-    assert list(tmp_path.iterdir()) == [table]
 
 
 def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
     name = replay(table).output.split("Wrote ")[1].strip()
     (tmp_path / name).unlink()
     (tmp_path / name).mkdir()
-    refused = replay(table)
-    assert refused.exit_code == 2
-    assert "could not be written" in refused.stderr
+    assert "could not be written" in commands.refused("replay", table)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("TABLE", "--out", "TABLE"), "exists already; choose another --out"),
+        (("TABLE", "--out", "FOLDER"), "exists already; choose another --out"),
+        (("TABLE", "--json", "--out", "FOLDER/labels.parquet"), "choose one of them"),
+        (("FOLDER/nowhere", "--grid", "default"), "does not exist"),
+        (("TABLE", "--grid", "default", "--out", "TABLE"), "is a file, and the heat map of a grid goes into"),
+        (("RUN", "--grid", "method.warmup_epochs=4"), "leaves none of the history's 4 visits"),
+        (("RUN", "--grid", "method.slope_threshold=0"), "method.warmup_epochs 5 leaves none"),
+        (("RUN", "--grid", "default", "--set", "method.name=grpo"), "--grid is of the settings of olr"),
+        (("RUN", "--grid", "default", "--set", "train.epochs=3"), "the stored rollouts are as they are"),
+    ],
+)
+def test_a_refusal_is_one_sentence_and_overwrites_nothing(tmp_path, table, words, message):
+    run = write_history(tmp_path / "run", prompts=12, epochs=4, method={"name": "olr", "warmup_epochs": 5})
+    before = table.read_bytes()
+    places = {"TABLE": str(table), "FOLDER": str(tmp_path), "RUN": str(run)}
+    for name, place in places.items():
+        words = [word.replace(name, place) for word in words]
+    assert message in commands.refused("replay", *words)
+    assert (table.read_bytes(), (run / "replay").exists()) == (before, False)
+    assert {file.name for file in tmp_path.iterdir()} == {"run", table.name}
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def run(tmp_path):
 )
 def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
     def told():
-        return " ".join(CliRunner().invoke(app, [command[0], str(run), *command[1:]]).output.split())
+        return " ".join(commands.done(command[0], run, *command[1:]).output.split())
 
     assert "by other rules" not in told()
     manifest = json.loads((run / "manifest.json").read_text())
@@ -74,64 +76,36 @@ def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
 
 
 def test_a_grid_over_a_run_is_shown_and_drawn_below_it(run):
-    done = replay(run, "--grid", "method.slope_threshold=0,0.05", "--grid", "method.warmup_epochs=1,2")
-    assert done.exit_code == 0, done.output
+    output = replay(
+        run, "--grid", "method.slope_threshold=0,0.05", "--grid", "method.warmup_epochs=1,2"
+    ).output
     files = sorted((run / "replay").iterdir())
     assert [file.suffix for file in files] == [".csv", ".pdf", ".png"]
-    assert f"Wrote {files[2]}, .pdf and .csv" in done.output
-    assert "4 settings over 48 visits;" in done.output
-    assert "Accuracy of selected" in done.output
-    assert f"Next: olr replay {run} --set" in done.output
+    assert f"Wrote {files[2]}, .pdf and .csv" in output
+    assert "4 settings over 48 visits;" in output
+    assert "Accuracy of selected" in output
+    assert f"Next: olr replay {run} --set" in output
 
 
 def test_a_grid_over_a_table_lies_beside_it_or_where_out_says(tmp_path, table):
-    assert replay(table, "--grid", "default").exit_code == 0
+    replay(table, "--grid", "default")
     assert {file.suffix for file in tmp_path.glob("log-grid-*")} == {".csv", ".pdf", ".png"}
-    assert replay(table, "--grid", "default", "--out", tmp_path / "deep" / "maps").exit_code == 0
+    replay(table, "--grid", "default", "--out", tmp_path / "deep" / "maps")
     assert len(list((tmp_path / "deep" / "maps").iterdir())) == 3
-    refused = replay(table, "--grid", "default", "--out", table)
-    assert refused.exit_code == 2
-    assert "is a file, and the heat map of a grid goes into a folder" in refused.stderr
 
 
 def test_a_grid_as_json_is_one_object(run):
-    done = replay(run, "--grid", "default", "--json")
-    found = json.loads(done.stdout)
-    assert {"cells", "notes", "written"} < set(found)
-    assert {cell["criteria"] for cell in found["cells"]} == {"slope+consistency", "consistency", "slope"}
-    assert all(
-        isinstance(cell["slope_threshold"], float) for cell in found["cells"] if "slope" in cell["criteria"]
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--grid", "method.warmup_epochs=4"], "leaves none of the history's 4 visits"),
-        (["--grid", "method.slope_threshold=0"], "method.warmup_epochs 5 leaves none"),
-        (["--grid", "default", "--set", "method.name=grpo"], "--grid is of the settings of olr"),
-        (["--grid", "default", "--set", "train.epochs=3"], "the stored rollouts are as they are"),
-    ],
-)
-def test_a_grid_that_cannot_be_is_refused_and_nothing_is_written(tmp_path, options, message):
-    run = write_history(tmp_path / "run", prompts=12, epochs=4, method={"name": "olr", "warmup_epochs": 5})
-    refused = replay(run, *options)
-    assert refused.exit_code == 2
-    assert message in refused.stderr
-    assert not (run / "replay").exists()
-
-
-def test_a_grid_over_nothing_is_refused(tmp_path):
-    refused = replay(tmp_path / "nowhere", "--grid", "default")
-    assert refused.exit_code == 2
-    assert "does not exist" in refused.stderr
+    answer, _ = commands.answered("replay", run, "--grid", "default")
+    assert {"cells", "notes", "written"} < set(answer)
+    assert {cell["criteria"] for cell in answer["cells"]} == {"slope+consistency", "consistency", "slope"}
+    of_slope = [cell for cell in answer["cells"] if "slope" in cell["criteria"]]
+    assert all(isinstance(cell["slope_threshold"], float) for cell in of_slope)
 
 
 def test_a_csv_file_holds_what_the_parquet_file_does(tmp_path, run):
     for name in ("labels.parquet", "labels.csv"):
-        done = replay(run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name)
-        assert done.exit_code == 0, done.output
+        output = replay(run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name).output
     labels = pl.read_parquet(tmp_path / "labels.parquet")
     assert pl.read_csv(tmp_path / "labels.csv", schema=labels.schema).equals(labels)
     assert labels["is_selected"].any()
-    assert "Selected: 0" not in done.output
+    assert "Selected: 0" not in output

@@ -5,21 +5,13 @@ import os
 import shutil
 
 import pytest
+from commands import olr
 from histories import write_history
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.locks import held
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
-
-
-def olr(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def entries(*words):
