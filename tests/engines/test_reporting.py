@@ -61,5 +61,5 @@ def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
 
 def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
     monkeypatch.setattr("olr_cli.engines.reporting.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'olr-cli\[wandb\]'"):
+    with pytest.raises(UserError, match=r"pip install '\.\[wandb\]'"):
         require_log_packages(Recipe(logging=LoggingSection(wandb="project")))
