@@ -205,12 +205,6 @@ def test_runs_of_the_papers_policy_stand_in_its_rows_with_their_start(tmp_path):
     assert names(table, OTHERS) == []
 
 
-def test_a_marked_file_of_about_half_counts_as_the_papers_half(tmp_path):
-    recipe = write_run(tmp_path / "run", ratio=0.48, prompts=25, prompts_per_step=25) / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("  ratio: 0.48\n", ""))
-    assert row(table_of(tmp_path), "GRPO", ACTIVE).arm == "active 0.48 grpo"
-
-
 def test_unsupervised_runs_count_once_whatever_noise_their_data_carry(tmp_path):
     write_run(tmp_path / "a", "ttrl", noise="inactive", ratio=0.25)
     assert ours(table_of(tmp_path)) == ["TTRL"]
