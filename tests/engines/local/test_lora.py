@@ -173,8 +173,6 @@ def test_layers_that_the_model_does_not_have_are_an_error(tmp_path):
 
 @pytest.mark.skipif(find_spec("peft") is not None, reason="peft is installed")
 def test_without_peft_nothing_is_written(tmp_path):
-    with pytest.raises(
-        NotHere, match=r"the package peft, which is not installed; pip install '\.\[lora\]'"
-    ):
+    with pytest.raises(NotHere, match=r"the package peft, which is not installed; pip install '\.\[lora\]'"):
         go(tmp_path / "run")
     assert not list(tmp_path.iterdir())
