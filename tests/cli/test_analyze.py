@@ -1,6 +1,8 @@
 """`olr analyze` as a user types it."""
 
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -266,3 +268,12 @@ def test_arms_are_called_what_label_says_in_figures_and_tables(arms):
     assert "| Active, OLR | 2 | " in result.output
     drawn = pl.read_csv(arms / "figures" / "coherence.csv")
     assert drawn["arm"].unique().sort().to_list() == ["$x^2$ _GRPO_", "Active, OLR"]
+
+
+def test_the_shell_completes_names_of_figures_and_tables_without_heavy_imports():
+    script = (
+        "import sys; from olr_cli.cli.options import figures, tables\n"
+        "assert figures('dyn') == ['dynamics'] and tables('qw') == ['qwen3_8b']\n"
+        "assert not {'polars', 'numpy', 'matplotlib', 'pydantic'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

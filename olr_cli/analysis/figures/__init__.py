@@ -10,7 +10,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from olr_cli.analysis.frame import Lack
 from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
         UserError: it is over a key that no run has.
     """
     from olr_cli.analysis.figures.style import applied
+    from olr_cli.analysis.frame import Lack
 
     logs = [arm.log for arm in arms if arm.log is not None]
     if logs and figure not in _SHOW_LOGS:
@@ -105,6 +105,8 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> tuple[dict[str, list[Char
     Raises:
         UserError: there is no such figure, or one that is named needs other runs.
     """
+    from olr_cli.analysis.frame import Lack
+
     charts: dict[str, list[Chart]] = {}
     reasons: dict[str, list[str]] = {}
     for name in known_figures(names):
