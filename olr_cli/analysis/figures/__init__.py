@@ -44,8 +44,8 @@ _OF_THE_TRUTH = ("coherence", "dynamics", "composition")
 
 
 def _function(figure: str) -> Callable[..., list[Chart]]:
-    # no user's text: functions of the package itself, named in the registry of figures
     name = FIGURES.get(figure, "variations:over")
+    # no user's text: functions of the package itself, named in the registry of figures
     function: Callable[..., list[Chart]] = resolve_name(f"{__name__}.{name}")
     return function
 
