@@ -126,7 +126,8 @@ def audit(
     source = audit_history(history, settings, read_log_columns(columns), waiting.say)
     named = None if data is None else read_prompts(data, reading=data_reading(source))
     rows = exports.data_of(source) if export is not None and named is None else named
-    written: exports.Exported | None = None
+    written: dict[Path, bool] = {}
+    kept = 0
     with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
         result = examine(source, judge, data=named, trusted=trusted, drawn=drawn)
         answer = answers.audit_answer(result, top)
@@ -134,7 +135,7 @@ def audit(
         if export is not None and rows is not None:
             why = exports.require_repairable(result) if repair else None
             notes += [] if why is None else [f"No given label was replaced: {why}."]
-            written = exports.export(result, rows, export, judge, choice, with_control=control)
+            written, kept = exports.export(result, rows, export, judge, choice, with_control=control)
     waiting.done()
     with suppress(UserError):
         notes += [f"{note}." for note in repeat_notes(rows or exports.data_of(source, is_local=True))]
@@ -154,7 +155,7 @@ def audit(
     options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     options += [word for setting in settings for word in ("--set", setting)]
     following: dict[str, str] = {}
-    if written is None or export is None:
+    if export is None or rows is None:
         check = answers.audit_command(history, options, "--only", "first:25", "--export", "check.jsonl")
         rest = answers.audit_command(
             history, options, "--drop", "doubted,questionable", "--export", "rest.jsonl"
@@ -163,10 +164,10 @@ def audit(
     else:
         changes = result.changes if repair else {}
         made = "".join(f", {n:,} labels {name}" for name, n in changes.items() if n and name != "kept")
-        about = f" ({written.kept:,} of {written.total:,} rows{made})"
+        about = f" ({kept:,} of {len(rows):,} rows{made})"
         files += [
             File(path, about if path == export else " (as many rows at random)", is_new)
-            for path, is_new in written.files.items()
+            for path, is_new in written.items()
         ]
         if choice.is_to_check:
             reader = "--trusted" if choice.random is None else "--drawn"

@@ -27,7 +27,7 @@ import polars as pl
 
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
-from olr_cli.analysis.audit.calibration import Calibration, Estimate, Verified, auroc, is_right
+from olr_cli.analysis.audit.calibration import Estimate, Verified, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
 from olr_cli.answers import EXTRACTORS, Judge
@@ -91,12 +91,12 @@ class Audit:
     @property
     def changes(self) -> dict[str, int]:
         """How many labels there are of each of `CHANGES`."""
-        return {name: int((self.prompts["change"] == name).sum()) for name in CHANGES}
+        return {name: self.prompts["change"].to_list().count(name) for name in CHANGES}
 
     @property
     def statuses(self) -> dict[str, int]:
         """How many labels there are of each of `STATUSES`."""
-        return {name: int((self.prompts["status"] == name).sum()) for name in STATUSES}
+        return {name: self.prompts["status"].to_list().count(name) for name in STATUSES}
 
 
 def audit_history(
@@ -217,17 +217,18 @@ def _verdicts(
     proposals = np.where(is_other, model.leaders, -1)
     spellings = counted.answers["spelling"]
     proposed = [None if answer < 0 else spellings[int(answer)] for answer in proposals]
-    totals = np.bincount(counted.counts["answer"], counted.counts["count"], len(counted.answers)).astype(
-        float
-    )
+    counts = counted.counts
+    totals = np.asarray(np.bincount(counts["answer"], counts["count"], len(counted.answers)), dtype=float)
     chance = proposal_chance = np.full(len(counted), np.nan)
     is_doubted = model.odds > 0
     # Answers of one model at one visit that agree may be one error.
     says_something = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
     is_changed, gain = np.zeros(len(counted), dtype=bool), None
     if verified is not None and verified.labels:
-        maps = _calibrated(model, verified, proposed, judge)
-        chance, proposal_chance = maps.chances(model.odds), maps.chances(model.odds) * maps.mended.mean()
+        proposal_right = is_right(proposed, verified.answers, judge)
+        maps = calibration.calibrate(model.odds, verified.is_wrong, proposal_right)
+        chance = maps.chances(model.odds)
+        proposal_chance = chance * maps.mended.mean()
         is_doubted, says_something = chance >= 0.5, np.ones(len(counted), dtype=bool)
         is_changed, gain = maps.changes(model.odds, is_other & ~is_missing & ~is_known)
     is_changed |= is_known & (known.is_wrong == 1) & is_other  # at worst another wrong label
@@ -277,13 +278,6 @@ def _verdicts(
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
     rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
     return ranked.select(rank.alias("rank"), pl.all()), gain
-
-
-def _calibrated(
-    model: AnnotatorModel, verified: Verified, proposed: Sequence[str | None], judge: Judge
-) -> Calibration:
-    proposal_right = is_right(proposed, verified.answers, judge)
-    return calibration.calibrate(model.odds, verified.is_wrong, proposal_right)
 
 
 def _series(values: Floats) -> pl.Series:

@@ -29,9 +29,8 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, read_rows, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet, question_of
 from olr_cli.data.rows import Rows, read_table
-from olr_cli.data.writers import write_prompts
-from olr_cli.errors import UserError, taken
-from olr_cli.files import write_whole, writing
+from olr_cli.data.writers import write_new, write_prompts
+from olr_cli.errors import UserError
 
 Row = Mapping[str, Any]
 
@@ -86,17 +85,18 @@ class Choice:
         """Whether the rows are for people, not for training."""
         return bool(self.first or self.random or self.only)
 
-    def keeps(self, prompts: PromptSet, rows: Sequence[Row | None]) -> list[int]:
-        """The places of the rows that are kept; what nobody knows of a row drops it only where that is asked for."""
-        places = range(len(rows))
+    def keeps(self, rows: Sequence[Row | None]) -> list[int]:
+        """The places of the rows that are kept, in file order, or in that of the queue if they are its first."""
         if self.random is not None:
             return sorted(seeding.permutation(len(rows), "audit sample")[: self.random])
-        return [place for place in places if self._keeps(rows[place])]
+        if self.first is not None:
+            ranks = {row["rank"]: place for place, row in enumerate(rows) if row is not None and row["rank"]}
+            return [ranks[rank] for rank in sorted(ranks)[: self.first]]
+        return [place for place, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        status, rank = (None, None) if row is None else (row["status"], row["rank"])
-        if self.first is not None:
-            return rank is not None and rank <= self.first
+        """What nobody knows of a row drops it only where it is asked for."""
+        status = None if row is None else row["status"]
         if status in self.dropped or (self.only and status not in self.only):
             return False
         if self.pass_rates is None:
@@ -217,24 +217,9 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     return PromptSet(tuple(labelled), read.table, history.source.name)
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What an export wrote.
-
-    Attributes:
-        files: whether each is new; the data set, then the control.
-        kept: rows of the data set that were kept.
-        total: rows of the data set.
-    """
-
-    files: Mapping[Path, bool]
-    kept: int
-    total: int
-
-
 def export(
     audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice, *, with_control: bool = False
-) -> Exported:
+) -> tuple[dict[Path, bool], int]:
     """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or CSV as the data set is.
 
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
@@ -248,6 +233,9 @@ def export(
         choice: which rows, and with which labels.
         with_control: also write as many rows drawn at random, to a file beside, so that the choice can be compared.
 
+    Returns:
+        Whether each file is new, and how many rows were kept.
+
     Raises:
         UserError: nothing is left, another file has that name, or the disk doesn't take it.
     """
@@ -255,7 +243,7 @@ def export(
     if not choice.repairs:
         by_id = {name: {**row, "change": "kept"} for name, row in by_id.items()}
     rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
-    chosen = choice.keeps(data, rows)
+    chosen = choice.keeps(rows)
     if not chosen:
         raise UserError(f"--export {target}: no row is left; keep more")
     written = {target: _write(audit, data, rows, chosen, target, judge)}
@@ -263,7 +251,7 @@ def export(
         drawn = sorted(seeding.permutation(len(rows), "audit control")[: len(chosen)])
         beside = target.with_name(f"{target.stem}-control{target.suffix}")
         written[beside] = _write(audit, data, rows, drawn, beside, judge)
-    return Exported(written, len(chosen), len(rows))
+    return written, len(chosen)
 
 
 def _write(
@@ -288,8 +276,7 @@ def _write(
 
 def _write_csv(data: PromptSet, rows: Sequence[Row | None], chosen: Sequence[int], target: Path) -> bool:
     """Rows of the CSV file that the data set is, with the audit's columns."""
-    source = Path(data.source)
-    table = read_table([source])
+    table = read_table([Path(data.source)])
     names = [name for name in table.column_names if not name.startswith("audit_")]
     cells = {name: table.column(name).to_pylist() for name in names}
     found = [_columns(row) for row in rows]
@@ -302,19 +289,7 @@ def _write_csv(data: PromptSet, rows: Sequence[Row | None], chosen: Sequence[int
         if row is not None and row["change"] != "kept" and data.label_column in values:
             values[str(data.label_column)] = row["proposed_label"]
         writer.writerow([*values.values(), *found[place].values()])
-    content = text.getvalue().encode()
-    if target.exists():
-        if target.read_bytes() == content:
-            return False
-        raise taken(target, "--export", ", with other content")
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-
-    def write(path: Path) -> None:
-        path.write_bytes(content)
-
-    write_whole(target, write)
-    return True
+    return write_new(text.getvalue().encode(), target, "--export")
 
 
 def evidence(row: Row) -> str:
