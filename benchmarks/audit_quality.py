@@ -97,7 +97,7 @@ class Case:
         self.counted, self.last, self.wrong, self.defective = counted, last, wrong, defective
         self.model = annotators.fit(counted)
         spellings = counted.answers["spelling"]
-        self.has_proposal = self.model.is_settled & (self.model.leaders != counted.label_answers)
+        self.has_proposal = (self.model.leaders >= 0) & (self.model.leaders != counted.label_answers)
         proposed = [
             spellings[int(leader)] if has else None
             for leader, has in zip(self.model.leaders, self.has_proposal, strict=True)
@@ -373,14 +373,10 @@ def page(
     real: Mapping[tuple[str, str], Case], injected: Mapping[tuple[str, str, int], list[Case]]
 ) -> Iterator[str]:
     """All lines."""
-    yield from HEAD.splitlines()
-    yield from real_table(real)
-    yield from INJECTED.splitlines()
-    yield from injected_table(injected)
-    yield from DROPPED.splitlines()
-    yield from drop_table(real, injected)
-    yield from VERIFIED.splitlines()
-    yield from verified_table(real, injected)
+    yield from (*HEAD.splitlines(), "", *real_table(real))
+    yield from (*INJECTED.splitlines(), "", *injected_table(injected))
+    yield from (*DROPPED.splitlines(), "", *drop_table(real, injected))
+    yield from (*VERIFIED.splitlines(), "", *verified_table(real, injected))
 
 
 def real_table(real: Mapping[tuple[str, str], Case]) -> Iterator[str]:

@@ -6,7 +6,7 @@ The verdicts are one frame, a row a prompt in the order of the queue:
 |---|---|
 | rank | place in the queue, from 1; null without a label, or where the label is verified |
 | status | of `STATUSES` |
-| given_label, proposed_label | the proposal is the answer that the votes settle on, where it is not the label |
+| given_label, proposed_label | the proposal is the likeliest answer by the votes alone, where it is not the label |
 | confidence | chance that the label is wrong; null without verified labels |
 | proposal_confidence | chance that the proposal is right; null without verified labels |
 | change | what a repair does with the label, of `CHANGES` |
@@ -213,7 +213,7 @@ def _verdicts(
         judge: decides which proposals are right.
     """
     labels, is_known = counted.label_answers, known.is_known
-    is_missing, is_other = labels == MISSING, model.is_settled & (model.leaders != labels)
+    is_missing, is_other = labels == MISSING, (model.leaders >= 0) & (model.leaders != labels)
     proposals = np.where(is_other, model.leaders, -1)
     spellings = counted.answers["spelling"]
     proposed = [None if answer < 0 else spellings[int(answer)] for answer in proposals]
@@ -238,7 +238,7 @@ def _verdicts(
             is_known & (is_wrong == 1),
             is_known & (is_wrong == 0),
             is_missing,
-            ~model.is_settled & ((model.leaders != labels) | (labels < 0)),
+            ~model.is_settled & (is_other | (model.leaders < 0)),
             ~model.is_settled | ~says_something,
             is_other & is_doubted,
             ~is_other & ~is_doubted,
@@ -248,7 +248,7 @@ def _verdicts(
     )
     truths = np.array(known.answers, dtype=object)
     is_true = is_known & (truths != None) & (is_wrong != 0)  # noqa: E711 - elementwise
-    is_added = is_missing & (is_other | is_true)
+    is_added = is_missing & (model.is_settled | is_true)
     table = pl.DataFrame(
         {
             "prompt_id": counted.prompt_ids,
