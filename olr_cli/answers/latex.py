@@ -26,16 +26,17 @@ _ARGUMENT = re.compile(
     r"(\\(?:(?:arc|a|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp)(?:\s*[_^](?:\w|\{[^{}]*\}))*)"
     r"\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 )
+_PRODUCT = re.compile(r"((?<![_^\d.])\d+(?:\.\d+)?|\))\s*(?=\()")
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")
 _INDEXED_E = re.compile(r"E(?=\s*_)")
 _NAME = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
 _MISREAD = re.compile(
-    r"!!|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:pmod|bmod|mod|equiv)"
+    r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:pmod|bmod|mod|equiv)"
 )
-"""Double factorials (read as factorials of factorials), powers without braces (read from the left), and what is
-computed though it has letters."""
+"""Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
+(read from the left), and what is computed though it has letters."""
 
 _RULE = PSParser.ruleNames.index("atom_expr")  # whether x^2(... goes on as a power or as a function call
 _FULL_CONTEXT = frozenset(
@@ -82,6 +83,7 @@ def parse(text: str) -> Any:
     if _MISREAD.search(text):
         raise Unreadable(text)
     latex = _ARGUMENT.sub(r"\1(\2)", normalize_latex(text, _NORMALIZATION))
+    latex = _PRODUCT.sub(r"\1\\cdot ", latex)  # the grammar takes it for a mixed number
     latex = _GAMMA.sub(r"\\text{gamma}", latex)  # the grammar takes it for the function
     with contextlib.suppress(Exception):
         return _convert(latex)

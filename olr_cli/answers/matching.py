@@ -11,10 +11,12 @@ import re
 from collections.abc import Callable, Sequence
 
 from olr_cli.answers.classes import COUNTED, Form, Key, exact
-from olr_cli.answers.notation import tidy, without_arguments
+from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.reading import Leaf, Unreadable, no_algebra, read, read_tidied
+from olr_cli.answers.spellings import declared_letters, other_readings
+from olr_cli.answers.units import is_joint
 
-_ARTICLE = re.compile(r"^(?:the|an?) ")
+_FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _MOST_COMPARED = 50
 """Elements of two lists that are compared one with the other."""
 
@@ -56,13 +58,12 @@ def matches(gold: str, answer: str, leaf: Leaf = no_algebra, proof: Proof = no_p
     # `mg` is a word, and a product as well
     if not verdict and {expected.kind, said.kind} == {"word", "value"}:
         verdict = _compare(_product(expected, plain_gold, leaf), _product(said, plain, leaf))
-    # x'(t) and \dot{x} are the same
-    if not verdict and "{derivative" in plain_gold and "{derivative" in plain:
-        both = " by " in plain_gold and " by " in plain
-        texts = (without_arguments(text, keep_variables=both) for text in (plain_gold, plain))
-        verdict = _compare(*(read_tidied(text, leaf) for text in texts))
     if verdict is None:
         verdict = proof(plain_gold, plain)
+    if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
+        for pair in other_readings(plain_gold, plain, declared_letters(f"{gold} {answer}")):
+            if _compare(*(read_tidied(text, leaf) for text in pair)):
+                return True
     return verdict
 
 
@@ -77,25 +78,25 @@ def _product(form: Form, text: str, leaf: Leaf) -> Form:
 def _compare(gold: Form, answer: Form) -> bool | None:
     """The verdict about two forms; None if computer algebra has to compare what they were read from."""
     gold, answer = _without_names(gold, answer)
-    if "percent" in (gold.kind, answer.kind):
-        return _compare_percentages(gold, answer)
     kinds = {gold.kind, answer.kind}
     if kinds == {"quantity"}:
-        return _is_one_unit(gold.label, answer.label) and _compare(gold.parts[0], answer.parts[0])
+        return _is_one_unit(gold, answer) and _compare(gold.parts[0], answer.parts[0])
     if "quantity" in kinds:
         return _compare(*(form.parts[0] if form.kind == "quantity" else form for form in (gold, answer)))
+    if "percent" in kinds:
+        return _compare_percentages(gold, answer)
     if gold.key == answer.key:
         return True
     if "text" in kinds:
         return None
-    if gold.kind == "based" and answer.kind == "number":
-        return gold.label.partition(":")[2].lstrip("0") == answer.label
-    if kinds == {"word"}:
-        return _ARTICLE.sub("", gold.label) == _ARTICLE.sub("", answer.label)
+    if kinds <= {"word", "set"} and "word" in kinds:
+        return _compare_words(gold, answer)
     if "system" in kinds:
         return _compare_systems(gold, answer)
     if "other" in kinds:
         return None
+    if kinds & {"tuple", "interval"} and "matrix" in kinds:
+        gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
     if gold.kind != answer.kind or gold.label != answer.label:
         return False
     if gold.kind in ("set", "union"):
@@ -123,20 +124,37 @@ def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
 
 
 def _compare_percentages(gold: Form, answer: Form) -> bool:
-    """One percent sign or two."""
-    if gold.key == answer.key and gold.kind == answer.kind:
-        return True
+    """By value; a gold with the sign also by its numeral."""
     if gold.kind == answer.kind:
-        return False
-    numeral, other = (form.parts[0] if form.kind == "percent" else form for form in (gold, answer))
-    if numeral == other and answer.label != "fraction":
-        return True
-    return gold.key == answer.key and 0 <= exact(gold) <= (100 if gold.kind == "percent" else 1)
+        return gold.parts == answer.parts
+    is_numeral = gold.kind == "percent" and gold.parts[0] == answer
+    return is_numeral or (gold.key == answer.key and (gold.kind == "percent" or 0 <= exact(gold) <= 1))
 
 
-def _is_one_unit(a: str, b: str) -> bool:
-    """Whether two quantities are measured alike; what is only counted may be called by any noun."""
-    return a == b or (a.startswith(COUNTED) and b.startswith(COUNTED))
+def _is_one_unit(a: Form, b: Form) -> bool:
+    """Whether two quantities are measured alike; what is only counted, not in percent, may be called by any noun."""
+    is_counted = a.label.startswith(COUNTED) and b.label.startswith(COUNTED) and a.parts[0].kind != "percent"
+    return a.label == b.label or is_counted
+
+
+def _compare_words(gold: Form, answer: Form) -> bool:
+    """Words of one sense; none of something is the empty set, and an adjective may have its noun."""
+    expected, said = (_FILLER.sub("", form.label).removesuffix("s") for form in (gold, answer))
+    if gold.kind != answer.kind:
+        return not (gold.parts or answer.parts) and f"{expected}{said}".startswith("no ")
+    adjective, _, noun = said.partition(" ")
+    has_noun = noun.isalpha() and len(adjective) > 2 and not is_joint(noun)
+    return expected == said or (has_noun and expected == adjective.removesuffix("s"))
+
+
+def _as_matrix(form: Form, shape: str) -> Form:
+    """A tuple of rows as a matrix, and a tuple of numbers as one of a row or a column, whichever has that shape."""
+    if form.kind == "matrix":
+        return form
+    rows = [part.parts if part.kind in ("tuple", "interval") else (part,) for part in form.parts]
+    label = f"{len(rows)}x{len(rows[0])}"
+    entries = tuple(entry for row in rows for entry in row)
+    return Form("matrix", shape if shape == f"1x{len(rows)}" == f"1x{len(entries)}" else label, entries)
 
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:

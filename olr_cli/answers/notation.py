@@ -9,14 +9,15 @@ from olr_cli.answers.extraction import boxed
 
 _COMMANDS = """× times · cdot ÷ div ± pm ∓ mp ≤ le ≥ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset √ sqrt ∠ angle
     α alpha β beta γ gamma δ delta ε epsilon θ theta λ lambda π pi ρ rho σ sigma τ tau φ phi ω omega ½ frac12
-    ¼ frac14 ¾ frac34"""
+    ¼ frac14 ¾ frac34 ⌊ lfloor ⌋ rfloor ⌈ lceil ⌉ rceil"""
 _SIGNS: dict[str, str | None] = {
     **{sign: f"\\{command} " for sign, command in re.findall(r"(\S) (\w+)", _COMMANDS)},
-    **{sign: f"^{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-    **{sign: f"_{{{digit}}}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+    **{chr(ord("①") + number): f"{number + 1}, " for number in range(20)},
     **{"−": "-", "–": "-", "°": r"^\circ ", "′": "'", "’": "'", "~": " ", "¢": " cents"},
-    **dict.fromkeys('$"“”'),
+    **dict.fromkeys('$"“”`'),
 }
+_RAISED = re.compile("[⁺⁻⁰¹²³⁴-⁹]+"), str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789"), "^"
+_LOWERED = re.compile("[₊₋₀-₉]+"), str.maketrans("₊₋₀₁₂₃₄₅₆₇₈₉", "+-0123456789"), "_"
 # Control characters and invisible marks carry no meaning; those that are white space stay.
 _INVISIBLE = [chr(c) for c in (*range(32), *range(127, 160), 0x200B, 0x2060, 0xFEFF) if not chr(c).isspace()]
 _TRANSLATION = str.maketrans(_SIGNS | dict.fromkeys(_INVISIBLE))
@@ -30,13 +31,18 @@ def _command(names: str) -> str:
 
 
 _FUNCTION = "(?:arc|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp|lcm|gcd|max|min|det"
+_ORDINAL = r"(?:(?:st|nd|rd|th)\b|\\text\{\s*(?:st|nd|rd|th)\s*\})"
 _REWRITES = {  # in this order
     # wrappers and spaces
     r"^\*\*(.*)\*\*$": r"\1",
+    r"\\\\\s*\[[^\[\]]*[a-z]{2}\s*\]": r"\\\\",
+    r"\\\\\s*(?=$|\\end\{aligned)|\\tag\s*\{[^{}]*\}|\\(?:begin|end)\s*\{(?:aligned|align|gathered|split)\*?\}": "",
+    r"&\s*=": "=",
+    r"(?<=[\d}])\.(?=\s*[])}])": "",
     r",\s*\\!\s*": ",",
     r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))": " ",
     _command(r"left|right|[bB]igg?[lrm]?") + r"\.?|\\!": "",
-    _command("displaystyle|textstyle|limits|bf|rm|it|sf|tt"): "",
+    _command("displaystyle|textstyle|limits|bf|rm|it|sf|tt|[lL]arge|LARGE|[hH]uge|underline"): "",
     r"\\(?:math|text)?color\s*\{[^{}]*\}": "",
     _command("bm|boldsymbol|mathbf") + r"\s*\{\s*([a-zA-Z])\s*\}": r"\1",
     _command("bm|boldsymbol|mathbf|boxed") + r"|\\mathbb(?=\s*\{[^RNZQC])": "",
@@ -48,16 +54,34 @@ _REWRITES = {  # in this order
     _command("neq"): r"\\ne ",
     _command("simeq|cong|doteq"): r"\\approx ",
     _command("[dtc]frac"): r"\\frac",
+    r"\\frac\s*(\\(?!sqrt|text|math)[a-zA-Z]+|[a-zA-Z]|\d(?=\s+\d))": r"\\frac{\1}",
+    r"(\\frac\s*\{(?:[^{}]|\{[^{}]*\})*\})\s*(\\(?!sqrt|frac|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\1{\2}",
+    r"\\log\s*_\s*(?:\{\s*e\s*\}|e(?![a-zA-Z]))": r"\\ln ",
+    rf"({_command('sin|cos|tan|cot|sec|csc')}\s*[({{]?\s*)(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ|\{{\s*\\circ\s*\}})": (
+        r"\1\\frac{\2\\pi}{180}"
+    ),
     _command("[dt]binom"): r"\\binom",
     r"\*\*": "^",
     # styles
     rf"\\operatorname\*?\s*\{{\s*({_FUNCTION})\s*\}}": r"\\\1 ",
-    _command(r"text[a-z]*|[mh]box|math(?:rm|it|sf|tt|normal|up)|operatorname\*?") + r"\s*(?=\{)": r"\\text",
+    _command(r"text[a-z]*|[mh]box|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?")
+    + r"\s*(?=\{)": r"\\text",
     r"\\text\{\s*([ied])\s*\}": r"\1",
+    r"(\\text\{[^{}]*)\}\s*\\text\{": r"\1 ",
+    r"\\text\{([^{}]*\d)\s+(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
     r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}": r" \1 \2",
+    r"\\text\{([^{}]*)\s(and|or)\s*\}(?=\s*[\d\\-])": r"\\text{\1} \2 ",
+    # ordinals, ratios, what is said around an answer
+    rf"(?<=\d)(?:\s*\^?\s*{_ORDINAL}|\s*\^\s*\{{\s*{_ORDINAL}\s*\}})": "",
+    r"^(\d+)\s*(?:\\text\{\s*to\s*\}|to)\s*(\d+)$": r"\1:\2",
+    r"\b(years?)[ -]old(?=\W*$)": r"\1",
+    r"(?i)^(?:\\text\{\s*)?(?:option|choice|answer)\s*:?\s*\(?([A-J])\)?\s*\}?$": r"(\1)",
+    r"(?i)^(?:\\text\{\s*only\s*\}|only\b)": "",
     r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}": r" \1",
     r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$": r"\\%",
-    r"^\\text\{[^{}]*\b(?:is|are|equals?)\s*:?\s*\}": "",
+    r"^\\text\{[^{}]*(?:\b(?:is|are|equals?)\s*:?|:)\s*\}": "",
+    r"^(\\text\{[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
+    r"\\text\{\s*'*([^{}']*)''?\s*\}": r"\\text{\1}",
     # plain text and code
     r"(?<![a-zA-Z\\])(?:np|numpy|math)\.(?=[a-z])": r"\\",
     r"\\?(?<![a-zA-Z])sqrt\s*\(([^()]*)\)": r"\\sqrt{\1}",
@@ -82,8 +106,6 @@ _DERIVATIVES = [  # what is derived, by what, and which groups say how often
     (re.compile(rf"({_SYMBOL})\s*{_PRIMES}"), r"\1", "", (2,)),
     (re.compile(rf"\\(d+)ot\s*(?:\{{\s*({_SYMBOL})\s*\}}|({_SYMBOL})){_INDEX}"), r"\2\3\4", "t", (1,)),
 ]
-_BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
-_FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
 _ANGLE = re.compile(r"\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
 _TRANSPOSED = re.compile(
     r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
@@ -94,7 +116,9 @@ _CONDITION = re.compile(r"(?<=\S)\s*,?\s*\\text\{\s*,?\s*(?:where|for|with|when|
 _LEADING = re.compile(r"^(?:\s|=|:|\\(?:approx|sim|therefore|implies|Rightarrow|to)(?![a-zA-Z]))+")
 _TRAILING = re.compile(r"(?:\s|(?<!\.)\.|,|;|(?<!\\)\\$)+$")
 
-_STYLED = re.compile(r"\\text\{([^{}]*)\}")
+_SENTENCE = re.compile(r"^[a-zA-Z][a-zA-Z' ]*(?:\b(?:is|are|equals?)\b\s*:?|:)\s*(?=[-+\d\\($])")
+
+_STYLED = re.compile(r"\\text\{((?:[^{}]|\{[^{}]*\})*)\}")
 _BRACED = re.compile(r"(?<=[_^])\{ ?(\w) ?\}")
 _GAP = re.compile(r"(?<!\w) | (?!\w)")
 LONGEST_READ = 1000
@@ -113,8 +137,11 @@ def tidy(answer: str) -> str:
     """
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
+    for signs, plain, place in () if answer.isascii() else (_RAISED, _LOWERED):
+        answer = signs.sub(lambda run: f"{place}{{{run[0].translate(plain)}}}", answer)  # noqa: B023
     text = " ".join(answer.replace("\\$", _MONEY).translate(_TRANSLATION).replace(_MONEY, "\\$").split())
-    return text if text.isalnum() or len(text) > LONGEST_READ else _rewritten(text)
+    is_plain = text.isdecimal() or text.isalpha()
+    return text if is_plain or len(text) > LONGEST_READ else _rewritten(text)
 
 
 def _rewritten(text: str) -> str:
@@ -127,6 +154,7 @@ def _rewritten(text: str) -> str:
     text = _LEADING.sub("", _TRAILING.sub("", text))
     if "\\text{" in text:
         text = _unwrapped(text if "\\begin" in text else _CONDITION.sub("", text))
+    text = _SENTENCE.sub("", text)
     if "\\approx" in text:
         text = _without_approximation(text)
     return " ".join(_with_names(text).split())
@@ -168,11 +196,6 @@ def _derivative(match: re.Match[str], symbol: str, variable: str, groups: tuple[
     by = match.expand(variable)
     name = re.sub(r"[\\{}_]", "", f"{match.expand(symbol)} by {by}" if by else match.expand(symbol))
     return f"\\text{{derivative{times} {name}}}"
-
-
-def without_arguments(text: str, *, keep_variables: bool) -> str:
-    """A tidied text whose functions of time are plain names, and whose derivatives don't say by what, if so wanted."""
-    return _FUNCTION_OF_TIME.sub("", text if keep_variables else _BY.sub(r"\1", text))
 
 
 def _from_either_side(letters: str) -> str:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import product
 from typing import TypeAlias
 
-from olr_cli.answers.classes import Form, number, short, unordered, unread
+from olr_cli.answers.classes import COUNTED, Form, number, short, unordered, unread
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
 from olr_cli.answers.units import based_digits, clock_time, split_choice, split_scale, split_unit, word
 
@@ -76,7 +76,7 @@ def _statement(text: str, leaf: Leaf) -> Form:
     elements = _elements(text)
     if len(elements) != 1 or elements[0] != text:
         return _list([_statement(element, leaf) for element in elements])
-    for kind in (_choice, _relation, _union, _group, _quantity):
+    for kind in (_choice, _relation, _union, _group, _quantity, _ratio):
         form = kind(text, leaf)
         if form is not None:
             return form
@@ -97,13 +97,10 @@ def _simple(text: str) -> Form | None:
         return number(value)
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
-        if value is None:
-            return None
-        is_fraction = abs(value) < 1 and ("/" in text or "frac" in text)
-        return Form("percent", "fraction" if is_fraction else "", (number(value),))
-    if text in _INFINITIES:
-        return Form("value", _INFINITIES[text])
+        return None if value is None else Form("percent", parts=(number(value),))
     letters = word(text)
+    if text in _INFINITIES or letters in _INFINITIES:
+        return Form("value", _INFINITIES.get(text, "oo"))
     if letters is not None and letters not in _CONSTANTS:
         return Form("word", letters)
     time = clock_time(text)
@@ -113,7 +110,7 @@ def _simple(text: str) -> Form | None:
     return None if based is None else Form("based", "{}:{}".format(*based))
 
 
-_INFINITIES = {"\\infty": "oo", "+\\infty": "oo", "-\\infty": "-oo", "- \\infty": "-oo"}
+_INFINITIES = {"infinity": "oo", "\\infty": "oo", "+\\infty": "oo", "-\\infty": "-oo", "- \\infty": "-oo"}
 _CONSTANTS = ("e", "i")
 _DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
 _EXPONENT = r"(?:[eE][+-]?\d+|\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*[+-]?\d+\s*\}|[+-]?\d+))"
@@ -195,7 +192,7 @@ def _decimal(token: str) -> Fraction | None:
 
 _TOKEN = re.compile(
     r"(?P<separator>\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])"
-    r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])"
+    r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])|(?P<ratio>:)"
     r"|(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|(?P<relation>\\in(?![a-zA-Z])|=)|(?P<union>\\cup(?![a-zA-Z]))"
     r"|(?P<order>[<>]|\\(?:le|ge|ne|lt|gt)(?![a-zA-Z])|\\not)|\\."
 )
@@ -254,7 +251,8 @@ def _alternatives(text: str) -> list[str]:
 
 def _list(forms: Sequence[Form]) -> Form:
     """An unordered list, or the values of several names."""
-    names = {form.label for form in forms if form.kind == "assignment"}
+    things = [form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)]
+    names = {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
     if len(names) == len(forms) > 1:
         return Form("system", parts=tuple(forms))
     if not forms:
@@ -267,7 +265,7 @@ _LETTER = (
     r"|\\(?!text|frac|sqrt)[a-zA-Z]+|[a-zA-Z])"
 )
 _SYMBOL = rf"{_LETTER}(?:\s*_\s*(?:\w|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}))?(?:\s*\^\s*\*)?"
-_ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|{_SYMBOL}")
+_ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
 _NAME = re.compile(
     rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_SYMBOL}(?:\s*,\s*{_SYMBOL})*\s*\)"
     r"|\\text\{(?!derivative)[^{}]*\}|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
@@ -283,7 +281,8 @@ _ONE_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 def _choice(text: str, leaf: Leaf) -> Form | None:
     """An option's letter with its text; the letter alone is a word."""
     letter, rest = split_choice(text)
-    return Form("choice", letter, (_statement(rest, leaf),)) if letter else None
+    is_option = letter and not split_choice(rest)[0]
+    return Form("choice", letter, (_statement(rest, leaf),)) if is_option else None
 
 
 def _relation(text: str, leaf: Leaf) -> Form | None:
@@ -375,7 +374,15 @@ def _group(text: str, leaf: Leaf) -> Form | None:
 
 def _quantity(text: str, leaf: Leaf) -> Form | None:
     body, unit = split_unit(text)
-    if not unit or not body:
+    if not unit or not body or split_unit(body)[1]:
         return None
     form = _statement(body, leaf)
-    return Form("quantity", unit, (form,)) if form.kind in ("number", "value") else None
+    return Form("quantity", unit, (form,)) if form.kind in ("number", "value", "percent") else None
+
+
+def _ratio(text: str, leaf: Leaf) -> Form | None:
+    """Three terms or more, in units of the first; two are a quotient."""
+    first, *terms = _split(text, "ratio") or [text]
+    if len(terms) < 2:
+        return None
+    return Form("tuple", ":", tuple(_statement(f"\\frac{{{term}}}{{{first}}}", leaf) for term in terms))

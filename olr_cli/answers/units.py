@@ -17,8 +17,8 @@ _PREFIXES = (
 )
 _PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
     "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
-    "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit|byte B"
-    "|pc parsec|bar|erg|dyn dyne|Bq becquerel|Sv sievert|rad radian|M molar"
+    "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit b"
+    "|byte B|pc parsec|bar|erg|dyn dyne|Bq becquerel|Sv sievert|rad radian|M molar"
 )
 _ALONE = (
     "min minute|h hr hour|day|week|month|yr year|in inch inches|ft foot feet|yd yard|mi mile|oz ounce|lb lbs pound"
@@ -59,7 +59,11 @@ _FACTOR = re.compile(  # a style with its power, or a degree sign, and how it is
     rf"|{_DEGREES}(?:\s*(?:\\text\{{\s*)?(?P<scale>[CFK])\}}?(?![a-zA-Z]))?)"
 )
 _START = re.compile(rf"\\text|{_DEGREES}|/\s*\\text")
-_PLAIN = re.compile(r"(?<=[\d})\s])\s*(?P<words>[a-zA-Z][a-zA-Z./ ]+?)\.?(?P<power>\^\{?-?\d\}?)?$")
+_FRACTION = re.compile(  # 60 \frac{\text{mi}}{\text{h}}
+    r"([\d.,]+)(?:\s|(?=\\frac\s*\{\s*\\text))\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
+_PLAIN = re.compile(r"(?<=[\d})\s])\s*(?P<words>[a-zA-Z][a-zA-Z./ ]*?)\.?(?P<power>\^\{?-?\d\}?)?$")
+_LONG = re.compile(r"[\d.,]{3,}")
 _WORD = re.compile(
     r"(?P<word>[a-zA-ZΩμµÅ£€¥°]+)\.?(?:\s*\^?\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<over>/)|[·.*()\s-]+|\\cdot"
 )
@@ -77,11 +81,19 @@ def split_unit(text: str) -> tuple[str, str]:
             unit = _styled_unit(text[start.start() :])
             if unit:
                 return _JOINT.sub("", body), unit
-    match = _PLAIN.search(text)
-    if match is not None:
-        unit = _unit([(match["words"] + (match["power"] or ""), 1)], is_plain=True)
-        if unit:
-            return text[: match.start()].rstrip(), unit
+    if (fraction := _FRACTION.fullmatch(text)) is not None:
+        over, under = (_TEXT.sub(r"\1", fraction[group]) for group in (2, 3))
+        unit = _unit([(f"({over})", False, 1), (f"({under})", True, 1)], shortest=1)
+        if unit and COUNTED not in unit:
+            return fraction[1].rstrip(), unit
+    if (match := _PLAIN.search(text)) is not None:
+        body = text[: match.start()].rstrip()
+        # 6m is a product more often than a length, and 2600g is not.
+        unit = _unit(
+            [(match["words"] + (match["power"] or ""), False, 1)], shortest=1 if _LONG.fullmatch(body) else 2
+        )
+        if unit and (len(match["words"]) > 1 or COUNTED not in unit):
+            return body, unit
     return text, ""
 
 
@@ -99,16 +111,21 @@ def _styled_unit(text: str) -> str:
             return ""
         at = match.end()
         styled = f"°{match['scale'] or ''}" if match["styled"] is None else match["styled"]
-        factors.append((styled, (-1 if match["joint"] == "/" else 1) * int(match["power"] or 1)))
-    return _unit(factors, is_plain=False)
+        factors.append((styled, match["joint"] == "/", int(match["power"] or 1)))
+    return _unit(factors)
 
 
-def _unit(factors: Iterable[tuple[str, int]], *, is_plain: bool) -> str:
-    """One spelling of a product of texts, the last unit of each to a power; "" if one is no unit."""
+def _unit(factors: Iterable[tuple[str, bool, int]], shortest: int = 0) -> str:
+    """One spelling of a product of texts, some under the line, the last unit of each to a power; "" if one is no unit.
+
+    Args:
+        factors: text, whether it is under the line, power.
+        shortest: letters of the first unit, where they are not in a style.
+    """
     powers: dict[str, int] = {}
-    for styled, power in factors:
+    for styled, is_under, power in factors:
         text = _COMPOUND.sub(lambda match: "mi/h" if match[1] else "km/h", styled)
-        at, sign, dimensions = 0, 1 if power > 0 else -1, 1
+        at, sign, dimensions = 0, -1 if is_under else 1, 1
         while at < len(text):
             match = _WORD.match(text, at)
             if match is None:
@@ -119,11 +136,11 @@ def _unit(factors: Iterable[tuple[str, int]], *, is_plain: bool) -> str:
             elif match["word"] in ("square", "sq", "cubic", "cu"):
                 dimensions = 2 if match["word"].startswith("s") else 3
             elif match["word"]:
-                name = _name(match["word"], is_plain)
-                if not name:
+                name = _name(match["word"], is_plain=shortest > 0)
+                if not name or (not powers and len(match["word"]) < shortest):
                     return ""
                 is_last = not text[at:].strip()
-                exponent = int(match["power"] or 1) * dimensions * (abs(power) if is_last else 1)
+                exponent = int(match["power"] or 1) * dimensions * (power if is_last else 1)
                 powers[name] = powers.get(name, 0) + sign * exponent
                 dimensions = 1
     measured = {name: power for name, power in powers.items() if not name.startswith(COUNTED)}
@@ -131,13 +148,18 @@ def _unit(factors: Iterable[tuple[str, int]], *, is_plain: bool) -> str:
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
 
 
-def _name(word: str, is_plain: bool) -> str:
+def is_joint(word: str) -> bool:
+    """Whether a word changes what another says, or joins it to one."""
+    return _NO_UNIT.fullmatch(word) is not None
+
+
+def _name(word: str, *, is_plain: bool) -> str:
     """The one name of a unit; "" if the word is none."""
     lower = word.lower()
-    if _NO_UNIT.fullmatch(lower) or (is_plain and len(word) < 2):
+    if is_joint(lower):
         return ""
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower
-    for name in (word, lower, singular):
+    for name in (word, lower, singular) if len(word) > 1 else (word,):
         if name in _UNITS:
             return _UNITS[name]
     return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) else ""
@@ -175,7 +197,7 @@ def split_scale(text: str) -> tuple[str, int]:
 
 
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
-_LETTERS = re.compile(r"[^\W\d_]+(?:[ ']+[^\W\d_]+)*[.!]?")
+_LETTERS = re.compile(r"'*[^\W\d_]+(?:[ ']+[^\W\d_]+)*(?:\.|(?<=\w\w\w)!)?'*")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
 
 
@@ -190,7 +212,7 @@ def word(text: str) -> str | None:
     text = " ".join(text.split())
     if _LETTERS.fullmatch(text) is None:
         return None
-    words = text.rstrip(".!").casefold().split()
+    words = text.strip(".!'").casefold().split()
     return "".join(words) if all(len(each) == 1 for each in words) else " ".join(words)
 
 
