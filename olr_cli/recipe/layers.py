@@ -273,11 +273,6 @@ def parse_yaml(text: str) -> Any:
     from ruamel.yaml.error import YAMLError
 
     try:
-        for event in _reader().parse(text):
-            if getattr(event, "anchor", None) or getattr(event, "tag", None) not in (None, "!"):
-                raise NotPlain(
-                    f"has an anchor, an alias or a type (line {event.start_mark.line + 1}); write the value out"
-                )
         return _reader().load(text)
     except NotPlain:
         raise
@@ -291,14 +286,26 @@ def parse_yaml(text: str) -> Any:
 
 def _reader() -> YAML:
     from ruamel.yaml import YAML
+    from ruamel.yaml.composer import Composer as AnyComposer
     from ruamel.yaml.constructor import SafeConstructor
+
+    class Composer(AnyComposer):
+        """Nodes without anchors, aliases and types."""
+
+        def compose_node(self, parent: Any, index: int) -> Any:
+            event = self.parser.peek_event()
+            if getattr(event, "anchor", None) or getattr(event, "tag", None) not in (None, "!"):
+                raise NotPlain(
+                    f"has an anchor, an alias or a type (line {event.start_mark.line + 1}); write the value out"
+                )
+            return super().compose_node(parent, index)
 
     class Constructor(SafeConstructor):
         """YAML 1.2's plain values; a date stays the text that it is."""
 
     Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
     yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = Constructor
+    yaml.Composer, yaml.Constructor = Composer, Constructor
     return yaml
 
 
