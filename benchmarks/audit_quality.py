@@ -365,7 +365,8 @@ VERIFIED = f"""
 Of {DRAWS} random draws, over the seeds: how often the 95 % interval of the noise ratio holds the true one. Of {REPAIRS}
 of them `--repair`: how many change labels, by how many points the share of right labels rises then (mean), the worst
 draw, and in how many of those that propose changes the interval of the gain holds it. First 50: the first rows of the
-queue. Flawed questions count as defective, and a label of one that is replaced as neither gained nor lost.
+queue. Flawed questions count as defective, and a label of one that is replaced as neither gained nor lost. Rows of one
+noise share their draws; labels that were verified are not part of the gain.
 """
 
 

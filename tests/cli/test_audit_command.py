@@ -331,8 +331,10 @@ def test_labels_are_data(here):
     ("arguments", "complaint"),
     [
         (("nowhere",), "nowhere does not exist"),
-        (("log.jsonl", "--export", "out.csv"), "where --data names such a file"),
-        (("log.jsonl", "--export", "out.txt"), "give it one of these endings"),
+        (
+            ("log.jsonl", "--export", "out.csv"),
+            "where --data names such a file; give it one of these endings",
+        ),
         (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
         (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
         (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),

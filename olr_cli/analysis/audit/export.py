@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from olr_cli.analysis.audit.audit import STATUSES, Audit
 from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
-from olr_cli.data.prompt_files import PROMPT_COLUMNS, read_rows, with_fields
-from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet, question_of
-from olr_cli.data.rows import Rows, read_table
+from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_fields
+from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
+from olr_cli.data.rows import read_table
 from olr_cli.data.writers import write_new, write_prompts
 from olr_cli.errors import UserError
 
@@ -152,17 +152,13 @@ def require_exportable(target: Path, data: str | None) -> None:
     """Refuse what `export` could not write, before an audit takes its time.
 
     Raises:
-        UserError: the name has another ending than .parquet or .jsonl, or .csv where the data set is no CSV file.
+        UserError: the name has an ending that is not written.
     """
-    if target.suffix in _CSV and (data is None or Path(data).suffix != target.suffix):
+    is_csv = target.suffix in _CSV and data is not None and Path(data).suffix == target.suffix
+    if target.suffix not in (".parquet", ".jsonl") and not is_csv:
         raise UserError(
-            f"--export {target}: rows are written as {target.suffix} where --data names such a file; write .parquet or"
-            " .jsonl"
-        )
-    if target.suffix not in (".parquet", ".jsonl", *_CSV):
-        raise UserError(
-            f"--export {target}: a data set is written as .parquet or .jsonl, or as .csv where --data names such a"
-            " file; give it one of these endings"
+            f"--export {target}: a data set is written as .parquet or .jsonl, or as .csv or .tsv where --data names"
+            " such a file; give it one of these endings"
         )
     if target.exists() and not target.is_file():
         raise UserError(f"--export {target} is a folder; name a file")
@@ -185,36 +181,23 @@ def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
 
 
 def _of_log(history: RolloutHistory) -> PromptSet:
-    import pyarrow as pa
-
     logged = [prompt for prompt in history.prompts.values() if prompt.messages]
     if not logged:
         raise UserError(
             f"{history.source} has no column of prompts ({', '.join(PROMPT_COLUMNS)}), so there is nothing to export"
             " the labels with; name the data set with --data"
         )
-    is_chat = any(len(prompt.messages) > 1 for prompt in logged)
-    prompts = [[asdict(turn) for turn in p.messages] if is_chat else question_of(p.messages) for p in logged]
-    index = pa.StructArray.from_arrays([pa.array([prompt.prompt_id for prompt in logged])], ["index"])
-    sources = pa.array([prompt.data_source or None for prompt in logged], pa.string())
-    read = read_rows(
-        Rows(
-            pa.table({"prompt": pa.array(prompts), "data_source": sources, "extra_info": index}),
-            str(history.source),
-        ),
-        data_source=f"local/{history.source.stem}",
-        split="train",
-    )
-    labelled = [
+    is_question = all(len(prompt.messages) == 1 for prompt in logged)
+    prompts = [
         replace(
             prompt,
-            given_label=None if known.given_label == NEVER_REWARDED else known.given_label,
-            true_answer=known.true_answer,
-            noise_type=known.noise_type,
+            messages=(*Reading().system(prompt.data_source, is_question=is_question), *prompt.messages),
+            given_label=None if prompt.given_label == NEVER_REWARDED else prompt.given_label,
+            data_source=prompt.data_source or f"local/{history.source.stem}",
         )
-        for prompt, known in zip(read.prompts, logged, strict=True)
+        for prompt in logged
     ]
-    return PromptSet(tuple(labelled), read.table, history.source.name)
+    return prompt_set(prompts, history.source.name)
 
 
 def export(
