@@ -358,36 +358,14 @@ def test_what_cannot_be_is_refused_in_a_sentence(log, arguments, complaint):
     assert complaint in refused(*arguments)
 
 
-def questions(file, rows):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
-@pytest.mark.parametrize("uid", [False, True], ids=["no ids", "ids in one file alone"])
-def test_shuffled_verified_questions_are_trusted_by_their_text(here, uid):
-    sums = [(f"u{n}", f"What is {n} + {n}?", str(2 * n)) for n in range(10, 30)]
-    rows = [{"Q": q, "A": a, **({"uid": name} if uid else {})} for name, q, a in sums]
-    data = questions(here / "mine.jsonl", rows)
-    columns = "{question: Q, answer: A" + (", id: uid}" if uid else "}")
-    keys = [
-        "data.limit=null",
-        "data.test=null",
-        "data.extractor=first_integer",
-        "noise=null",
-        "train.epochs=2",
-    ]
-    keys += [f"data.train={data}", f"data.columns={columns}", "method.warmup_epochs=1"]
-    keys += ["train.prompts_per_step=20", "train.mini_batch_prompts=20", "train.rollouts_per_prompt=4"]
-    sets = [word for key in keys for word in ("--set", key)]
-    done = CliRunner().invoke(app, ["train", "laptop/quickstart", *sets, "--run-dir", "run"])
-    assert done.exit_code == 0, done.output
-    half = [{"P": f"  what is {q[8:]} ", "S": rf"So \boxed{{{a}}}"} for _, q, a in reversed(sums[::2])]
-    trusted = questions(here / "trusted.jsonl", [*half, {"P": "Who am I?", "S": "7"}])
-    said = told("run", "--trusted", trusted, "--set", "data.columns={question: P, answer: S}")
-    assert "Verified 10 labels, 0 of them wrong" in said
+def test_shuffled_verified_questions_are_matched_by_their_text(here, log):
+    rows = [{"P": f"  what is P{n}? ", "S": r"So \boxed{7}"} for n in range(18, -1, -2)]
+    write(here / "verified.jsonl", [*rows, {"P": "Who am I?", "S": "7"}])
+    said = told(log, "--trusted", "verified.jsonl", "--set", "data.columns={question: P, answer: S}")
+    assert "Verified 10 labels, 2 of them wrong" in said
     assert "are for 10 prompts here, 1 for none." in said
 
 
 def test_a_data_set_is_not_taken_for_rollouts(here):
-    said = refused(questions(here / "mine.jsonl", [{"question": "1 + 1", "answer": "2"}]))
+    said = refused(write(here / "mine.jsonl", [{"question": "1 + 1", "answer": "2"}]))
     assert "no column response; its columns are question, answer" in said

@@ -26,6 +26,8 @@ _WIDEST = 30
 _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
 _ROWS = 15
+_TEXTS = ("prompt", "label", "answered instead", "seems")
+"""Columns that give way to the numbers."""
 
 NOT_VERIFIED = (
     "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio: --only first:25 or random:25,"
@@ -39,12 +41,7 @@ def audit_answer(audit: Audit, top: int | None) -> Answer:
     table = queue(audit, _ROWS if top is None else top)
     if table.blocks[0].rows:
         parts += ["", table, ""]
-    notes = [*audit.notes]
-    if audit.status not in (None, "finished"):
-        notes.append(f"The run is not finished ({audit.status}): what it has not visited yet is not in here.")
-    if audit.draws_labels:
-        notes.append("Active noise draws a noisy label at every visit: those of the last visit are audited.")
-    return Answer(parts, _plain(audit, top), notes, indent=_INDENT)
+    return Answer(parts, _plain(audit, top), audit.notes, indent=_INDENT)
 
 
 # The summary ------------------------------------------------------------------------------------------------------
@@ -125,41 +122,34 @@ def _span(estimate: Estimate) -> str:
 def queue(audit: Audit, size: int) -> Table:
     """The first `size` rows of the queue, each with what a person needs to judge it."""
     prompts = audit.prompts.filter(pl.col("rank").is_not_null()).head(size)
-    given = [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()]
-    numbers = {"#": [str(rank) for rank in prompts["rank"]], "label in": given}
-    if audit.verified is not None:
-        numbers["wrong"] = [_sure(chance) for chance in prompts["confidence"]]
-    names = {"prompt": "prompt_id", "label": "given_label", "answered instead": "answers"}
-    texts = {
-        head: [one_line("unknown" if text == NEVER_REWARDED else text) for text in prompts[name]]
-        for head, name in names.items()
+    cells = {
+        "#": [str(rank) for rank in prompts["rank"]],
+        "prompt": prompts["prompt_id"].to_list(),
+        "label": ["unknown" if label == NEVER_REWARDED else label for label in prompts["given_label"]],
+        "answered instead": prompts["answers"].to_list(),
+        "label in": [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()],
+        "wrong": [_sure(chance) for chance in prompts["confidence"]],
+        "seems": [status if status in ("doubted", "questionable") else "" for status in prompts["status"]],
     }
-    texts["seems"] = [status if status in ("doubted", "questionable") else "" for status in prompts["status"]]
-    heads = (
-        "#",
-        "prompt",
-        "label",
-        "answered instead",
-        "label in",
-        *(["wrong"] if "wrong" in numbers else []),
-        "seems",
-    )
-    room = _WIDTH - len(heads) - sum(max(map(cell_len, [head, *column])) for head, column in numbers.items())
-    widths = _text_widths(texts, room)
-    columns: dict[str, Sequence[str | Cell]] = {**numbers}
-    for head, column in texts.items():
-        columns[head] = [
-            Cell(text, "text", short=_cut(text, widths[head], is_end=head == "prompt")) for text in column
-        ]
+    if audit.verified is None:
+        del cells["wrong"]
+    cells = {head: [one_line(text) for text in column] for head, column in cells.items()}
+    numbers = {head: column for head, column in cells.items() if head not in _TEXTS}
+    room = _WIDTH - len(cells) - sum(max(map(cell_len, [head, *column])) for head, column in numbers.items())
+    widths = _text_widths({head: cells[head] for head in _TEXTS}, room)
+
+    def cell(head: str, text: str) -> str | Cell:
+        if head not in _TEXTS:
+            return text
+        return Cell(text, "text", short=_cut(text, widths[head], is_end=head == "prompt"))
+
     rows = []
-    for prompt_id, row in zip(
-        prompts["prompt_id"], zip(*(columns[head] for head in heads), strict=True), strict=True
-    ):
-        rows.append(Row(row))
+    for prompt_id, texts in zip(prompts["prompt_id"], zip(*cells.values(), strict=True), strict=True):
+        rows.append(Row([cell(head, text) for head, text in zip(cells, texts, strict=True)]))
         if prompt_id in audit.questions:
             rows.append(Row([one_line(audit.questions[prompt_id], _QUESTION)], "note"))
-    shown = [Column(head, is_text=head in texts) for head in heads]
-    return Table([Block(shown, rows)], {"rows": stored(audit).head(size).to_dicts()})
+    columns = [Column(head, is_text=head in _TEXTS) for head in cells]
+    return Table([Block(columns, rows)], {"rows": stored(audit).head(size).to_dicts()})
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ The verdicts are one frame, a row a prompt in the order of the queue:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,9 +59,7 @@ class Audit:
         prompts: the verdicts, as this module describes them.
         models: names of the models that answered.
         model: what was fitted to their answers.
-        status: of the run; None for a table.
         was_training: whether the rollouts are those of a policy in training; None where nobody knows.
-        draws_labels: whether noisy labels were drawn at every visit (R3), so that those of the last visit are judged.
         verified: labels that somebody verified; None without `--trusted` and `--drawn`.
         ratio: share of wrong labels; None without a random draw.
         gain: how many more labels are right if proposals replace those that are likelier wrong, which is done only if
@@ -77,9 +75,7 @@ class Audit:
     prompts: pl.DataFrame
     models: Sequence[str]
     model: AnnotatorModel
-    status: Status | None
     was_training: bool | None
-    draws_labels: bool
     verified: Verified | None
     ratio: Estimate | None
     gain: Estimate | None
@@ -184,17 +180,22 @@ def audit(
         prompts=verdicts,
         models=counted.models,
         model=model,
-        status=None if manifest is None else manifest["status"],
         was_training=None if manifest is None else kind_of(manifest) == "training",
-        draws_labels=history.is_run and any(p.noise_type == "active" for p in history.prompts.values()),
         verified=verified,
         ratio=None if verified is None else calibration.noise_ratio(verified, is_labelled),
         gain=gain,
         warnings=list(_warnings(answered / rollouts, is_labelled, verified, model)),
         truth=_truth(history, verdicts, judge),
         questions={p.prompt_id: question_of(p.messages) for p in texts.values() if p.messages},
-        notes=notes,
+        notes=[*notes, *_run_notes(history, None if manifest is None else manifest["status"])],
     )
+
+
+def _run_notes(history: RolloutHistory, status: Status | None) -> Iterator[str]:
+    if status not in (None, "finished"):
+        yield f"The run is not finished ({status}): what it has not visited yet is not in here."
+    if history.is_run and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
+        yield "Active noise draws a noisy label at every visit: those of the last visit are audited."
 
 
 # The verdicts -----------------------------------------------------------------------------------------------------
@@ -307,22 +308,20 @@ def _answers(counted: Tally, totals: Floats) -> pl.Series:
 
 def _warnings(
     answered: float, is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
-) -> Sequence[str]:
+) -> Iterator[str]:
     """What speaks against the numbers; doubt that is always there is none of it."""
-    warnings = []
     if answered < 0.1:
-        warnings.append(
+        yield (
             f"{1 - answered:.0%} of the responses have no answer; another --set data.extractor"
             f" ({', '.join(EXTRACTORS)}) may help"
         )
     if not is_labelled.any():
-        warnings.append("no prompt has a label, so there is no queue; --data FILE names the labels")
+        yield "no prompt has a label, so there is no queue; --data FILE names the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):
-        warnings.append(
+        yield (
             "the labels of --drawn are no random draw: they are in more or less doubt than the others, so the ratio"
             " does not hold; give them with --trusted"
         )
-    return warnings
 
 
 def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[str, float | None] | None:

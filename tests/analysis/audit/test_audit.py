@@ -200,22 +200,6 @@ def test_a_draw_that_is_none_is_warned_of(tmp_path, judge):
     assert not examined(log, judge, trusted=picked).warnings
 
 
-@pytest.mark.parametrize(
-    ("rows", "complaint"),
-    [
-        ([{"prompt_id": "stranger", "true_answer": "1"}], "none of its prompts is among"),
-        ([{"prompt_id": "p0", "true_answer": a} for a in "12"], "several true answers"),
-        ([{"prompt_id": "p0", "answer": "1"}], "no column of prompts"),
-        ([{"prompt_id": "p0", "true_answer": a} for a in (None, SENTINEL)], "no true answer in any row"),
-        ([{"question": "?", "answer": "7"}], "else by their questions"),
-    ],
-)
-def test_verified_labels_that_do_not_fit_are_refused(tmp_path, judge, rows, complaint):
-    log = write(tmp_path / "log.jsonl", many(3))
-    with pytest.raises(UserError, match=complaint):
-        examined(log, judge, trusted=write(tmp_path / "t.jsonl", rows))
-
-
 def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_measure_nothing(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(30, wrong={3, 8, 11}))
     verified = verifying(tmp_path, {"p3": "7", "p4": "9"})
