@@ -264,14 +264,27 @@ def headline(lines: Sequence[Metrics]) -> str:
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
-    """The mean of a metric over an epoch's steps, weighted by their prompts; of held-out metrics the latest value."""
+    """The mean of a metric over an epoch's steps, weighted by the prompts it is a mean of; held-out: the latest value.
+
+    metrics.jsonl has shares of noisy and of replaced labels, whose product with a step's prompts counts them.
+    """
     known = [metrics for metrics in steps if name in metrics]
+    if known and name.startswith("eval/"):
+        return known[-1][name]
     if not known:
         return None
-    if name.startswith("eval/"):
-        return known[-1][name]
-    weights = [metrics.get("rollout/groups", 1) for metrics in known]
+    weights = [_prompts_of(name, metrics) for metrics in known]
     return sum(metrics[name] * weight for metrics, weight in zip(known, weights, strict=True)) / sum(weights)
+
+
+def _prompts_of(name: str, metrics: Metrics) -> float:
+    """How many of a step's prompts a metric is a mean of."""
+    prompts = metrics.get("rollout/groups", 1)
+    if name.endswith("_clean"):
+        return prompts * (1 - metrics.get("label/initial_noise", 0))
+    if name.endswith("_noisy"):
+        return prompts * metrics.get("label/initial_noise", 1)
+    return prompts * metrics.get("label/selection_ratio", 1) if "selected_" in name else prompts
 
 
 def clock(seconds: float) -> str:

@@ -15,6 +15,7 @@ from olr_cli.runs.progress import (
     LiveProgress,
     clock,
     headline,
+    of_epoch,
     rough_duration,
 )
 
@@ -54,6 +55,21 @@ def test_an_epoch_is_the_mean_over_its_prompts_not_over_its_steps():
         {"label/effective_noise": 0.4, "rollout/groups": 20},
     ]
     assert rows(steps, per_epoch=2) == [["1", "48%"]]
+
+
+def test_what_is_known_of_some_prompts_counts_by_how_many_they_are():
+    """9 noisy prompts of 10 and 3 of 30; 5 and 15 replaced labels."""
+    steps = [
+        {"rollout/groups": 10, "label/initial_noise": 0.9, "label/selection_ratio": 0.5,
+         "majority/accuracy_clean": 1.0, "majority/accuracy_noisy": 2 / 3, "label/selected_accuracy": 0.2},
+        {"rollout/groups": 30, "label/initial_noise": 0.1, "label/selection_ratio": 0.5,
+         "majority/accuracy_clean": 2 / 3, "majority/accuracy_noisy": 0.0, "label/selected_accuracy": 0.4},
+        {"rollout/groups": 10, "label/initial_noise": 0.0, "label/selection_ratio": 0.0,
+         "majority/accuracy_clean": 0.8},
+    ]  # fmt: skip
+    assert of_epoch("majority/accuracy_clean", steps) == pytest.approx((1 + 18 + 8) / (1 + 27 + 10))
+    assert of_epoch("majority/accuracy_noisy", steps) == pytest.approx((6 + 0) / (9 + 3))
+    assert of_epoch("label/selected_accuracy", steps) == pytest.approx((1 + 6) / 20)
 
 
 EXTREME = {
