@@ -1,8 +1,8 @@
 """Extractors that a recipe writes itself: a regular expression, or a function of the user's own.
 
-A recipe is its user's, so the function that it names is run; nothing that data, models or rollouts say ever is. It must
-be a function of a module that is installed or lies in the working folder; the standard library's, of which `os.system`
-would run responses, are refused.
+A function runs only where the user names it (`olr_cli.user_code`); nothing that data, models, rollouts or stored files
+say ever is run. It must be a function of a module that is installed or lies in the working folder; the standard
+library's, of which `os.system` would run responses, are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 
 from olr_cli.errors import UserError, first_line, shortened
+from olr_cli.user_code import require_named
 
 _MOST_SEARCHED = 1 << 30
 """Characters that the searches of one response may go over."""
@@ -65,7 +66,8 @@ def own_extractor(place: str, option: str) -> Callable[[str], str | None]:
     """The function ``package.module:function``, guarded: what it raises or returns is reported in one sentence.
 
     Raises:
-        UserError: there is no such function, or it may not be one; or, when called, it fails or returns no text.
+        UserError: there is no such function, it may not be one, or only a stored file names it; or, when called, it
+            fails or returns no text.
     """
     module_name, _, name = place.partition(":")
     shown = f"{option} {shortened(place)}"
@@ -74,6 +76,7 @@ def own_extractor(place: str, option: str) -> Callable[[str], str | None]:
         raise UserError(f"{shown}: expected package.module:function, or regex:, after: or tag: and a text")
     if parts[0] in sys.stdlib_module_names or parts[0] == "olr_cli":
         raise UserError(f"{shown}: expected a function of a module of your own; put one around it")
+    require_named(place, option)
     here = os.getcwd()
     sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not
     try:

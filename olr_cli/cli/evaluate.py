@@ -342,7 +342,9 @@ def _check_names(prompts: Prompts, place: Place, results: Results) -> str:
         require_known("--protocol", prompts.protocol, PROTOCOLS)
     if results.extractor is not None:
         from olr_cli.answers import find_extractor
+        from olr_cli.user_code import name_function
 
+        name_function(results.extractor)
         find_extractor(results.extractor, "--extractor")
     if place.backend is not None:
         from olr_cli.evaluation.backends import BACKENDS

@@ -115,6 +115,7 @@ def rollouts(
     from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
     from olr_cli.evaluation.targets import origin
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
+    from olr_cli.user_code import name_function
 
     backend, run_dir, resume = place.backend, storage.run_dir, storage.resume
     shape = "event" if storage.json else "terminal"
@@ -122,6 +123,7 @@ def rollouts(
         require_known("--backend", backend, ("vllm", "transformers"))
     require_known("--device", place.device, DEVICES)
     if prompts.extractor is not None:
+        name_function(prompts.extractor)
         find_extractor(prompts.extractor, "--extractor")
     recipe = rollouts_recipe(
         model,

@@ -27,6 +27,7 @@ from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
 from olr_cli.recipe.schema import Count, ExtractorText, Recipe, Section, Text
 from olr_cli.tables import Answer, Block, Column, Row, Table
+from olr_cli.user_code import name_function
 
 PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
 """The paper's nine, in the order of its tables: what `all` means."""
@@ -200,6 +201,7 @@ def find_benchmark(name: str) -> Benchmark:
         return file_benchmarks(path)[0]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
         benchmark = read_benchmark(path)
+        name_function(benchmark.extractor)
         find_extractor(benchmark.extractor, f"{path}: extractor")
         return benchmark
     known = [known for benchmark in registry().values() for known in sorted(benchmark.names)]
@@ -233,9 +235,16 @@ def choose(words: str, extractor: str | None = None, own: Sequence[Benchmark] = 
 
 
 def read_by(extractor: str | None, benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
-    """Benchmarks with an extractor in place of their own; None: with their own."""
+    """Benchmarks with an extractor in place of their own; None: with their own.
+
+    Raises:
+        UserError: as `find_extractor`; an extractor of their own may be a function that only a stored file names.
+    """
     update = {} if extractor is None else {"extractor": extractor}
-    return [benchmark.model_copy(update=update) for benchmark in benchmarks]
+    read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
+    for benchmark in read:
+        find_extractor(benchmark.extractor, "--extractor")
+    return read
 
 
 def read_benchmark(file: Path) -> Benchmark:

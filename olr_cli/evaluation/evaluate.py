@@ -262,7 +262,7 @@ def grade_again(
         for name, task in target.store.record().benchmarks.items()
         if name not in registry()
     ]
-    chosen = choose(request.benchmarks, own=definitions) if request.benchmarks else None
+    chosen = choose(request.benchmarks, request.extractor, definitions) if request.benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in stored:
         regraded = regrade(target.folder, chosen, request.extractor, report)

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import KINDS, Recipe, SweepSection, flatten
+from olr_cli.user_code import name_function
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
@@ -133,7 +134,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     Raises:
         UserError: the file is missing or not YAML, a key is unknown, a value is wrong.
     """
-    return _resolved(_layers(path, overrides))
+    return _with_layers(path, overrides)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,23 @@ class Layer:
     keys: Mapping[str, Any]
 
 
-def _layers(path: str | Path, overrides: Iterable[str]) -> list[Layer]:
-    """The layers of a recipe, lowest first; its file has the name by which the user calls it."""
+def _with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
+    """A resolved recipe and its layers, lowest first; its file has the name by which the user calls it.
+
+    The functions that it names are the user's (`olr_cli.user_code`), except those of a file that a run has stored.
+    """
     *bases, mine = _files(find_recipe(path))
     settings = override({}, overrides)
-    return [*bases, Layer(str(path), mine.keys), *([Layer("--set", settings)] if settings else [])]
+    of_command = [Layer("--set", settings)] if settings else []
+    layers = [*bases, Layer(str(path), mine.keys), *of_command]
+    recipe = _resolved(layers)
+    stored = [layer for layer in (*bases, mine) if Path(layer.source).with_name("manifest.json").exists()]
+    for keys in (layer.keys for layer in (*bases, mine, *of_command) if layer not in stored):
+        for key, value in flatten(dict(keys)).items():
+            if "data.extractor" in key:
+                for extractor in value if isinstance(value, list) else [value]:
+                    name_function(str(extractor))
+    return recipe, layers
 
 
 def _merged(layers: Iterable[Layer]) -> dict[str, Any]:
@@ -559,8 +572,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         UserError: the recipe has no sweep, or one of its runs is not valid.
     """
     overrides = list(overrides)
-    layers = _layers(path, overrides)
-    whole = _resolved(layers)
+    whole, layers = _with_layers(path, overrides)
     if whole.sweep is None:
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in _merged(layers).items() if key != "sweep"}
