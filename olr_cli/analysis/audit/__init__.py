@@ -1,5 +1,5 @@
-"""Which given labels look wrong, how sure the history is of it, and the data set with those repaired.
+"""A queue of doubtful labels for people, and what is left of the data set.
 
-history ──tally──► counts ──estimator──► log odds ──confidence──► verdicts ──audit──► ranked prompts ──► answer
-                                              ▲ trusted labels                                     └──► export
+history ──tally──► counts ──annotators──► log odds ──audit──► verdicts, in the order of the queue ──► answer
+                        verified labels ──calibration──► chances ▲                               └──► export
 """
