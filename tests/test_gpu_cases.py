@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from gpu import matrix
 from gpu.matrix import CASES, HALF_BILLION, TINY, Case, Finding, left_out, markdown, random_model, settings_of
+from histories import write_history
 from make_toys import build_tokenizer
 from transformers import Qwen3ForCausalLM
 
@@ -21,19 +23,28 @@ from olr_cli.recipe.layers import load_recipe
 SCRIPT = Path(matrix.__file__)
 
 
+def recipe_of(case, gpus):
+    return load_recipe("laptop/openrlhf", list(settings_of(case, Path("m"), HALF_BILLION, "cuda", gpus)))
+
+
+@pytest.mark.parametrize("here", [2, 3, 8])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_case_is_a_recipe_that_fits_its_gpus(case, tmp_path):
-    recipe = load_recipe("laptop/openrlhf", list(settings_of(case, tmp_path, HALF_BILLION, "cuda")))
+def test_every_case_is_a_recipe_that_fits_its_gpus(case, here):
+    recipe = recipe_of(case, case.gpus_of(here))
     check_batches(recipe, 32)
-    check_gpus(recipe, case.gpus)
-    assert gpus_needed(recipe) == case.gpus
+    check_gpus(recipe, here)
+    assert gpus_needed(recipe) == case.gpus_of(here) <= here
+
+
+def test_the_first_case_is_the_papers_layout_on_all_gpus():
+    paper, case = load_recipe("paper/qwen3-4b").engine, recipe_of(CASES[0], CASES[0].gpus_of(8)).engine
+    layout = ("nodes", "gpus_per_node", "colocate", "sleep", "engines", "tensor_parallel", "zero_stage")
+    assert [getattr(case, key) for key in layout] == [getattr(paper, key) for key in layout]
+    assert case.flags["ds"] == paper.flags["ds"]
 
 
 def test_the_cases_cover_what_they_are_for():
-    recipes = [
-        load_recipe("laptop/openrlhf", list(settings_of(case, Path("m"), TINY, "cuda"))) for case in CASES
-    ]
-    engines = [recipe.engine for recipe in recipes]
+    engines = [recipe_of(case, case.gpus_of(2)).engine for case in CASES]
     assert {(engine.zero_stage, engine.sleep) for engine in engines} >= {
         (2, True),
         (2, False),
@@ -63,13 +74,11 @@ def test_the_model_fills_its_vocabulary_and_reads_text(tmp_path):
 
 def test_what_cannot_be_shown_is_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr(matrix, "has_flash_attention", lambda: False)
-    asked = {"gpus": 1, "device": "cuda", "seconds_left": 600.0}
+    asked = {"gpus": 1, "device": "cuda"}
     assert left_out(Case("plain", ()), **asked) is None
+    assert left_out(Case("all that are here", (), gpus=None), **asked) is None
     assert left_out(Case("two", (), gpus=2), **asked) == "needs 2 GPUs, and here is 1"
     assert left_out(Case("packed", (), needs_flash_attention=True), **asked) == "flash-attn is not installed"
-    assert (
-        left_out(Case("killed", (), is_killed=True), **(asked | {"seconds_left": 100})) == "the time was over"
-    )
     assert left_out(Case("plain", ()), **(asked | {"device": "cpu"})) == "a CPU cannot show it"
 
 
@@ -88,7 +97,9 @@ def test_the_report_is_one_markdown_file_that_says_what_is_wrong():
 
 
 def write_run(folder, gap, kl):
-    lines = [{"step": 0}, *({"step": s, "rollout/sampler_gap": gap, "policy/kl": kl} for s in (1, 2))]
+    times = dict.fromkeys(("time/rollouts", "time/update", "time/weights"), 1.0)
+    measured = {"rollout/sampler_gap": gap, "policy/kl": kl, **times}
+    lines = [{"step": 0}, *({"step": step, **measured} for step in range(1, 5))]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return folder
 
@@ -100,16 +111,85 @@ def test_weights_that_stayed_behind_or_never_moved_are_wrong(tmp_path, gap, kl, 
     assert matrix._weights_arrive(CASES[0], write_run(tmp_path, gap, kl)).is_right is right
 
 
-def test_a_case_that_fails_is_a_finding_and_no_traceback(tmp_path, monkeypatch):
-    class Dead:
-        def __init__(self, *_):
-            raise OSError("no memory | at all")
+NVIDIA_SMI = """#!/bin/sh
+echo "NVIDIA H100, 81559, 1200, 580.10"
+"""
 
-    monkeypatch.setattr(matrix, "Train", Dead)
-    monkeypatch.setattr(matrix, "look_at_gpus", tuple)
-    (finding,) = matrix.run_case(CASES[0], tmp_path, tmp_path, TINY, "cpu")
-    assert finding.is_right is False
-    assert "no memory \\| at all" in finding.measured
+PYTHON = """#!/bin/sh
+# python, as the matrix starts it: torch sees a GPU, runs are there at once, but the second hangs with a child.
+case "$*" in
+    -c*) echo '{"cuda": "13.0", "gpus": 1}' ;;
+    *--local-engine*) exit 1 ;;
+    */1/run*) setsid sleep 1000 & echo "$$ $!" > PROCESSES; sleep 1000 ;;
+    *) cp -r READY "$OLR_TEST_RUN" ;;
+esac
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with one GPU and stand-ins for the programs of the matrix; the folder that they write to."""
+    run = write_history(tmp_path / "ready", prompts=16, epochs=2, rollouts=4, prompts_per_step=8)
+    write_run(run, 0.003, 0.02)
+    places = {"READY": str(run), "PROCESSES": str(tmp_path / "processes")}
+    python = PYTHON
+    for name, place in places.items():
+        python = python.replace(name, place)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("nvidia-smi", NVIDIA_SMI), ("python", python)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "executable", str(programs / "python"))
+    monkeypatch.setattr(matrix, "HALF_BILLION", TINY)
+    monkeypatch.setattr(matrix, "PATIENCE_A_START", 5)
+    monkeypatch.setattr(matrix, "SECONDS_A_START", 1)
+    cases = [Case(name, ("engine.attention=sdpa",)) for name in ("first", "second", "third")]
+    monkeypatch.setattr(matrix, "CASES", cases)
+    return tmp_path
+
+
+def is_alive(process):
+    command = Path("/proc", process, "cmdline")
+    return command.exists() and command.read_bytes() != b""
+
+
+def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(machine, monkeypatch):
+    reports = []
+
+    def write(path, text):
+        reports.append(text)
+        path.write_text(text)
+
+    monkeypatch.setattr(matrix, "write_text", write)
+    assert matrix.main(["--report", str(machine / "report.md")]) == 1
+    report = (machine / "report.md").read_text()
+    assert re.search(r"\| first \| 4 steps in \d+ s \| yes \| yes \| ok \|", report)
+    assert re.search(
+        r"\| second \| 4 steps in \d+ s \| status -1: .*no end after 5 s .*\*\*WRONG\*\*", report
+    )
+    assert re.search(r"\| third \| 4 steps in \d+ s \| yes \| yes \| ok \|", report)
+    assert re.search(r"\| local engine \| runs \| CalledProcessError: .* \*\*WRONG\*\*", report)
+    assert not any(is_alive(process) for process in (machine / "processes").read_text().split())
+    # Whoever is killed meanwhile leaves the report of what was run, which names the rest.
+    assert "| second | not run |" in reports[1] and "| first | 4 steps" in reports[1]
+    assert [text.count("| not run |") for text in reports] == [3, 2, 1, 0, 0]
+
+
+def test_cases_that_no_time_is_left_for_are_named_and_told_by_the_exit_status(machine, monkeypatch):
+    monkeypatch.setattr(matrix, "local_engine_elsewhere", lambda *_: [])
+    assert matrix.main(["--report", str(machine / "report.md"), "--minutes", "0"]) == 3
+    report = (machine / "report.md").read_text()
+    assert "0 right, 0 wrong, 3 cases not run" in report
+    assert "| third | not run | the time was over |" in report
+
+
+def test_a_case_that_the_end_of_the_time_cuts_off_is_not_wrong(machine):
+    (machine / "1").mkdir()
+    case = Case("second", ("engine.attention=sdpa",))
+    (finding,) = matrix.run_case(case, machine / "1", machine, TINY, "cuda", seconds=0.5)
+    assert (finding.shows, finding.is_right) == ("not run", None)
 
 
 def test_without_a_gpu_the_program_says_so_in_a_sentence_and_ends_well(tmp_path):

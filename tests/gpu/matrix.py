@@ -4,6 +4,9 @@
     python tests/gpu/matrix.py --report FILE        the same in an environment that is there
     python tests/gpu/matrix.py --device cpu         what of it a CPU can show, with a tiny model
 
+The report is written anew after every case, so it is whole whenever the program ends; it names the cases that were not
+run. A case that fails or hangs is a finding, and its processes are killed before the next one starts.
+
 The policy has 0.5 B random weights and is trained by its own likelihood (method `sequence_entropy`), because a random
 policy earns no reward from a verifier. A learning rate far too high makes the weights move so much in a few steps that
 vLLM's old weights would be seen in the log-probabilities of its tokens.
@@ -12,16 +15,20 @@ vLLM's old weights would be seen in the log-probabilities of its tokens.
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +43,8 @@ from olr_cli.engines.machine import Check, look_at_gpus, look_at_machine
 from olr_cli.engines.models import model_shape
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.memory import memory_need
+from olr_cli.engines.openrlhf.process import descendants
+from olr_cli.files import write_text
 from olr_cli.recipe.layers import load_recipe
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
@@ -50,8 +59,14 @@ MOST_GAP = 0.02
 LEAST_MOVE = 4
 """How many times the gap the policy must have moved, or old weights in vLLM would not be seen."""
 
-SECONDS_A_START = 60
-"""Assumed, to stop before the time is over."""
+SECONDS_A_START, PATIENCE_A_START = 60, 150
+"""What a start is assumed to take, so that no case begins that cannot end in time; a longer one counts as hanging."""
+
+RIGHT_STATUS, WRONG_STATUS, NOT_RUN_STATUS = 0, 1, 3
+"""Of the program: all is right; something is wrong; nothing is, but not every case was run."""
+
+NOT_RUN, OVER = "not run", "the time was over"
+LOCAL = "local engine"
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,7 @@ class Case:
     Attributes:
         name: what is special about it.
         settings: beside the common ones.
-        gpus: how many it needs.
+        gpus: how many it needs; None: it takes as many as there are.
         is_killed: killed after the step that follows a checkpoint, and resumed; else it runs through.
         needs_flash_attention: and is left out without it.
         on_cpu: whether the rehearsal can show it.
@@ -84,16 +99,26 @@ class Case:
 
     name: str
     settings: tuple[str, ...]
-    gpus: int = 1
+    gpus: int | None = 1
     is_killed: bool = False
     needs_flash_attention: bool = False
     on_cpu: bool = False
 
+    @property
+    def starts(self) -> int:
+        """How often the stack starts."""
+        return 2 if self.is_killed else 1
+
+    def gpus_of(self, here: int) -> int:
+        """GPUs of the policy that its mini-batches divide among, where so many GPUs are here."""
+        return self.gpus or next(number for number in (8, 4, 2, 1) if number <= max(1, here))
+
 
 CASES = (
     Case(
-        "ZeRO 3, float32 gradients, sleep; killed and resumed",
+        "the paper's layout: ZeRO 3, float32 gradients, sleep, a vLLM engine on every GPU; killed and resumed",
         ("engine.zero_stage=3", "engine.flags.ds.grad_accum_dtype=fp32", "engine.attention=sdpa"),
+        gpus=None,
         is_killed=True,
         on_cpu=True,
     ),
@@ -117,9 +142,10 @@ CASES = (
         "ZeRO 2, sleep, Adam in host memory",
         ("engine.zero_stage=2", "engine.flags.ds.adam_offload=true", "engine.attention=sdpa"),
     ),
-    Case("ZeRO 2, awake", ("engine.zero_stage=2", "engine.sleep=false", "engine.attention=sdpa")),
     Case("ZeRO 3, awake", ("engine.zero_stage=3", "engine.sleep=false", "engine.attention=sdpa")),
+    Case("ZeRO 2, awake", ("engine.zero_stage=2", "engine.sleep=false", "engine.attention=sdpa")),
 )
+"""What shows most comes first: there is seldom time for all of them."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +194,9 @@ def random_model(folder: Path, size: Size) -> Path:
     return folder
 
 
-def settings_of(case: Case, model: Path, size: Size, device: str) -> tuple[str, ...]:
-    """Settings over `laptop/openrlhf`: 4 steps of 16 prompts x 4, two updates each."""
-    colocated_gpus = case.gpus if "engine.colocate=false" not in case.settings else 1
+def settings_of(case: Case, model: Path, size: Size, device: str, gpus: int) -> tuple[str, ...]:
+    """Settings over `laptop/openrlhf` on so many GPUs: 4 steps of 16 prompts x 4, two updates each."""
+    colocated_gpus = gpus if "engine.colocate=false" not in case.settings else 1
     return (
         f"model.path={model}",
         "method={name: sequence_entropy}",
@@ -220,29 +246,45 @@ def peak_memory() -> Iterator[list[float]]:
         watcher.join()
 
 
-def run_case(case: Case, folder: Path, model: Path, size: Size, device: str) -> list[Finding]:
-    """Train as the case says, and tell what it has shown; what fails is told too, and raises nothing."""
+def run_case(
+    case: Case, folder: Path, model: Path, size: Size, device: str, *, seconds: float, gpus: int = 1
+) -> list[Finding]:
+    """Train as the case says, and tell what it has shown; a run that fails or hangs is told too.
+
+    Args:
+        case: what to run.
+        folder: for the run.
+        model: to train.
+        size: of the model.
+        device: where.
+        seconds: after which it counts as hanging.
+        gpus: of the policy.
+    """
     run = folder / "run"
-    settings = settings_of(case, model, size, device)
+    settings = settings_of(case, model, size, device, gpus)
     began = time.monotonic()
     findings: list[Finding] = []
     output = ""
-    with peak_memory() as peak:
+    with peak_memory() as peak, _killed_at_the_end(run):
         try:
-            train = Train(run, settings)
+            train = Train(run, settings, patience=seconds)
             if case.is_killed:
                 train.await_step(KILLED)
                 train.signal(signal.SIGKILL)
                 train.end()
                 findings += [_gone_on(case, run), _left_nothing(case, run)]
-                train = Train(run, settings, "--resume")
+                train = Train(run, settings, "--resume", patience=seconds - (time.monotonic() - began))
             status, output = train.end(), train.output
+        except TimeoutError as error:
+            if seconds < case.starts * PATIENCE_A_START:
+                return [*findings, Finding(case.name, NOT_RUN, f"ended after {seconds:.0f} s: {OVER}")]
+            status, output = -1, f"{error}\nno end after {seconds:.0f} s"
         except (AssertionError, OSError) as error:
             status, output = -1, str(error)
     finished = status == 0 and stored_steps(run) == list(range(1, STEPS + 1))
-    seconds = f"{time.monotonic() - began:.0f} s"
+    took = f"{time.monotonic() - began:.0f} s"
     told = "yes" if finished else f"status {status}: {_last_words(run, output)}"
-    findings.append(Finding(case.name, f"{STEPS} steps in {seconds}", told, "yes", finished))
+    findings.append(Finding(case.name, f"{STEPS} steps in {took}", told, "yes", finished))
     if finished:
         if case.is_killed:
             findings.append(_resumed(case, run))
@@ -253,6 +295,25 @@ def run_case(case: Case, folder: Path, model: Path, size: Size, device: str) -> 
     return findings
 
 
+@contextmanager
+def _killed_at_the_end(run: Path) -> Iterator[None]:
+    """Kill what is left of a run's processes, which would keep their GPUs: by descent, or by their environment."""
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + 30
+        while (left := {*processes_of(run), *_below(processes_of(run))}) and time.monotonic() < deadline:
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.2)
+
+
+def _below(processes: Iterable[int]) -> list[int]:
+    """Descendants; those that give themselves a title may have written over their environment."""
+    return [child for process in processes for child in descendants(process)]
+
+
 def _left_nothing(case: Case, run: Path) -> Finding:
     """The job and its Ray end with the command that was killed."""
     deadline = time.monotonic() + 60
@@ -261,13 +322,17 @@ def _left_nothing(case: Case, run: Path) -> Finding:
     return Finding(case.name, "kill -9 leaves no process", f"{len(left)} after a minute", "0", not left)
 
 
+def _in_a_cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")[:600]
+
+
 def _last_words(run: Path, output: str) -> str:
     log = run / "openrlhf" / "log.txt"
     lines = [line for line in output.splitlines() if line.strip()][-2:]
     if log.exists():
         errors = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
         lines += errors[-3:]
-    return " / ".join(lines).replace("|", "\\|")[:600]
+    return _in_a_cell(" / ".join(lines))
 
 
 def _gone_on(case: Case, run: Path) -> Finding:
@@ -332,7 +397,7 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     from olr_cli.engines.local.grpo import response_statistics
     from olr_cli.engines.local.policy import Policy
 
-    name = f"local engine, bfloat16 on {device} against float32 on a CPU"
+    name = f"{LOCAL}, bfloat16 on {device} against float32 on a CPU"
     exact = Policy.load(model, device="cpu", dtype=torch.float32)
     rounded = Policy.load(model, device="cuda" if device == "cuda" else "cpu", dtype=torch.bfloat16)
     prompts = exact.encode([[Message("user", text)] for text in ("123+456=", "7+8=")])
@@ -351,6 +416,17 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     ]
 
 
+def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
+    """The same in a process of its own, which may hang or crash and gives its memory back.
+
+    Raises:
+        subprocess.SubprocessError: it did.
+    """
+    words = [sys.executable, __file__, "--device", device, "--local-engine", str(model)]
+    told = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_A_START)
+    return [Finding(**finding) for finding in json.loads(told.stdout)]
+
+
 def _cosine_of_gradients(one: Any, other: Any) -> float:
     """Of all weights as one vector; in float64, because float32 loses the sum of so many products."""
     products = [0.0, 0.0, 0.0]
@@ -361,41 +437,67 @@ def _cosine_of_gradients(one: Any, other: Any) -> float:
     return products[0] / math.sqrt(products[1] * products[2])
 
 
-def left_out(case: Case, *, gpus: int, device: str, seconds_left: float) -> str | None:
-    """Why a case is not run; None if it is."""
+def left_out(case: Case, *, gpus: int, device: str) -> str | None:
+    """Why this machine cannot show a case; None if it can."""
     if device == "cpu":
         return None if case.on_cpu else "a CPU cannot show it"
     if case.needs_flash_attention and not has_flash_attention():
         return "flash-attn is not installed"
-    if case.gpus > gpus:
-        return f"needs {case.gpus} GPUs, and here is {gpus}"
-    starts = 2 if case.is_killed else 1
-    return "the time was over" if seconds_left < starts * SECONDS_A_START else None
+    needed = case.gpus_of(gpus)
+    return f"needs {needed} GPUs, and here is {gpus}" if needed > gpus else None
 
 
-def run_all(folder: Path, size: Size, device: str, minutes: float, cases: Sequence[Case]) -> list[Finding]:
-    """The whole matrix; every finding is printed as it comes."""
+def run_all(
+    folder: Path,
+    size: Size,
+    device: str,
+    minutes: float,
+    cases: Sequence[Case],
+    report: Callable[[Sequence[Finding]], None],
+) -> list[Finding]:
+    """The whole matrix; every finding is printed as it comes.
+
+    Args:
+        folder: for model and runs.
+        size: of the model.
+        device: where.
+        minutes: after which no case begins, or goes on.
+        cases: in this order.
+        report: gets, after each case, all findings so far and the cases that are not run yet.
+    """
     deadline = time.monotonic() + 60 * minutes
-    model = random_model(folder / "model", size)
     gpus = len(look_at_gpus()) if device == "cuda" else 0
-    findings = []
+    missing = {case: why for case in cases if (why := left_out(case, gpus=gpus, device=device))}
+    findings = [Finding(case.name, "left out", why) for case, why in missing.items()]
+    to_run = [case for case in cases if case not in missing]
+    model = folder / "model"
 
-    def add(new: Sequence[Finding]) -> None:
+    def not_run() -> list[Finding]:
+        return [Finding(case.name, NOT_RUN, OVER) for case in to_run]
+
+    def add(name: str, find: Callable[[], Sequence[Finding]]) -> None:
+        try:
+            new = find()
+        except Exception as error:  # of any kind: what the others show is worth a report
+            new = [Finding(name, "runs", f"{type(error).__name__}: {_in_a_cell(str(error))}", "yes", False)]
         findings.extend(new)
         for finding in new:
             print(" ".join(_cells(finding)), flush=True)
+        report([*findings, *not_run()])
 
-    add(local_engine(model, device))
-    for number, case in enumerate(cases):
-        left = deadline - time.monotonic()
-        why = left_out(case, gpus=gpus, device=device, seconds_left=left)
-        if why is not None:
-            add([Finding(case.name, "left out", why)])
-            continue
-        place = folder / str(number)
+    def run(case: Case) -> list[Finding]:
+        place = folder / str(cases.index(case))
         place.mkdir()
-        add(run_case(case, place, model, size, device))
-    return findings
+        seconds = min(case.starts * PATIENCE_A_START, deadline - time.monotonic())
+        return run_case(case, place, model, size, device, seconds=seconds, gpus=case.gpus_of(gpus))
+
+    add("random model", lambda: random_model(model, size) and [])
+    for case in [*to_run]:
+        if deadline - time.monotonic() >= case.starts * SECONDS_A_START:
+            to_run.remove(case)
+            add(case.name, partial(run, case))
+    add(LOCAL, partial(local_engine_elsewhere, model, device))
+    return [*findings, *not_run()]
 
 
 def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
@@ -407,8 +509,10 @@ def markdown(findings: Sequence[Finding], checks: Sequence[Check], size: Size) -
     """The report."""
     wrong = sum(finding.is_right is False for finding in findings)
     right = sum(finding.is_right is True for finding in findings)
+    not_run = sum(finding.shows == NOT_RUN for finding in findings)
+    rest = f", {not_run} cases not run" if not_run else ""
     head = [
-        f"# olr {__version__} on GPUs: {right} right, {wrong} wrong",
+        f"# olr {__version__} on GPUs: {right} right, {wrong} wrong{rest}",
         f"A Qwen3 of random weights: vocabulary {size.vocabulary:,}, width {size.hidden}, {size.layers} layers.",
         "Rows without a verdict are measured only.",
     ]
@@ -419,26 +523,42 @@ def markdown(findings: Sequence[Finding], checks: Sequence[Check], size: Size) -
     return "\n\n".join([*head, "\n".join(results), "\n".join(machine)]) + "\n"
 
 
-def main() -> int:
-    """Run as a program; status 0: everything is right, or there is no GPU; 1: something is wrong."""
+def status_of(findings: Sequence[Finding]) -> int:
+    """The exit status of the program."""
+    if any(finding.is_right is False for finding in findings):
+        return WRONG_STATUS
+    return NOT_RUN_STATUS if any(finding.shows == NOT_RUN for finding in findings) else RIGHT_STATUS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run as a program; without a GPU nothing is wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--report", type=Path, default=Path("gpu-report.md"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--minutes", type=float, default=10)
-    words = parser.parse_args()
+    parser.add_argument("--local-engine", type=Path, help=argparse.SUPPRESS)
+    words = parser.parse_args(arguments)
+    if words.local_engine is not None:
+        print(json.dumps([asdict(finding) for finding in local_engine(words.local_engine, words.device)]))
+        return RIGHT_STATUS
     machine = look_at_machine()
     if words.device == "cuda" and machine.torch.gpus == 0:
         print("No GPU that torch can use is here, so the GPU tests are skipped; olr doctor says more.")
-        return 0
+        return RIGHT_STATUS
     size = HALF_BILLION if words.device == "cuda" else TINY
+
+    def report(findings: Sequence[Finding]) -> None:
+        write_text(words.report, markdown(findings, machine.checks, size))
+
     with tempfile.TemporaryDirectory(prefix="olr-gpu-") as folder:
-        findings = run_all(Path(folder), size, words.device, words.minutes, CASES)
-    words.report.write_text(markdown(findings, machine.checks, size), encoding="utf-8")
+        findings = run_all(Path(folder), size, words.device, words.minutes, CASES, report)
     print(f"Wrote {words.report}")
-    return int(any(finding.is_right is False for finding in findings))
+    return status_of(findings)
 
 
 if __name__ == "__main__":
+    # An exception, so that whoever ends the matrix ends the case in progress too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     raise SystemExit(main())

@@ -29,7 +29,10 @@ START_SECONDS = 1200
 
 
 class Train:
-    """`olr train` as a process of its own, with a recipe that comes with olr, or as an argument of `launcher`."""
+    """`olr train` as a process of its own, with a recipe that comes with olr, or as an argument of `launcher`.
+
+    What is waited for takes `patience` seconds from now at most.
+    """
 
     def __init__(
         self,
@@ -39,8 +42,9 @@ class Train:
         environment: dict[str, str] | None = None,
         folder: Path | None = None,
         launcher: Sequence[str] = (),
+        patience: float = START_SECONDS,
     ) -> None:
-        self.run = run
+        self.run, self._deadline = run, time.monotonic() + patience
         words = [word for setting in settings for word in ("--set", setting)]
         self._output = run.with_name(f"{run.name}-output.txt")
         with self._output.open("w") as output:
@@ -74,15 +78,18 @@ class Train:
 
     def await_(self, happened: Callable[[], bool]) -> None:
         """Wait until something has happened; an error if the process ends before."""
-        deadline = time.monotonic() + START_SECONDS
         while not happened():
             assert self.process.poll() is None, f"ended early: {self.output}"
-            assert time.monotonic() < deadline, f"too slow: {self.output}"
+            if time.monotonic() > self._deadline:
+                raise TimeoutError(f"too slow: {self.output}")
             time.sleep(0.2)
 
-    def end(self, seconds: float = START_SECONDS) -> int:
+    def end(self) -> int:
         """Wait for its end; returns the exit status."""
-        return self.process.wait(seconds)
+        try:
+            return self.process.wait(max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"too slow: {self.output}") from None
 
     def signal(self, number: signal.Signals) -> None:
         """Send it, and only it, a signal."""

@@ -47,7 +47,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Train, int]:
     train.await_step(3)
     ranks = _ranks(run)
     os.kill(max(ranks), signal.SIGKILL)
-    train.end(300)
+    train.end()
     return run, train, max(ranks)
 
 
