@@ -173,7 +173,7 @@ class OnlineLabelRefinement:
         self._taken_ids: set[str] = set()
         self._new_ids = QuestionIds()
         self._pending: tuple[int, int, dict[str, float]] | None = None
-        self._supervisor = self._make_supervisor(Judge())
+        self._supervisor = self._make_supervisor(Judge(tolerance=self.recipe.data.tolerance))
 
     def _make_supervisor(self, judge: Judge, history: History | None = None) -> Supervisor:
         return make_supervisor(self.recipe, keep_fraction(self.recipe.method, ()), judge, history)
@@ -491,7 +491,7 @@ class OnlineLabelRefinement:
         self._prompts |= run.prompts
         self._ids |= {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
         self._run, self._run_id = run, read_manifest(run.path)["id"]
-        judge = Judge(ledger=run.path / GIVEN_UP)
+        judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
         history = stored_history(run.path, judge) if self._step else None
         self._supervisor = self._make_supervisor(judge, history)
 

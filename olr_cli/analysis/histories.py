@@ -157,7 +157,10 @@ def _run_history(
 ) -> RolloutHistory:
     run_recipe = read_recipe(run)
     recipe = _recipe(
-        run_recipe, changes, str(run), ("seed", "noise.draw", "data.extractor", "data.trusted", *also)
+        run_recipe,
+        changes,
+        str(run),
+        ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.trusted", *also),
     )
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
@@ -279,7 +282,7 @@ def _log_history(
     also: Sequence[str],
     report: Report,
 ) -> RolloutHistory:
-    settable = ("seed", "noise.type", "noise.draw", "data.extractor", "data.trusted", *also)
+    settable = ("seed", "noise.type", "noise.draw", "data.extractor", "data.tolerance", "data.trusted", *also)
     recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
     wants_responses = rewards_responses(recipe)
     log = read_log(

@@ -18,7 +18,7 @@ from olr_cli.answers.extraction import (
     find_extractor,
     is_thinking,
 )
-from olr_cli.answers.judge import RULES, Judge, Pair, is_match
+from olr_cli.answers.judge import RULES, Judge, Pair, is_match, shared_judge
 
 __all__ = [
     "ARITHMETIC_SOURCES",
@@ -37,5 +37,6 @@ __all__ = [
     "is_match",
     "is_read",
     "is_thinking",
+    "shared_judge",
     "vote",
 ]

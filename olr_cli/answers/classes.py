@@ -120,6 +120,17 @@ def exact(form: Form) -> Fraction:
     return Fraction(int(p, 0), int(q or "1", 0))
 
 
+def approximate(form: Form) -> Fraction | None:
+    """The real number that a form stands for, to some 40 digits; None if it stands for none."""
+    if form.kind == "number":
+        return exact(form)
+    one, _, other = form.label.partition(" ")
+    if form.kind != "value" or one != other or ",0@" not in one:  # letters have other values at another point
+        return None
+    mantissa, _, exponent = one.partition(",0@")
+    return Fraction(int(mantissa, 16)) * Fraction(2) ** int(exponent)
+
+
 def unordered(parts: Iterable[Form]) -> Form:
     """Form of a set or list whose order means nothing; a single element is the element itself."""
     distinct = {part.key: part for part in parts}

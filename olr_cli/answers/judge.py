@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import json
 import os
 import re
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -32,7 +34,7 @@ Pair: TypeAlias = tuple[str, str]
 """A gold, label or truth, and an answer."""
 
 Task: TypeAlias = tuple[str, ...]
-"""``("key", answer)`` or ``("matches", gold, answer)``."""
+"""``("key", answer)`` or ``("matches", gold, answer)``, with the tolerance in the end where there is one."""
 
 
 class _Memo(OrderedDict[Any, Any]):
@@ -63,6 +65,7 @@ class Judge:
         workers: most worker processes at a time; by default one a core, at most four.
         ledger: a file of what was given up, a line each; made when there is something to write.
         keep: write what is given up into the ledger; otherwise it is only read.
+        tolerance: relative, for verdicts about numbers that are no integers; 0 for none. Classes know none.
         report: takes how many answers of a call that need a worker are done, and how many there are.
     """
 
@@ -73,6 +76,7 @@ class Judge:
         workers: int | None = None,
         ledger: Path | None = None,
         keep: bool = True,
+        tolerance: float = 0,
         report: Report | None = None,
     ) -> None:
         if workers is None:
@@ -84,6 +88,7 @@ class Judge:
         self._memo = _Memo(_MEMO)
         self._ledger = ledger
         self._keep = keep
+        self.tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
 
@@ -139,9 +144,10 @@ class Judge:
         verdicts = {
             (gold, answer): gold == answer for gold, answer in pairs if gold in plain and answer in plain
         }
-        asked = [("matches", *pair) for pair in pairs if pair not in verdicts]
-        decided = self._decide(asked)
-        return verdicts | {(gold, answer): decided["matches", gold, answer] for _, gold, answer in asked}
+        tolerance = (str(self.tolerance),) if self.tolerance else ()
+        asked = {pair: ("matches", *pair, *tolerance) for pair in pairs if pair not in verdicts}
+        decided = self._decide(asked.values())
+        return verdicts | {pair: decided[task] for pair, task in asked.items()}
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
@@ -149,7 +155,7 @@ class Judge:
         with self._lock:
             waiting = [task for task in dict.fromkeys(tasks) if not self._is_known(task, results)]
             # A text that can't be read within its limit decides about its pairs, whichever is asked first.
-            texts = dict.fromkeys(("key", text) for _, *texts in waiting for text in texts)
+            texts = dict.fromkeys(("key", text) for _, *texts in waiting for text in texts[:2])
             for asked in (texts, waiting):
                 self._ask([task for task in asked if not self._is_known(task, results)], results)
         return results
@@ -161,7 +167,7 @@ class Judge:
             try:
                 self._memo[memo] = decide(*task)
             except NeedsAlgebra:
-                if self._given_up.isdisjoint([task, *(("key", text) for text in task[1:])]):
+                if self._given_up.isdisjoint([task, *(("key", text) for text in task[1:3])]):
                     return False
                 self._memo[memo] = _undecided(task)
         if task not in results:
@@ -207,9 +213,22 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 
-_shared = functools.cache(functools.partial(Judge, workers=1))
+@functools.cache
+def shared_judge() -> Judge:
+    """The judge of a process that needs no more than verdicts; what it gave up is said when the process ends."""
+    judge = Judge(workers=1)
+    atexit.register(_tell_given_up, judge)
+    return judge
+
+
+def _tell_given_up(judge: Judge) -> None:
+    if judge.timeouts:
+        print(
+            f"olr: verification gave up on {judge.timeouts} answers or pairs, which got no reward",
+            file=sys.stderr,
+        )
 
 
 def is_match(gold: str, answer: str) -> bool:
     """Whether an answer is right, given a gold; both as they stand in a box (R7)."""
-    return _shared().matches([(gold, answer)])[gold, answer] is True
+    return shared_judge().matches([(gold, answer)])[gold, answer] is True

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
-from olr_cli.answers.classes import COUNTED, Form, Key, exact
+from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.reading import Leaf, Unreadable, no_algebra, read, read_tidied
 from olr_cli.answers.spellings import declared_letters, other_readings
@@ -32,7 +33,8 @@ def no_proof(gold: str, answer: str) -> None:
 
 
 def decide(kind: str, *texts: str, leaf: Leaf = no_algebra, proof: Proof = no_proof) -> Key | bool | None:
-    """The key of an answer's class (``"key", answer``), or whether an answer is right (``"matches", gold, answer``).
+    """The key of an answer's class (``"key", answer``), or whether an answer is right (``"matches", gold, answer``,
+    and the tolerance where there is one).
 
     Raises:
         NeedsAlgebra: `leaf` is without it, and the texts can't be told apart so.
@@ -40,12 +42,20 @@ def decide(kind: str, *texts: str, leaf: Leaf = no_algebra, proof: Proof = no_pr
     if kind == "key":
         (answer,) = texts
         return read(answer, leaf).key
-    gold, answer = texts
-    return matches(gold, answer, leaf, proof)
+    gold, answer, *tolerance = texts
+    return matches(gold, answer, leaf, proof, Fraction(*tolerance))
 
 
-def matches(gold: str, answer: str, leaf: Leaf = no_algebra, proof: Proof = no_proof) -> bool | None:
+def matches(
+    gold: str,
+    answer: str,
+    leaf: Leaf = no_algebra,
+    proof: Proof = no_proof,
+    tolerance: Fraction = Fraction(0),
+) -> bool | None:
     """Whether `answer` says what `gold` asks for; None if neither that nor the opposite is proved.
+
+    With a relative tolerance, numbers of which one is no integer may differ by this part of the gold.
 
     Raises:
         NeedsAlgebra: as `decide`.
@@ -64,7 +74,21 @@ def matches(gold: str, answer: str, leaf: Leaf = no_algebra, proof: Proof = no_p
         for pair in other_readings(plain_gold, plain, declared_letters(f"{gold} {answer}")):
             if _compare(*(read_tidied(text, leaf) for text in pair)):
                 return True
-    return verdict
+    return verdict or (tolerance > 0 and _is_near(expected, said, tolerance)) or verdict
+
+
+def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
+    """Whether two numbers, or the entries of two tuples, differ by no more than a part of the gold's."""
+    gold, answer = _without_names(gold, answer)
+    if gold.kind == answer.kind and gold.kind in ("quantity", "tuple", "matrix", "interval"):
+        is_alike = gold.label == answer.label and len(gold.parts) == len(answer.parts)
+        return is_alike and all(
+            _compare(a, b) or _is_near(a, b, tolerance) for a, b in zip(gold.parts, answer.parts, strict=True)
+        )
+    exact, said = (approximate(form.parts[0] if form.kind == "quantity" else form) for form in (gold, answer))
+    if exact is None or said is None or exact.denominator == said.denominator == 1:
+        return False
+    return abs(exact - said) <= tolerance * abs(exact)
 
 
 def _product(form: Form, text: str, leaf: Leaf) -> Form:

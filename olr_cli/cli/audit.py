@@ -128,7 +128,8 @@ def audit(
     rows = exports.data_of(source) if export is not None and named is None else named
     written: dict[Path, bool] = {}
     kept = 0
-    with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
+    tolerance = source.recipe.data.tolerance
+    with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
         result = examine(source, judge, data=named, trusted=trusted, drawn=drawn)
         answer = answers.audit_answer(result, top)
         notes = [*answer.notes]

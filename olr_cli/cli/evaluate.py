@@ -35,8 +35,8 @@ _SCORES = {"compare", "format_", "json"}
 _TAKEN = {
     "list_": {"format_", "json"},
     "show": {"model", "trust_remote_code", "format_", "json", *_PROMPTS},
-    "regrade": {"benchmarks", "extractor", *_SCORES},
-    "import_": {"benchmarks", "data", "extractor", "out", *_SCORES},
+    "regrade": {"benchmarks", "extractor", "tolerance", *_SCORES},
+    "import_": {"benchmarks", "data", "extractor", "tolerance", "out", *_SCORES},
 }
 """Options that go with those that evaluate nothing."""
 
@@ -192,6 +192,15 @@ class Results(NamedTuple):
     """Results."""
 
     extractor: Extractor = None
+    tolerance: Annotated[
+        float | None,
+        Option(
+            metavar="T",
+            min=0,
+            max=1,
+            help="Relative tolerance of numbers, as data.tolerance; by default none.",
+        ),
+    ] = None
     out: Annotated[
         Path | None,
         Option(metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."),
@@ -298,6 +307,7 @@ def evaluate(
             place.concurrency,
         ),
         extractor=results.extractor,
+        tolerance=results.tolerance,
         out=results.out,
         compare=results.compare,
     )

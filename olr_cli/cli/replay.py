@@ -70,7 +70,8 @@ def replay(
 
     require_new(out, "the labels table", as_json=json)
     source = read_history(history, set_ or (), read_log_columns(columns), report=waiting.say)
-    with Judge(ledger=source.given_up, keep=False, report=waiting.verified) as judge:
+    tolerance = source.recipe.data.tolerance
+    with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
         if not json:
             target = out or replays.replay_file(source)
             answer = replays.replay_answer(source, judge, target)

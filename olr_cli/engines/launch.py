@@ -180,7 +180,7 @@ def launch(
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
     writer = RunWriter.resume(path, recipe) if resume else RunWriter.create(path, recipe, kind=kind, arm=arm)
-    with writer, Judge(ledger=path / GIVEN_UP) as judge:
+    with writer, Judge(ledger=path / GIVEN_UP, tolerance=recipe.data.tolerance) as judge:
         done = 0
         if resume:
             check_same_start(path, recipe, data, engine)

@@ -127,6 +127,7 @@ class Benchmark(Section):
         system: system message of problems that have none (R21); None: none.
         prompt: the user message; ``{problem}`` and ``{choices}`` (lines such as ``A) Venus``) are filled in.
         extractor: how the answer is read from a response (R6), as a recipe's `data.extractor`.
+        tolerance: of numbers, as a recipe's `data.tolerance`.
         aliases: other names, which interchange files may give as ``data_source``.
         licence: the problems' licence.
         page: where to read about them; of a gated set, where to accept its terms.
@@ -143,6 +144,7 @@ class Benchmark(Section):
     system: str | None = SYSTEM_PROMPT
     prompt: str = "{problem}"
     extractor: ExtractorText = "boxed"
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
     aliases: tuple[str, ...] = ()
     licence: str = ""
     page: str = ""
@@ -212,10 +214,15 @@ def find_benchmark(name: str) -> Benchmark:
     raise UserError(f"no benchmark is called '{name}'{hint}")
 
 
-def choose(words: str, extractor: str | None = None, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
+def choose(
+    words: str,
+    extractor: str | None = None,
+    own: Sequence[Benchmark] = (),
+    tolerance: float | None = None,
+) -> list[Benchmark]:
     """The benchmarks that a comma-separated list names, each once: names, aliases, files, or ``all``.
 
-    An `extractor` takes the place of their own; `own` are benchmarks with further names.
+    An `extractor` and a `tolerance` take the place of their own; `own` are benchmarks with further names.
 
     Raises:
         UserError: one of them does not exist, two are of the same name, or there is none.
@@ -231,16 +238,19 @@ def choose(words: str, extractor: str | None = None, own: Sequence[Benchmark] = 
                 )
     if not chosen:
         raise UserError("no benchmark is named; name some, as in aime24,math500, or all")
-    return read_by(extractor, list(chosen.values()))
+    return read_by(extractor, list(chosen.values()), tolerance)
 
 
-def read_by(extractor: str | None, benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
-    """Benchmarks with an extractor in place of their own; None: with their own.
+def read_by(
+    extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None = None
+) -> list[Benchmark]:
+    """Benchmarks with an extractor and a tolerance in place of their own; None: with their own.
 
     Raises:
         UserError: as `find_extractor`; an extractor of their own may be a function that only a stored file names.
     """
-    update = {} if extractor is None else {"extractor": extractor}
+    wanted = {"extractor": extractor, "tolerance": tolerance}
+    update = {name: value for name, value in wanted.items() if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
     for benchmark in read:
         find_extractor(benchmark.extractor, "--extractor")
@@ -329,7 +339,8 @@ def held_out_benchmark(recipe: Recipe) -> Benchmark | None:
         split = hub_id.split or "test"
         source = ProblemSource(hub=hub_id.name, config=hub_id.config, split=split, revision=hub_id.revision)
         name = hub_id.name.rpartition("/")[2]
-    return _benchmark(source, name, prompts, recipe.data.extractor)
+    benchmark = _benchmark(source, name, prompts, recipe.data.extractor)
+    return benchmark.model_copy(update={"tolerance": recipe.data.tolerance})
 
 
 def _benchmark(

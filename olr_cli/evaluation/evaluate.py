@@ -188,6 +188,7 @@ def regrade(
     benchmarks: Sequence[Benchmark] | None = None,
     extractor: str | None = None,
     report: Callable[[int, int], None] | None = None,
+    tolerance: float | None = None,
 ) -> Regraded:
     """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
 
@@ -196,6 +197,7 @@ def regrade(
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
         extractor: how answers are read, in place of the benchmarks' own.
         report: as `Judge` takes it.
+        tolerance: of numbers, in place of the benchmarks' own.
 
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
@@ -205,7 +207,7 @@ def regrade(
     with store.locked(make=False):
         record = store.record()
         stored = [task.definition for task in record.benchmarks.values()]
-        wanted = read_by(extractor, stored if benchmarks is None else benchmarks)
+        wanted = read_by(extractor, stored if benchmarks is None else benchmarks, tolerance)
         chosen = {benchmark.name: benchmark for benchmark in wanted}
         if unknown := ", ".join(name for name in chosen if name not in record.benchmarks):
             raise UserError(
@@ -265,7 +267,7 @@ def grade_again(
     chosen = choose(request.benchmarks, request.extractor, definitions) if request.benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in stored:
-        regraded = regrade(target.folder, chosen, request.extractor, report)
+        regraded = regrade(target.folder, chosen, request.extractor, report, request.tolerance)
         evaluated.append((regraded.target, regraded.scores))
         for sentence in regraded.sentences():
             say(sentence)

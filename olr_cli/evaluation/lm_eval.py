@@ -89,7 +89,7 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     tasks: dict[str, Task] = {}
     for task in logged:
         benchmark, problems = _asked(task, known) if known else _of_its_own(task)
-        [benchmark] = read_by(request.extractor, [benchmark])
+        [benchmark] = read_by(request.extractor, [benchmark], request.tolerance)
         if benchmark.name in tasks:
             raise UserError(
                 f"{log} has several tasks that ask {benchmark.name}; import them one by one, each with another --out"

@@ -57,6 +57,7 @@ class EvaluationRequest:
         protocol: whose choices the defaults are; None: what fits the rest.
         backend: how the model is opened.
         extractor: how answers are read, in place of the benchmarks' own.
+        tolerance: of numbers, in place of the benchmarks' own.
         out: the folder for results.
         compare: ``paper``, or the folder of another evaluation.
     """
@@ -73,6 +74,7 @@ class EvaluationRequest:
     protocol: Protocol | None = None
     backend: BackendOptions = field(default_factory=BackendOptions)
     extractor: str | None = None
+    tolerance: float | None = None
     out: Path | None = None
     compare: str | None = None
 
@@ -162,12 +164,12 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
 def _benchmarks(request: EvaluationRequest, say: Say) -> list[Benchmark]:
     if request.benchmarks:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
-        return choose(request.benchmarks, request.extractor, known)
+        return choose(request.benchmarks, request.extractor, known, request.tolerance)
     of_the_paper = request.compare == "paper"
     chosen, note = default_benchmarks(request.models, request.data, of_the_paper=of_the_paper)
     if note is not None:
         say(note)
-    return read_by(request.extractor, chosen)
+    return read_by(request.extractor, chosen, request.tolerance)
 
 
 def default_benchmarks(

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement
+from olr_cli.answers import extract, shared_judge
+from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, completion_text
 from olr_cli.data.chat import as_text
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
@@ -117,6 +118,25 @@ def grade_held_out(
     prompts = [_held_out_prompt(row) for row in rows]
     golds, sources = [str(prompt.gold) for prompt in prompts], [prompt.data_source for prompt in prompts]
     return olr.grade(completions, golds, data_sources=sources)
+
+
+def plain_rewards(completions: Sequence[Any], golds: Sequence[str], extractor: str = "boxed") -> list[float]:
+    """1.0 for every completion whose answer matches its gold, else 0.0; in any thread and any process.
+
+    A gold is an answer, or a text that holds it in a box or after the extractor's mark, as GSM8K's `… #### 72`.
+
+    Raises:
+        UserError: there is no such extractor.
+    """
+    answers = [extract(completion_text(completion), extractor) for completion in completions]
+    if ":" in extractor:
+        golds = [extract(gold, extractor) or gold for gold in golds]
+    pairs = [(gold, answer) for gold, answer in zip(golds, answers, strict=True) if answer is not None]
+    verdicts = shared_judge().matches(pairs)
+    return [
+        float(answer is not None and verdicts[gold, answer] is True)
+        for gold, answer in zip(golds, answers, strict=True)
+    ]
 
 
 def text_key(prompt: Any) -> str:

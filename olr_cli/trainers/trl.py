@@ -26,7 +26,7 @@ from transformers.trainer_callback import ExportableState
 from olr_cli.api import OnlineLabelRefinement, Rollout, SupervisedStep, completion_text
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LrSchedule
-from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out
+from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out, plain_rewards
 
 _METRICS = {
     "policy/kl": "kl",
@@ -40,6 +40,25 @@ _METRICS = {
 """Our names for TRL's."""
 
 _SCHEDULES = get_args(LrSchedule)
+_SOLUTIONS = ("solution", "answer", "ground_truth", "label")
+
+
+def accuracy_reward(completions: Sequence[Any], extractor: str = "boxed", **columns: Any) -> list[float]:
+    """A reward function for `GRPOTrainer(reward_funcs=…)`: 1.0 for a right answer, else 0.0, and nothing more.
+
+    Args:
+        completions: texts, or chats.
+        extractor: how answers are read, as `data.extractor`; TRL hands on a column of this name.
+        columns: the data set's, of which `solution`, `answer`, `ground_truth` or `label` is what is right.
+
+    Raises:
+        UserError: the data set has none of these columns.
+    """
+    golds = next((columns[name] for name in _SOLUTIONS if columns.get(name) is not None), None)
+    if golds is None:
+        raise UserError(f"accuracy_reward needs one of the columns {', '.join(_SOLUTIONS)}; rename yours")
+    chosen = extractor if isinstance(extractor, str) else extractor[0]
+    return plain_rewards(completions, [str(gold) for gold in golds], chosen)
 
 
 class OlrReward(TrainerCallback, ExportableState):

@@ -30,19 +30,44 @@ import ray
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.utils.fs import copy_to_local
 
+from olr_cli.answers import default_extractor
 from olr_cli.api import STATE_VERSION, OnlineLabelRefinement, Rollout
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.supervision import compose
-from olr_cli.trainers.dataset import begin, grade_held_out, text_key
+from olr_cli.trainers.dataset import begin, grade_held_out, plain_rewards, text_key
 
 GLOBAL_STEP = "trainer/global_step"
 """Metric: verl's number of the step to which a stored step belongs."""
 
 _MOST_WAITING = 800
 """Responses that may wait in one reward worker; Ray lets 1,000 calls of an actor run at a time."""
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Any = None,
+    *,
+    extractor: str | None = None,
+    **_: Any,
+) -> float:
+    """A reward function for verl's `reward.custom_reward_function`: 1.0 for a right answer, else 0.0.
+
+    Args:
+        data_source: of the row; without an extractor it decides how the answer is read.
+        solution_str: the response.
+        ground_truth: what is right.
+        extra_info: not looked at.
+        extractor: how answers are read, as `data.extractor`; set it in `custom_reward_function.reward_kwargs`.
+
+    Raises:
+        UserError: there is no such extractor.
+    """
+    return plain_rewards([solution_str], [str(ground_truth)], extractor or default_extractor(data_source))[0]
 
 
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]

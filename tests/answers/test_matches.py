@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olr_cli.answers import extract, is_match
+from olr_cli.answers import Judge, extract, is_match
 from olr_cli.answers.matching import PLAIN_NUMBER
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -62,6 +62,16 @@ def test_verdicts_agree_with_a_mathematicians(judge, file):
     amiss = [case for case in judged if (verdicts[case[:2]] is True) != case[2]]
     missed, accepted = ([case for case in amiss if case[2] is right] for right in (True, False))
     assert len(missed) <= 0.04 * made[True] and len(accepted) <= 0.005 * made[False], amiss
+
+
+def test_a_tolerance_is_for_numbers_that_are_no_integers_and_changes_no_class():
+    pairs = {(r"\frac{600}{7}", "85.71"): True, ("85.71", r"\frac{600}{7}"): True, ("1.414", r"x=\sqrt2"): True,
+             (r"5.1\text{ cm}", r"5.12\text{ cm}"): True, ("(0.33, 2)", r"(\frac13, 2)"): True, ("100", "101"): False,
+             ("85.71", "87"): False, (r"5.1\text{ cm}", r"5.12\text{ m}"): False, ("x", "1.01x"): False}  # fmt: skip
+    with Judge(workers=1, tolerance=0.011) as tolerant:
+        assert tolerant.matches(pairs) == pairs
+        keys = tolerant.keys(["85.71", r"\frac{600}{7}"])
+    assert len(set(keys.values())) == 2
 
 
 def test_plain_numbers_match_if_they_are_the_same_text(judge):

@@ -56,7 +56,14 @@ def noisy(tmp_path):
 
 
 def test_no_script_has_more_than_30_lines():
-    assert SCRIPTS.keys() == {"own_loop.py", "supervisor.py", "train_trl.py", "train_verl.sh"}
+    assert SCRIPTS.keys() == {
+        "accuracy_trl.py",
+        "own_loop.py",
+        "pairs.py",
+        "supervisor.py",
+        "train_trl.py",
+        "train_verl.sh",
+    }
     assert all(len(script.splitlines()) <= 30 for script in SCRIPTS.values())
 
 
@@ -76,6 +83,17 @@ def test_own_loop_trains_and_goes_on(tmp_path):
     assert len(run("own_loop.py", tmp_path, POLICY, "data.jsonl").splitlines()) == 3
     run("own_loop.py", tmp_path, POLICY, "data.jsonl")
     assert decisions(tmp_path / "runs" / "own")["visit"].max() == 6
+
+
+def test_the_grader_alone_reads_pairs_and_trains_in_trl(tmp_path):
+    assert run("pairs.py", tmp_path).splitlines() == [
+        "True",
+        r"{('\\frac{600}{7}', '85.71'): True, ('x^2-1', '(x+1)(x-1)'): True}",
+    ]
+    pytest.importorskip("trl")
+    rows = [{"prompt": f"{a}+11=", "solution": str(a + 11), "extractor": "reversed_digits"} for a in range(8)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "rewards/accuracy_reward/mean" in run("accuracy_trl.py", tmp_path, POLICY, "data.jsonl")
 
 
 def test_trl_trains_and_goes_on(tmp_path, noisy):

@@ -1,6 +1,7 @@
 """OlrReward in TRL's own GRPOTrainer, on the built-in policy; needs `make test-trainers`' environment."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 import pytest
@@ -21,7 +22,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
-from olr_cli.trainers.trl import OlrReward
+from olr_cli.trainers.trl import OlrReward, accuracy_reward
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +226,42 @@ def test_no_visit_is_lost_where_trl_drops_the_rest_of_an_epoch(data, tmp_path):
     assert len(decided) == 36
     visits = decided.group_by("prompt_id").agg(pl.col("visit"))["visit"].to_list()
     assert all(sorted(of_prompt) == list(range(1, len(of_prompt) + 1)) for of_prompt in visits)
+
+
+def test_the_plain_reward_needs_a_column_of_solutions_and_nothing_else(tmp_path):
+    rows = read_prompts("arithmetic", limit=8).prompts
+    data = Dataset.from_list([
+        {"prompt": prompt.messages[-1].content, "solution": prompt.gold, "extractor": "reversed_digits"}
+        for prompt in rows
+    ])  # fmt: skip
+    config = GRPOConfig(
+        str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=16,
+        num_generations=4,
+        max_completion_length=6,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        disable_tqdm=True,
+    )
+    model = str(policy_path("builtin:addition-easier"))
+    trainer = GRPOTrainer(model, reward_funcs=accuracy_reward, args=config, train_dataset=data)
+    trainer.train()
+    means = [log["rewards/accuracy_reward/mean"] for log in trainer.state.log_history if "reward" in log]
+    assert len(means) == 2 and all(0 < mean < 1 for mean in means)
+
+
+def test_the_plain_reward_reads_texts_and_chats_in_any_thread():
+    chat = [{"role": "assistant", "content": r"so \boxed{\frac{2}{4}}"}]
+    with ThreadPoolExecutor(4) as threads:
+        rewards = list(
+            threads.map(
+                lambda _: accuracy_reward([chat, r"\boxed{3}"], solution=["0.5", r"\sqrt{9}+1"]), range(8)
+            )
+        )
+    assert rewards == [[1.0, 0.0]] * 8
+    assert accuracy_reward(["#### 72"], extractor="after:####", answer=["6 * 12 = 72\n#### 72"]) == [1.0]
+    with pytest.raises(UserError, match="needs one of the columns solution, answer, ground_truth, label"):
+        accuracy_reward(["1"], question=["?"])

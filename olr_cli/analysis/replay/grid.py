@@ -110,7 +110,8 @@ def grid_answer(
         raise UserError(
             f"--grid is of the settings of olr, and method.name is {base.name}; leave one of them out"
         )
-    with Judge(ledger=history.given_up, keep=False, report=verified) as judge:
+    tolerance = history.recipe.data.tolerance
+    with Judge(ledger=history.given_up, keep=False, tolerance=tolerance, report=verified) as judge:
         rows = evidence(history, judge)
     grid = complete(named, base, rows["visit"].n_unique(), is_default=DEFAULT in options)
     trained = trained_setting(history)

@@ -35,7 +35,7 @@ def audited_labels(
     """
     try:
         history = audit_history(run.path, [])
-        with Judge(ledger=history.given_up, keep=False) as judge:
+        with Judge(ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance) as judge:
             result = audit(history, judge, trusted=trusted)
             rows = {row["prompt_id"]: row for row in result.prompts.iter_rows(named=True)}
             proposals = [rows[name]["proposed_label"] if name in rows else None for name in ids]

@@ -177,7 +177,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         require_same_data(self.run_path, self.data)
         self.schedule = Schedule.of(self.recipe, len(self.data.train.prompts))
         self._done = max(checkpoint_steps(self.run_path), default=0)
-        self.judge = Judge(ledger=self.run_path / GIVEN_UP)
+        self.judge = Judge(ledger=self.run_path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
         history = stored_history(self.run_path, self.judge) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, self.judge, history)
         self.supervisor.expect(self.data.train.prompts)
