@@ -143,7 +143,7 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
         (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
         (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
     ],
-    ids=" ".join,
+    ids=["drop", "only", "first", "pass-rate", "none"],
 )
 def test_rows_are_kept_by_what_is_known(here, log, options, kept):
     if not kept:
