@@ -351,6 +351,7 @@ def test_labels_are_data(here):
         (("log.jsonl", "--drop", "doubted"), "are for --export FILE"),
         (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known are doubted, questionable"),
         (("log.jsonl", "--export", "o.jsonl", "--only", "first:x"), "as in --only first:25"),
+        (("log.jsonl", "--export", "o.jsonl", "--only", "random:9", "--drop", "fine"), "takes of all rows"),
         (("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"), "as in --pass-rate 0.1:0.9"),
     ],
 )

@@ -72,6 +72,8 @@ class Choice:
         """
         kind, _, size = (only or "").partition(":")
         if kind in ("first", "random"):
+            if drop is not None or pass_rate is not None:
+                raise UserError(f"--only {only} takes of all rows; leave --drop and --pass-rate out")
             if not size.isdecimal() or int(size) == 0:
                 raise UserError(f"--only {only}: name a number of rows, as in --only {kind}:25")
             numbers: dict[str, Any] = {kind: int(size)}
