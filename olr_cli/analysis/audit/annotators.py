@@ -68,77 +68,96 @@ class AnnotatorModel:
         return (self.leaders >= 0) & (self.agreement >= 0.5)
 
 
-def fit(tally: Tally) -> AnnotatorModel:
-    """The model that is likeliest, given all answers and labels."""
-    size, seen = len(tally), len(tally.answers)
-    is_labelled = tally.label_answers != MISSING
-    unseen = np.flatnonzero(tally.label_answers == UNSEEN)
-    # Candidates for the truth: the answers, labels that nobody gave, and for every prompt "none of them".
-    prompts = np.concatenate([tally.answers["prompt"].to_numpy(), unseen, np.arange(size)])
-    label_places = tally.label_answers.copy()
-    label_places[unseen] = seen + np.arange(len(unseen))
-    labels = label_places[is_labelled]
-    possible = np.maximum(np.bincount(prompts, minlength=size), 2).astype(float)[prompts]
-    is_label = np.zeros(len(prompts), dtype=bool)
-    is_label[labels] = True
-    answers, models, counts = (tally.counts[name].to_numpy() for name in ("answer", "model", "count"))
-    given = np.bincount(models, counts, len(tally.models))
-    totals = np.bincount(models * size + prompts[answers], counts, len(given) * size).reshape(
-        len(given), size
-    )
+class _Candidates:
+    """What may be the truth of each prompt: its answers, a label that nobody gave, and "none of them".
 
-    def by_answers(accuracies: Floats, strength: float) -> Floats:
-        weights = _log_weights(counts, accuracies[models], strength) + np.log(possible[answers])
-        return np.asarray(np.bincount(answers, weights, len(prompts)), dtype=float)
+    Attributes:
+        prompts: (C,) the prompt of each candidate; answers come first.
+        possible: (C,) M of the prompt.
+        labels: the candidates that are labels.
+        is_label: (C,)
+    """
 
-    def with_labels(scores: Floats, trust: float) -> Floats:
-        return scores + np.where(is_label, np.log(trust * possible / (1 - trust)), 0.0)
-
-    def likelihood(scores: Floats, accuracies: Floats, trust: float, strength: float) -> float:
-        """But for a constant: as if no answer were right, and how much likelier it is if one is."""
-        wrong = np.log(strength * (1 - accuracies))[models] - np.log(possible[answers])
-        urns = gammaln(strength) - gammaln(strength + totals)
-        return float(
-            _log_sums(scores, prompts, size).sum() + wrong.sum() + urns.sum() + len(labels) * np.log1p(-trust)
+    def __init__(self, tally: Tally) -> None:
+        self.size, self.seen = len(tally), len(tally.answers)
+        unseen = np.flatnonzero(tally.label_answers == UNSEEN)
+        self.prompts = np.concatenate([tally.answers["prompt"].to_numpy(), unseen, np.arange(self.size)])
+        self.possible = np.maximum(np.bincount(self.prompts), 2).astype(float)[self.prompts]
+        places = tally.label_answers.copy()
+        places[unseen] = self.seen + np.arange(len(unseen))
+        self.labels = places[tally.label_answers != MISSING]
+        self.is_label = np.zeros(len(self.prompts), dtype=bool)
+        self.is_label[self.labels] = True
+        self._answers, self._models, self._counts = (
+            tally.counts[name].to_numpy() for name in ("answer", "model", "count")
         )
+        self._given = np.bincount(self._models, self._counts, len(tally.models))
+        of_pairs = self._models.astype(np.int64) * self.size + self.prompts[self._answers]
+        self._totals = np.bincount(np.unique(of_pairs, return_inverse=True)[1], self._counts)
 
+    def by_answers(self, accuracies: Floats, strength: float) -> Floats:
+        """(C,) log weights, whatever the labels say."""
+        right, wrong = strength * accuracies[self._models], strength * (1 - accuracies[self._models])
+        weights = gammaln(right + self._counts) - gammaln(right) - gammaln(self._counts) - np.log(wrong)
+        weights += np.log(self.possible[self._answers])
+        return np.asarray(np.bincount(self._answers, weights, len(self.prompts)), dtype=float)
+
+    def scores(self, accuracies: Floats, trust: float, strength: float) -> Floats:
+        """(C,) log weights with the labels, each right with probability `trust`."""
+        by_label = np.log(trust * self.possible / (1 - trust))
+        return self.by_answers(accuracies, strength) + np.where(self.is_label, by_label, 0.0)
+
+    def fitted(self, accuracies: Floats, trust: float, strength: float) -> tuple[Floats, float]:
+        """The accuracies of the models and of the labels by EM, from these on."""
+        for _ in range(_MOST_ROUNDS):
+            before = (accuracies, trust)
+            scores = self.scores(accuracies, trust, strength)
+            chances = np.exp(scores - _log_sums(scores, self.prompts, self.size)[self.prompts])
+            right = np.bincount(self._models, chances[self._answers] * self._counts, len(self._given))
+            accuracies = np.clip((right + _ACCURACY[0]) / (self._given + sum(_ACCURACY)), *_BOUNDS)
+            trust = (chances[self.labels].sum() + _TRUST[0]) / (len(self.labels) + sum(_TRUST))
+            if max(np.abs(accuracies - before[0]).max(), abs(trust - before[1])) < _CLOSE:
+                break
+        return accuracies, float(trust)
+
+    def log_likelihood(self, accuracies: Floats, trust: float, strength: float) -> float:
+        """But for a constant: as if every answer were wrong, and how much likelier it is as one may be right."""
+        wrong = np.log(strength * (1 - accuracies))[self._models] - np.log(self.possible[self._answers])
+        urns = gammaln(strength) - gammaln(strength + self._totals)
+        gained = _log_sums(self.scores(accuracies, trust, strength), self.prompts, self.size)
+        return float(gained.sum() + wrong.sum() + urns.sum() + len(self.labels) * np.log1p(-trust))
+
+    def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
+        """(P,) share of the answers that are the leading one, each counting as much as its model is right."""
+        weights = np.bincount(self._answers, self._counts * accuracies[self._models], self.seen)
+        totals = np.bincount(self.prompts[: self.seen], weights, self.size)
+        shares = np.zeros(self.size)
+        is_led = leaders >= 0
+        shares[is_led] = (weights[leaders[is_led]] / totals[is_led]).round(9)
+        return shares
+
+
+def fit(tally: Tally) -> AnnotatorModel:
+    """The model under which all answers and labels are likeliest."""
+    candidates = _Candidates(tally)
     accuracies, trust = np.full(len(tally.models), 0.5), _TRUST[0] / sum(_TRUST)
     fits = []
     for strength in STRENGTHS:
-        for _ in range(_MOST_ROUNDS):
-            before = (accuracies, trust)
-            scores = with_labels(by_answers(accuracies, strength), trust)
-            chances = np.exp(scores - _log_sums(scores, prompts, size)[prompts])
-            right = np.bincount(models, chances[answers] * counts, len(tally.models))
-            accuracies = np.clip((right + _ACCURACY[0]) / (given + sum(_ACCURACY)), *_BOUNDS)
-            trust = (chances[labels].sum() + _TRUST[0]) / (len(labels) + sum(_TRUST))
-            if max(np.abs(accuracies - before[0]).max(), abs(trust - before[1])) < _CLOSE:
-                break
-        scores = with_labels(by_answers(accuracies, strength), trust)
-        fits.append((likelihood(scores, accuracies, trust, strength), strength, accuracies, trust))
+        accuracies, trust = candidates.fitted(accuracies, trust, strength)
+        fits.append((candidates.log_likelihood(accuracies, trust, strength), accuracies, trust, strength))
     # Of annotators who answer once every strength is as likely.
-    best = max(fit[0] for fit in fits)
-    _, strength, accuracies, trust = next(fit for fit in fits if fit[0] > best - _SMALL)
-    alone = by_answers(accuracies, strength)
-    scores = with_labels(alone, trust)
-    odds = np.full(size, np.nan)
-    odds[is_labelled] = _log_sums(scores, prompts, size, ~is_label)[is_labelled] - scores[labels]
-    leaders = _leaders(alone[:seen], prompts[:seen], size)
-    weights = np.bincount(answers, counts * accuracies[models], seen)
-    agreement = np.zeros(size)
-    is_led = leaders >= 0
-    agreement[is_led] = (weights[leaders[is_led]] / np.bincount(prompts[:seen], weights, size)[is_led]).round(
-        9
-    )
-    return AnnotatorModel(
-        odds, leaders, agreement, accuracies, float(trust) if len(labels) else np.nan, strength
-    )
-
-
-def _log_weights(counts: NDArray[np.int32], accuracies: Floats, strength: float) -> Floats:
-    """(N,) of so many answers of an annotator with such an accuracy, without M."""
-    right, wrong = strength * accuracies, strength * (1 - accuracies)
-    return np.asarray(gammaln(right + counts) - gammaln(right) - gammaln(counts) - np.log(wrong))
+    best = max(likelihood for likelihood, *_ in fits)
+    _, accuracies, trust, strength = next(fit for fit in fits if fit[0] > best - _SMALL)
+    scores, prompts = candidates.scores(accuracies, trust, strength), candidates.prompts
+    others = _log_sums(scores, prompts, len(tally), ~candidates.is_label)
+    is_labelled = tally.label_answers != MISSING
+    odds = np.full(len(tally), np.nan)
+    odds[is_labelled] = others[is_labelled] - scores[candidates.labels]
+    alone = candidates.by_answers(accuracies, strength)
+    leaders = _leaders(alone[: candidates.seen], prompts[: candidates.seen], len(tally))
+    label_accuracy = trust if len(candidates.labels) else np.nan
+    agreement = candidates.agreement(leaders, accuracies)
+    return AnnotatorModel(odds, leaders, agreement, accuracies, label_accuracy, strength)
 
 
 def _log_sums(scores: Floats, prompts: Numbers, size: int, among: Bools | None = None) -> Floats:
