@@ -720,6 +720,7 @@ ADDED_LATER = frozenset(
         "data.system_prompt",
         "model.chat_template",
         "data.trusted",
+        "data.tolerance",
         "train.stop",
         "train.lr_schedule",
         "train.lr_warmup_ratio",
