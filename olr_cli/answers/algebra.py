@@ -148,13 +148,8 @@ def _compared_bits(expression: sympy.Expr) -> int:
 def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, int] | None:
     """The value of `expression` at a point, as two integers of `bits` bits and a binary exponent.
 
-    Args:
-        expression: without unknown functions.
-        place: number of the point; at the first, symbols are between 0 and 1, then between 1 and 9.
-        bits: precision.
-
-    Returns:
-        None if it has no value there, or not enough of it can be computed.
+    None if it has no value there, or not enough of it can be computed. At the first point, symbols are between 0 and 1,
+    at others between 1 and 9.
     """
     if expression.atoms(*_Bounded):
         return None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 import re
+import sys
+import traceback
+import unicodedata
 from collections.abc import Callable, Mapping
 from string import ascii_uppercase
 from types import MappingProxyType
 
-from olr_cli.answers.choices import option_letter
-from olr_cli.answers.user_extractors import RegexExtractor, own_extractor
-from olr_cli.errors import UserError, did_you_mean, shortened
+from olr_cli.errors import UserError, did_you_mean, first_line, shortened
+from olr_cli.user_code import require_named
 
 _BUILT_IN = {
     "arithmetic": "reversed_digits",
@@ -133,6 +137,63 @@ def choice(response: str) -> str | None:
     return option_letter(response.strip().rpartition("\n")[2], len(ascii_uppercase))
 
 
+_LONGEST_READ = 1000
+_STYLED = re.compile(
+    r"\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt|normal)|[mhf]box|boxed|boldsymbol|bm|operatorname|underline|emph)"
+    r"\s*\{([^{}]*)\}"
+)
+_NOTHING = re.compile(r"\$|\*\*|\\[()\[\]]|\\(?:left|right|bf|rm|it|displaystyle)(?![a-zA-Z])|\\(?=[{}%&#])")
+_SPACE = re.compile(r"(?:\s|~|\\[,;:! ]|\\q?quad(?![a-zA-Z]))+")
+_PREFIX = re.compile(
+    r"(?:(?:(?:the|correct|right|best|final|answer|option|choice|letter|is)\b|[:=]) ?)*", re.IGNORECASE
+)
+# B, (B), B), B) text, B. text, B: text, B - text, B (text). A word right after the letter makes it text: `A planet`.
+_CHOICE = re.compile(
+    r"[(\[{]? ?(?P<label>[A-Za-z]|\d{1,2}) ?"
+    r"(?:[)\]}] ?[.:]?|[.:](?= |$)|(?<= )[-\N{EN DASH}\N{EM DASH}](?= )|(?<= )(?=\()|$) ?(?P<text>.*)"
+)
+# Another option, as in `(A) and B`, `A) this, B) that`; but not the C of `A) carbon (C)` or the B of `A) B`.
+_ANOTHER = re.compile(
+    r"(?:^|[,;&/] ?|\b(?:and|or) )\(?([A-Z]|\d{1,2})\)|^(?:(?:and|or) |[,;&/] ?)([A-Z]|\d{1,2})\b"
+)
+
+
+def option_letter(answer: str, options: int, *, numbered: bool = False) -> str | None:
+    r"""The letter of the one option that an answer names; None if it names none, or several (R20).
+
+    ``B``, ``(b)``, ``\text{(B)}``, ``B) Planets``, ``B. Planets`` and ``Option B`` name the second. The text of an
+    option alone names none; nor does a letter that a word follows: ``A planet``, ``B cells``.
+
+    Args:
+        answer: the content of a box.
+        options: how many there are, at most 26.
+        numbered: the options are numbered in print, so that ``2`` names the second as ``B`` does.
+    """
+    match = _CHOICE.fullmatch(_plain(answer))
+    if match is None:
+        return None
+    letter = _letter(match["label"], options, numbered)
+    others = {_letter(a or b, options, numbered) for a, b in _ANOTHER.findall(match["text"])}
+    return letter if others <= {letter, None} else None
+
+
+def _plain(answer: str) -> str:
+    """What an answer says, without LaTeX's styles and spaces, its full stop, and words such as "Answer:"."""
+    text, styles = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
+    while styles:
+        text, styles = _STYLED.subn(r"\1", text)
+    text = _SPACE.sub(" ", _NOTHING.sub("", text)).strip().removesuffix(".").rstrip()
+    return text[_PREFIX.match(text).end() :]  # type: ignore[union-attr]  # it matches the empty string
+
+
+def _letter(label: str, options: int, numbered: bool) -> str | None:
+    """The letter of the option with a label, which is a letter itself or a number from 1."""
+    letters = ascii_uppercase[:options]
+    if label.isdecimal():
+        return letters[int(label) - 1] if numbered and 1 <= int(label) <= options else None
+    return label.upper() if label.upper() in letters else None
+
+
 Extractor = Callable[[str], str | None]
 """A function from a response to the answer it claims; None if it claims none."""
 
@@ -200,7 +261,7 @@ def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
         raise UserError(f"{option} is '{shortened(extractor)}', and nothing follows the colon; fill it in")
     match kind:
         case "regex":
-            return RegexExtractor(text, option)
+            return _Regex(text, option)
         case "after":
             return functools.partial(after, marker=text.strip())
         case "tag":
@@ -209,9 +270,111 @@ def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
                     f"{option}: {shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
                 )
             return functools.partial(tagged, tag=text)
-    return own_extractor(extractor, option)
+    return _own_extractor(extractor, option)
 
 
 def default_extractor(data_source: str) -> str:
     """Name of the extractor for a data source: the built-in sets have their own (R6)."""
     return _BUILT_IN.get(data_source, "boxed")
+
+
+# What a recipe brings itself: a regular expression, or a function of the user's own
+
+_MOST_SEARCHED = 1 << 30
+"""Characters that the searches of one response may go over."""
+_TAIL = 1 << 15
+"""The last characters of a response, all of whose matches can always be looked for."""
+
+
+class _Regex:
+    """The last match of a pattern: its first group that took part, or all of it where there is no group.
+
+    RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
+    over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
+
+    Raises:
+        UserError: the pattern is not valid for RE2.
+    """
+
+    def __init__(self, pattern: str, option: str) -> None:
+        import re2
+
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            self._pattern = re2.compile(pattern, options)
+        except (re2.error, UnicodeEncodeError) as error:
+            reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
+            raise UserError(
+                f"{option}: the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
+                r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
+            ) from None
+
+    def __call__(self, response: str) -> str | None:
+        text = response.encode("utf-8", "replace").decode()  # a lone surrogate is no Unicode
+        for start in (0, max(0, len(text) - _TAIL)):
+            last, searched = None, 0
+            for last in self._pattern.finditer(text, start):
+                searched += len(text) - last.start()
+                if searched > _MOST_SEARCHED:
+                    break
+            else:
+                break
+        if last is None:
+            return None
+        groups = last.groups() or (last[0],)
+        return next((group.strip() for group in groups if group is not None), "") or None
+
+
+def _own_extractor(place: str, option: str) -> Callable[[str], str | None]:
+    """The function ``package.module:function``, guarded: what it raises or returns is reported in one sentence.
+
+    A recipe is its user's, so the function that it names is run; nothing that data, models or rollouts say ever is. The
+    standard library's, of which `os.system` would run responses, are refused.
+
+    Raises:
+        UserError: there is no such function, it may not be one, or only a stored file names it; or, when called, it
+            fails or returns no text.
+    """
+    module_name, _, name = place.partition(":")
+    shown = f"{option} {shortened(place)}"
+    parts = [*module_name.split("."), name]
+    if not all(part.isidentifier() for part in parts):
+        raise UserError(f"{shown}: expected package.module:function, or regex:, after: or tag: and a text")
+    if parts[0] in sys.stdlib_module_names or parts[0] == "olr_cli":
+        raise UserError(f"{shown}: expected a function of a module of your own; put one around it")
+    require_named(place, option)
+    here = os.getcwd()
+    sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not
+    try:
+        # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, parts[0]):
+            raise UserError(
+                f"{shown}: there is no module {module_name} in {here} nor installed; check the name"
+            ) from None
+        raise UserError(f"{shown}: importing {module_name} fails ({_reason(error)}); mend it") from error
+    finally:
+        sys.path.remove(here)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UserError(f"{shown}: {module.__file__ or module_name} has no function {name}; check the name")
+
+    def answer(response: str) -> str | None:
+        try:
+            value = function(response)
+        except Exception as error:
+            raise UserError(f"{shown} fails on a response ({_reason(error)}); mend it") from error
+        if value is not None and not isinstance(value, str):
+            raise UserError(f"{shown} returns a {type(value).__name__}; it must return text, or None")
+        return value and (value.strip() or None)
+
+    return answer
+
+
+def _reason(error: Exception) -> str:
+    """Type and message, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {first_line(error)}{where}"

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -28,30 +27,13 @@ every manifest."""
 
 _PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 _MEMO = 1 << 19
-"""Keys and verdicts that are remembered: about 100 MB."""
+"""Keys and verdicts that are remembered, about 100 MB, before all are forgotten."""
 
 Pair: TypeAlias = tuple[str, str]
 """A gold, label or truth, and an answer."""
 
 Task: TypeAlias = tuple[str, ...]
 """``("key", answer)`` or ``("matches", gold, answer)``, with the tolerance in the end where there is one."""
-
-
-class _Memo(OrderedDict[Any, Any]):
-    """The most recently used `size` results."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self._size = size
-
-    def __getitem__(self, key: Any) -> Any:
-        self.move_to_end(key)
-        return super().__getitem__(key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        if len(self) > self._size:
-            del self[next(iter(self))]
 
 
 class Judge:
@@ -85,7 +67,7 @@ class Judge:
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
         self._pool = WorkerPool(workers, time_limit, report)
-        self._memo = _Memo(_MEMO)
+        self._memo: dict[tuple[str | bytes, ...], Any] = {}
         self._ledger = ledger
         self._keep = keep
         self.tolerance = tolerance
@@ -153,6 +135,8 @@ class Judge:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
         results: dict[Task, Any] = {}
         with self._lock:
+            if len(self._memo) > _MEMO:
+                self._memo.clear()
             waiting = [task for task in dict.fromkeys(tasks) if not self._is_known(task, results)]
             # A text that can't be read within its limit decides about its pairs, whichever is asked first.
             texts = dict.fromkeys(("key", text) for _, *texts in waiting for text in texts[:2])
@@ -206,11 +190,12 @@ def _undecided(task: Task) -> Key | None:
 
 def _memo_key(task: Task) -> tuple[str | bytes, ...]:
     """`task`, with digests of long texts, which take less memory."""
-    return tuple(text if len(text) <= 64 else _digest(text) for text in task)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
+    return tuple(
+        text
+        if len(text) <= 64
+        else hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
+        for text in task
+    )
 
 
 @functools.cache

@@ -8,18 +8,45 @@ the last side of ``m+n = 25``, and what math-verify proves to be the same statem
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.reading import Leaf, Unreadable, no_algebra, read, read_tidied
-from olr_cli.answers.spellings import declared_letters, other_readings
+from olr_cli.answers.reading import Leaf, no_algebra, read, read_tidied
 from olr_cli.answers.units import is_joint
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _MOST_COMPARED = 50
 """Elements of two lists that are compared one with the other."""
+
+_BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
+_FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
+_POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
+_BASED = re.compile(r"([\dA-F]+)_.*")
+
+_REALS = re.compile(
+    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:all )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
+)
+_BUILDER = re.compile(
+    r"\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|[|:])(.*?)\\?\}"
+)
+_OR = re.compile(r"\\text\{\s*,?\s*or\s*\}|\bor\b|\\(?:lor|vee|cup)(?![a-zA-Z])")
+_ORDER = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
+_VARIABLE = re.compile(r"[a-zA-Z]|\\(?!pi|infty)[a-z]+")
+
+_LETTER = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")
+_NAMES = frozenset(ascii_letters) - {"e", "i"}
+_COUNTERS = frozenset("jklmn")
+_CALL = re.compile(r"[a-zA-Z]\s*\(\s*([a-zA-Z])\s*\)\s*=.*")
+_DECLARED = re.compile(
+    r"([a-zA-Z])\s*\\in\s*\\mathbb|\b(?:some|any|all|every|arbitrary)\b[a-z ]*\}?\s*\$?([a-zA-Z])(?![a-zA-Z])"
+    r"|([a-zA-Z])\$?\s*(?:\\text\{)?\s*is an[a-z ]* integer"
+)
+_VALUE = re.compile(r"^[^=]*=(?=[^=]*$)")
+_DECLARATION = re.compile(r"\s*,?\s*[a-zA-Z]\s*\\in\s*\\mathbb.*")
 
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
 """A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
@@ -65,13 +92,10 @@ def matches(
         return True
     expected, said = read_tidied(plain_gold, leaf), read_tidied(plain, leaf)
     verdict = _compare(expected, said)
-    # `mg` is a word, and a product as well
-    if not verdict and {expected.kind, said.kind} == {"word", "value"}:
-        verdict = _compare(_product(expected, plain_gold, leaf), _product(said, plain, leaf))
     if verdict is None:
         verdict = proof(plain_gold, plain)
     if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
-        for pair in other_readings(plain_gold, plain, declared_letters(f"{gold} {answer}")):
+        for pair in _other_readings(plain_gold, plain, _declared_letters(f"{gold} {answer}")):
             if _compare(*(read_tidied(text, leaf) for text in pair)):
                 return True
     return verdict or (tolerance > 0 and _is_near(expected, said, tolerance)) or verdict
@@ -89,14 +113,6 @@ def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     if exact is None or said is None or exact.denominator == said.denominator == 1:
         return False
     return abs(exact - said) <= tolerance * abs(exact)
-
-
-def _product(form: Form, text: str, leaf: Leaf) -> Form:
-    """A word as the product of its letters."""
-    try:
-        return leaf(text) if form.kind == "word" else form
-    except Unreadable:
-        return form
 
 
 def _compare(gold: Form, answer: Form) -> bool | None:
@@ -224,3 +240,88 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
         else:
             return False
     return None if is_open else True
+
+
+# Other ways to write an answer, which a fair referee accepts for a gold, though they are another class
+
+
+def _declared_letters(text: str) -> frozenset[str]:
+    r"""Letters of which an answer says that they stand for any number of some kind: `k \in \mathbb{Z}`."""
+    return frozenset("".join(groups) for groups in _DECLARED.findall(text))
+
+
+def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of tidied texts; if those of a pair say the same, the answer is right."""
+    if "{derivative" in gold and "{derivative" in answer:  # x'(t) and \dot{x} are the same
+        both = " by " in gold and " by " in answer
+        texts = [text if both else _BY.sub(r"\1", text) for text in (gold, answer)]
+        yield _FUNCTION_OF_TIME.sub("", texts[0]), _FUNCTION_OF_TIME.sub("", texts[1])
+    if gold.isalpha() != answer.isalpha():  # `mg` is a word, and a product as well
+        yield _product(gold), _product(answer)
+    if "\\circ" in gold + answer and "\\pi" in gold + answer:
+        yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
+    if point := _POINT.fullmatch(answer):
+        yield gold, point[1]
+    if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
+        yield digits[1], answer
+    one, other = _as_intervals(gold), _as_intervals(answer)
+    if (one, other) != (gold, answer):
+        yield one, other
+    yield from _renamed(gold, answer, declared)
+
+
+def _product(text: str) -> str:
+    return r" \cdot ".join(text) if text.isalpha() else text
+
+
+def _as_intervals(text: str) -> str:
+    r"""A set of real numbers as intervals, where inequalities, a builder or words tell it: `\{x \mid x > 1\}`."""
+    if _REALS.fullmatch(text):
+        return r"(-\infty,\infty)"
+    builder = _BUILDER.fullmatch(text)
+    condition = builder[1] if builder else text
+    if not _ORDER.search(condition):
+        return text
+    pieces = [_as_interval(piece.strip()) for piece in _OR.split(condition)]
+    return text if None in pieces else r" \cup ".join(map(str, pieces))
+
+
+def _as_interval(text: str) -> str | None:
+    """What a text says about one letter between at most two bounds; None if it says something else."""
+    name, _, value = text.partition("=")
+    if _VARIABLE.fullmatch(name.strip()):
+        return rf"\{{{value}\}}"
+    terms = [term.strip() for term in _ORDER.split(text)]
+    bounds = {}
+    for left, sign, right in zip(terms[:-2:2], terms[1::2], terms[2::2], strict=True):
+        is_left = _VARIABLE.fullmatch(left) is not None
+        bound, letter = (right, left) if is_left else (left, right)
+        if not _VARIABLE.fullmatch(letter) or not bound:
+            return None
+        if sign == "\\ne":
+            return rf"(-\infty,{bound}) \cup ({bound},\infty)"
+        is_above = sign.startswith(("<", "\\l")) == is_left
+        bounds[is_above] = bound, sign.endswith("e")
+    if len(bounds) != len(terms) // 2:
+        return text if len(terms) == 1 and text[:1] in ("(", "[") else None
+    low, has_low = bounds.get(False, (r"-\infty", False))
+    high, has_high = bounds.get(True, (r"\infty", False))
+    return f"{'[' if has_low else '('}{low},{high}{']' if has_high else ')'}"
+
+
+def _renamed(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The answer with the gold's name for an argument or a free integer, if that is all that differs."""
+    calls = _CALL.fullmatch(gold), _CALL.fullmatch(answer)
+    if calls[0] and calls[1]:
+        ours, theirs = {calls[0][1]}, {calls[1][1]}
+        may_differ = True
+    else:
+        gold, answer = (_DECLARATION.sub("", _VALUE.sub("", text)).strip() for text in (gold, answer))
+        here, there = ({*_LETTER.findall(text)} & _NAMES for text in (gold, answer))
+        ours, theirs = here - there, there - here
+        is_period = "\\pi" in gold and "\\pi" in answer and ours | theirs <= _COUNTERS
+        may_differ = is_period or not declared.isdisjoint(ours | theirs)
+    if may_differ and len(ours) == len(theirs) == 1 and ours != theirs:
+        (name,) = ours
+        if name not in _LETTER.findall(answer):
+            yield gold, _LETTER.sub(lambda letter: name if letter[0] in theirs else letter[0], answer)

@@ -50,11 +50,8 @@ worker.main()
 Report: TypeAlias = Callable[[int, int], None]
 
 
-class GaveUp:
-    """Stands for the result of a task that ran out of time or ended its worker."""
-
-
-GAVE_UP: Final = GaveUp()
+GAVE_UP: Final = object()
+"""Stands for the result of a task that cost too much or ended its worker."""
 
 
 class _Lost(Exception):
@@ -93,10 +90,8 @@ class _Server:
             if not process_id:
                 raise OSError("no reason given")
             ours.settimeout(None)
-        except BaseException as error:
+        except OSError as error:
             ours.close()
-            if not isinstance(error, OSError):
-                raise
             self._errors.seek(0)
             words = self._errors.read().decode("utf-8", "replace").strip()[-2000:]
             raise _Lost(words or str(error)) from None

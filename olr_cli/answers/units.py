@@ -118,9 +118,7 @@ def _styled_unit(text: str) -> str:
 def _unit(factors: Iterable[tuple[str, bool, int]], shortest: int = 0) -> str:
     """One spelling of a product of texts, some under the line, the last unit of each to a power; "" if one is no unit.
 
-    Args:
-        factors: text, whether it is under the line, power.
-        shortest: letters of the first unit, where they are not in a style.
+    Outside of a style the first unit has at least the `shortest` number of letters.
     """
     powers: dict[str, int] = {}
     for styled, is_under, power in factors:

@@ -18,7 +18,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
+from itertools import islice
 
 from olr_cli.answers.matching import decide
 from olr_cli.answers.reading import read
@@ -27,10 +27,8 @@ SPENT = "spent"
 """The reply of a worker that gives up, and ends."""
 
 _MEMORY = 2 << 30
-_GROWTH_TO_RETIRE = 256 << 20
-"""What the parser learns grows with the variety of what it has read."""
-_STATUS = Path("/proc/self/statm")
-_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_MOST_TASKS = 5000
+"""Of one worker: what the parser learns grows with the variety of what it has read."""
 _ALLOCATIONS_A_COLLECTION = 50_000
 """The parser allocates so much that looking for cycles at the usual rate takes a tenth of its time."""
 
@@ -81,11 +79,10 @@ def _work(file: int) -> None:
     """Answer requests until there are no more; end the process."""
     from olr_cli.answers.algebra import forget, leaf, proof
 
-    memory = _memory()
     try:
         with socket.socket(fileno=file) as parent:
             parent.sendall(b"%d\n" % os.getpid())  # it is ready
-            for line in parent.makefile("rb"):
+            for line in islice(parent.makefile("rb"), _MOST_TASKS):
                 seconds, calls, *task = json.loads(line)
                 forget()  # what a task costs is then a function of the task
                 signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -94,8 +91,6 @@ def _work(file: int) -> None:
                 sys.settrace(None)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 parent.sendall(json.dumps(reply).encode("ascii") + b"\n")
-                if _memory() - memory > _GROWTH_TO_RETIRE:
-                    break
     except BaseException:
         traceback.print_exc()
     finally:
@@ -112,13 +107,3 @@ def _counter(calls: int, parent: socket.socket) -> Callable[..., None]:
             os._exit(0)
 
     return count
-
-
-def _memory() -> int:
-    """Bytes of memory this process occupies; where the system doesn't tell, the most that it ever did.
-
-    A peak starts at that of the process it was forked from, so that only the growth of either means anything.
-    """
-    if _STATUS.exists():
-        return int(_STATUS.read_text().split()[1]) * resource.getpagesize()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT

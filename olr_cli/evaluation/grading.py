@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from olr_cli.answers import THINK, THINK_END, Judge, extract, is_thinking, vote
-from olr_cli.answers.choices import option_letter
+from olr_cli.answers.extraction import option_letter
 from olr_cli.errors import UserError
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from olr_cli.answers import Judge
-from olr_cli.answers.choices import option_letter
-from olr_cli.answers.extraction import boxed
+from olr_cli.answers.extraction import boxed, option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, no_path, taken

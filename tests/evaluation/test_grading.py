@@ -7,7 +7,7 @@ import pytest
 from sums import sample
 
 from olr_cli.answers import Judge
-from olr_cli.answers.choices import option_letter
+from olr_cli.answers.extraction import option_letter
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, find_benchmark
 from olr_cli.evaluation.grading import grade

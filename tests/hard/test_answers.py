@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from sentences import cases
 
 from olr_cli.answers import Judge, algebra, extract, is_read, vote
-from olr_cli.answers.choices import option_letter
 from olr_cli.answers.classes import number
+from olr_cli.answers.extraction import option_letter
 from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.reading import read
