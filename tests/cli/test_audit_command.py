@@ -104,6 +104,18 @@ def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewa
     assert len(read_prompts("rest.jsonl")) == 24
 
 
+def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
+    silent = [
+        row for n in range(3) for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label="7", question="?")
+    ]
+    said = told(write(here / "log.jsonl", silent), "--export", "out.jsonl")
+    assert "100% of the responses have no answer; another --set data.extractor (boxed, " in said
+    assert "3 questionable" in said
+    assert [prompt.given_label for prompt in read_prompts("out.jsonl").prompts] == ["7"] * 3
+    bare = [{**row, "given_label": None} for row in silent]
+    assert "Not verified" not in told(write(here / "bare.jsonl", bare))
+
+
 def test_json_has_everything(here, log):
     found = json.loads(audit(log, "--json").output)
     assert found["labels"] == {"doubted": 2, "questionable": 0, "undecided": 0, "fine": 28, "missing": 0}

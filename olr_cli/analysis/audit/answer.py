@@ -80,7 +80,8 @@ def _measured(audit: Audit) -> Iterator[Line]:
     """What verified labels show, or that there are none."""
     verified, ratio, gain = audit.verified, audit.ratio, audit.gain
     if verified is None:
-        yield Line(None, NOT_VERIFIED, is_wrapped=True)
+        if audit.prompts["rank"].count():
+            yield Line(None, NOT_VERIFIED, is_wrapped=True)
         return
     if ratio is not None:
         drawn = int((verified.is_drawn & (verified.is_wrong >= 0)).sum())
