@@ -204,15 +204,7 @@ def _run_notes(history: RolloutHistory, status: Status | None) -> Iterator[str]:
 def _verdicts(
     counted: Tally, model: AnnotatorModel, known: Verified, verified: Verified | None, judge: Judge
 ) -> tuple[pl.DataFrame, Estimate | None]:
-    """The frame that this module describes, and what its changes gain.
-
-    Args:
-        counted: P prompts.
-        model: fitted to them.
-        known: all that is verified of them.
-        verified: what of it measures; None without.
-        judge: decides which proposals are right.
-    """
+    """The frame that this module describes, and what its changes gain; of what is `known`, `verified` measures."""
     labels, is_known = counted.label_answers, known.is_known
     is_missing, is_other = labels == MISSING, (model.leaders >= 0) & (model.leaders != labels)
     proposals = np.where(is_other, model.leaders, -1)

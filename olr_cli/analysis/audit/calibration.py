@@ -59,14 +59,9 @@ class Verified:
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
-        """What verified answers say of P prompts and their given labels.
+        """What verified answers, of which some were drawn at random, say of P prompts and their given labels.
 
-        Args:
-            answers: prompt_id -> true answer; None where all that is known is that the label is wrong.
-            drawn: those of prompts that were drawn at random.
-            prompt_ids: (P,) of the history.
-            labels: (P,) given labels.
-            judge: decides which labels are right.
+        An answer is None where all that is known is that the label is wrong.
         """
         known = {**answers, **drawn}
         truths = tuple(known.get(prompt_id) for prompt_id in prompt_ids)
