@@ -92,7 +92,7 @@ def read_history(
         source: the run directory; or the files of a log, folders of them, or patterns.
         overrides: recipe settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the
             seed, the draw of noisy labels, the answer extractor, and of a log the noise type of sentinels (R1). A
-            run whose method refines no labels is replayed under OLR unless the settings name a method.
+            run keeps its own method unless the settings name another, or OLR's settings that its own method lacks.
         columns: what ``--columns`` says of a log.
         also: other keys that may be set, which decide nothing about the rollouts.
         report: is called while a log is read, and for each of the history's steps.
@@ -134,11 +134,9 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
             )
     tree, method = base.plain(), changes.get("method")
     settings = method if isinstance(method, Mapping) else {}
-    # Whether settings can only mean the run's method, and not OLR, under which other methods' runs are replayed.
-    of_a_choice = {"keep_fraction"} if base.method.prompts != "all" else set()
-    is_about = any(key in of_a_choice or key not in OlrMethod.model_fields for key in settings)
-    chosen = settings.get("name") or (None if is_about or isinstance(base.method, OlrMethod) else "olr")
-    if chosen not in (None, base.method.name):
+    of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
+    chosen = settings.get("name", "olr" if of_olr & settings.keys() else base.method.name)
+    if chosen != base.method.name:
         tree["method"] = {"name": chosen}  # with its own defaults, not with the settings of the run's method
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.

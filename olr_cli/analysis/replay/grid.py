@@ -104,7 +104,7 @@ def grid_answer(
     named = parse(options, overrides)
     if out is not None and out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, and the heat map of a grid goes into a folder; name another")
-    history = read_history(source, overrides, columns, report=report)
+    history = read_history(source, ["method.name=olr", *overrides], columns, report=report)
     base = history.recipe.method
     if not isinstance(base, OlrMethod):
         raise UserError(

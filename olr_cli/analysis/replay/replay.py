@@ -169,7 +169,7 @@ def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> It
     """In how many visits the replay decided as the run did: on the label, and on whether the prompt trains."""
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:
-        yield f"The run's own method is {run_method}; name it with --set method.name=… to replay that."
+        yield f"The run's own method is {run_method}."
     stored = scan_labels(history.source).select(
         "prompt_id", "visit", stored=pl.col("effective_label"), trained=pl.col("trains")
     )

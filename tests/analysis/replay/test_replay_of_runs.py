@@ -99,7 +99,7 @@ def stored(run):
 @pytest.mark.parametrize("method", [*({"name": name} for name in NAMES), *MIXES], ids=str)
 def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(tmp_path, judge, method):
     run = write_run(tmp_path / "run", judge, method)
-    again = pl.from_arrow(table_of("labels", decide(judge, run, f"method.name={method['name']}")))
+    again = pl.from_arrow(table_of("labels", decide(judge, run)))
     assert again.equals(stored(run))
     assert again["has_zero_variance"].n_unique() == 2
     assert set(again["rollouts"]) == {5, 6, 7}
@@ -108,11 +108,11 @@ def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(tmp_path, ju
         assert again["noisy_label"].n_unique() > 2
 
 
-def test_a_run_that_refines_nothing_is_replayed_under_olr_or_the_method_that_is_set(tmp_path, judge):
+def test_settings_of_olr_or_its_name_replay_a_run_of_another_method_under_it(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, {"name": "grpo"})
-    assert sum(label.is_selected for label in decide(judge, run, *NOW)) > 10
-    assert not any(label.is_selected for label in decide(judge, run, "method.name=grpo"))
-    assert not any(label.is_selected for label in decide(judge, run, "method={name: grpo}"))
+    for settings in (NOW, ["method.name=olr", *NOW]):
+        assert sum(label.is_selected for label in decide(judge, run, *settings)) > 10
+    assert not any(label.is_selected for label in decide(judge, run))
 
 
 def test_a_setting_that_only_the_runs_own_method_has_replays_that_method(tmp_path, judge):
@@ -125,7 +125,7 @@ def test_a_setting_that_only_the_runs_own_method_has_replays_that_method(tmp_pat
 
 def test_another_method_comes_with_its_own_defaults(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, {"name": "random_selection", "keep_fraction": 0.5})
-    assert all(label.trains for label in decide(judge, run)), "a replay under OLR keeps no choice of prompts"
+    assert all(label.trains for label in decide(judge, run, "method.name=olr")), "keeps no choice of prompts"
     recipe = read_history(run, ["method.name=small_loss_selection"]).recipe
     assert compose(recipe.method).name == "small_loss_selection"
     assert recipe.method.keep_fraction is None
