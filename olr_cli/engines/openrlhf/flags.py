@@ -178,9 +178,8 @@ DECISIONS: Mapping[str, Decision] = {
     "reward.overlong_buffer_len": Decision("olr", _REWARDS),
     "reward.overlong_penalty_factor": Decision("olr", _REWARDS),
     "train.enable_ema": Decision("olr", "what is evaluated and what is saved would be two policies"),
-    "ds.param_dtype": Decision(
-        "olr", "weights are bfloat16: float16 takes no optimiser step where its loss scale is too large"
-    ),
+    "ds.param_dtype": Decision("olr", "vLLM's weights are bfloat16, and it takes no others"),
+    "algo.kl.target": Decision("olr", "no checkpoint holds the KL weight that it adapts"),
     "ds.lora.rank": Decision("olr", "a checkpoint would hold adapters alone, and vLLM would not get them"),
     "ckpt.save_hf": Decision("olr", _ROLE),
     "ckpt.max_mem": Decision("olr", _ROLE),

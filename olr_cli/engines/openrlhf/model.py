@@ -32,9 +32,14 @@ class StartingModel:
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
-        """Read configuration and tokenizer; errors as of `open_model`."""
+        """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
         what = "a model's configuration and tokenizer"
         config, tokenizer = open_model(path, trust_remote_code=trust_remote_code, what=what, runs_code=True)
+        if hasattr(config, "vision_config"):
+            raise UserError(
+                f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
+                " models of text alone; give the text model that it is made of"
+            )
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)

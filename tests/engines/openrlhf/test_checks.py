@@ -14,7 +14,7 @@ from olr_cli.engines.openrlhf.checks import (
     attention_of,
     check_batches,
     check_gpus,
-    check_gradients,
+    check_optimiser,
     gpus_needed,
 )
 from olr_cli.errors import UserError
@@ -179,17 +179,28 @@ def test_batches_that_do_not_divide_are_refused_with_a_remedy(a_recipe, prompts,
 @pytest.mark.parametrize("zero_stage", [1, 2])
 def test_float32_gradients_are_refused_where_deepspeed_ignores_them_or_cannot_sleep(zero_stage):
     for flags in ({"ds.grad_accum_dtype": "fp32"}, {"ds": {"grad_accum_dtype": "fp32"}}):
-        said = refusal(check_gradients, recipe(zero_stage=zero_stage, flags=flags))
+        said = refusal(check_optimiser, recipe(zero_stage=zero_stage, flags=flags))
         assert said.startswith("engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone")
         assert said.endswith("set engine.zero_stage to 3, or remove the flag")
-        check_gradients(recipe(zero_stage=3, flags=flags))
+        check_optimiser(recipe(zero_stage=3, flags=flags))
 
 
 def test_gradients_are_bfloat16_or_float32():
     for precision in (None, "bf16"):
-        check_gradients(recipe(flags={"ds.grad_accum_dtype": precision}))
-    said = refusal(check_gradients, recipe(zero_stage=3, flags={"ds.grad_accum_dtype": "double"}))
+        check_optimiser(recipe(flags={"ds.grad_accum_dtype": precision}))
+    said = refusal(check_optimiser, recipe(zero_stage=3, flags={"ds.grad_accum_dtype": "double"}))
     assert said == "engine.flags: ds.grad_accum_dtype is 'double'; choose bf16 or fp32"
+
+
+def test_muon_is_refused_with_zero_3_alone():
+    muon = {"actor": {"optim": "muon"}}
+    for flags, zero_stage in ((muon, 2), ({"actor.optim": "adam"}, 3)):
+        check_optimiser(recipe(zero_stage=zero_stage, flags=flags))
+    said = refusal(check_optimiser, recipe(zero_stage=3, flags=muon))
+    assert said == (
+        "engine.flags: actor.optim muon does not start with ZeRO 3, where DeepSpeed has Adam alone; set"
+        " engine.zero_stage to 2, or remove the flag"
+    )
 
 
 @pytest.mark.parametrize(

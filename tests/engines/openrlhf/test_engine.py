@@ -47,7 +47,7 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32"}
+        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32", "actor.policy_loss_type": "ppo"}
         for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
@@ -442,6 +442,15 @@ def test_the_manifest_tells_what_ran():
 )
 def test_the_manifest_tells_how_a_run_departs_from_the_authors_settings(settings, said):
     plain, departs = (made(one).facts["departures"] for one in (recipe(), recipe(**settings)))
-    assert any("single rollouts" in sentence for sentence in plain)
+    assert any("share of every length" in sentence for sentence in plain)
     assert any(said in sentence for sentence in departs)
     assert not any(said in sentence for sentence in plain)
+
+
+@pytest.mark.parametrize(("average", "unit"), [("token", "response tokens"), ("sequence", "responses")])
+def test_gspo_says_what_kl_and_penalty_are_means_over(average, unit):
+    said = f"GSPO's policy loss is a mean over responses; KL and penalty follow train.loss_average: means over {unit}"
+    train = recipe().train.plain() | {"loss_average": average}
+    gspo = made(recipe({"flags": {"actor.policy_loss_type": "gspo"}}, train=train))
+    assert said in gspo.facts["departures"]
+    assert (said in gspo.warnings) == (average == "token")

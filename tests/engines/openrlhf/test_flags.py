@@ -90,6 +90,8 @@ def test_a_prompts_views_are_rolled_out_and_trained_together():
     [
         ("rollout.top_p", "is decided by train.top_p; set that key instead"),
         ("actor.lr_scheduler", "is decided by train.lr_schedule and train.lr_warmup_ratio; set that key"),
+        ("ds.param_dtype", "cannot be set, because vLLM's weights are bfloat16"),
+        ("algo.kl.target", "cannot be set, because no checkpoint holds the KL weight"),
         ("train.dynamic_batch_enable", "cannot be set, because olr deals samples out"),
         ("ds.ring_attn_size", "cannot be set, because olr deals samples out"),
     ],

@@ -116,6 +116,12 @@ def test_code_that_comes_with_a_configuration_is_refused_unless_trusted(model_ty
     assert ran()
 
 
+def test_a_model_that_reads_images_too_is_refused(folder):
+    change(folder / "config.json", vision_config={"hidden_size": 8})
+    with pytest.raises(UserError, match=r"reads images too \(its configuration has a vision_config\)"):
+        look_at(folder)
+
+
 def test_a_prompt_is_the_text_of_its_chat_template(folder):
     asked = prompts("1+1=", "12+34=")
     model = look_at(folder)
