@@ -4,7 +4,8 @@ A step of the paper: 160 prompts x 8 responses, mini-batches of 256 samples on 8
 half of the variance between prompts, cut at 4,096 tokens. A forward pass over L tokens costs 2 P L + 2 layers 4096 L^2
 (recipes/paper/README.md, Cost; Qwen3-4B), a micro-batch as much as its longest sample each, because samples are padded.
 
-- Forward passes: every GPU computes its own samples, and the step waits for the last GPU.
+- Forward passes: every GPU computes its own samples, and the step waits for the last GPU. With ZeRO 3 GPUs hand each
+  other their parts of the weights on the way, so each waits for the longest after every micro-batch.
 - Update: GPUs add their gradients up after each micro-batch (ZeRO 2 and 3), so each waits for the longest.
 - Times are relative to all samples without padding, divided equally among the GPUs.
 - Weights are shares of the loss relative to shares of the samples: 1 where all responses weigh alike.
@@ -84,7 +85,7 @@ def forward_time(ranks: list[list[list[int]]]) -> float:
     return max(sum(map(padded, rank)) for rank in ranks) / _share(ranks)
 
 
-def update_time(ranks: list[list[list[int]]]) -> float:
+def time_together(ranks: list[list[list[int]]]) -> float:
     """Ranks wait for each other after every micro-batch."""
     return sum(max(map(padded, together)) for together in zip(*ranks, strict=True)) / _share(ranks)
 
@@ -141,13 +142,13 @@ def main() -> None:
 
     before = [openrlhf_ranks(step) for step in samples]
     after = [dealt_ranks(step, number) for number, step in enumerate(samples)]
-    print(f"{'time over an equal share without padding':44} forward  update")
+    print(f"{'time over an equal share without padding':44} forward  ZeRO 3  update")
     for name, ranks, update in (
         ("OpenRLHF: chunks as they finish, shuffled", before, [shuffled(one, rng) for one in before]),
         ("olr: dealt out by length", after, after),
     ):
-        times = statistics.mean(map(forward_time, ranks)), statistics.mean(map(update_time, update))
-        print(f"{name:44} {times[0]:7.2f} {times[1]:7.2f}")
+        pairs = ((forward_time, ranks), (time_together, ranks), (time_together, update))
+        print(f"{name:44}", *(f"{statistics.mean(map(time, of)):7.2f}" for time, of in pairs))
     print(f"\n{'weight in the loss, 5 % of the responses':44} longest shortest")
     rules: dict[str, Callable[[Sequence[int], random.Random], list[tuple[int, float]]]] = {
         "loss_average: token": token_weights,

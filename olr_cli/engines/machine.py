@@ -206,11 +206,13 @@ def host_memory() -> float:
 
 
 def check_python() -> Check:
-    """OpenRLHF 0.11.2 has a wheel for Python 3.11 alone; olr itself runs on later ones too."""
+    """OpenRLHF 0.11.2 has wheels for few versions of Python; olr itself runs on later ones too."""
     here, problem = platform.python_version(), None
-    if not here.startswith("3.11."):
-        problem = f"this is Python {here}, and OpenRLHF wants 3.11; make the environment with python3.11"
-    return Check("Python", here, "3.11", problem, OPENRLHF)
+    if not here.startswith(("3.11.", "3.12.")):
+        problem = (
+            f"this is Python {here}, and OpenRLHF wants 3.11 or 3.12; make the environment with python3.11"
+        )
+    return Check("Python", here, "3.11 or 3.12", problem, OPENRLHF)
 
 
 def check_package(package: str) -> Check:

@@ -9,8 +9,9 @@ With label smoothing (Szegedy et al. 2016, arXiv:1512.00567; Lukasik et al. 2020
 surrogate is that of a token mixed with the uniform distribution, see `smoothed`. The confidence penalty (Pereyra et
 al. 2017, arXiv:1701.06548) is the last term, and its gradient flows through the entropy.
 
-Settings and details follow verl, which the authors ran. One departure: the mean is exact, however many micro-batches
-a mini-batch is accumulated from.
+Settings and details follow verl, which the authors ran, with three departures. The mean is exact, however many
+micro-batches a mini-batch is accumulated from; mini-batches are of whole prompts; and advantages are Eq. 1's, with the
+population standard deviation, where the authors' code has the sample's.
 """
 
 from __future__ import annotations

@@ -76,7 +76,13 @@ class LocalRunner:
             "dtype": str(self.policy.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
             "policy_digest": digest(self.policy.model),
-            "departures": [loss_average_departure(recipe), *(no_repeat or untested_versions())],
+            "departures": [
+                "advantages are divided by the population standard deviation, as in the paper's Eq. 1 (the authors'"
+                " code: sample standard deviation)",
+                "mini-batches are of whole prompts (the authors': of single rollouts)",
+                loss_average_departure(recipe),
+                *(no_repeat or untested_versions()),
+            ],
         }
         self.warnings = template_warnings(self.policy.tokenizer, recipe)
 
