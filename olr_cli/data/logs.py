@@ -395,7 +395,16 @@ class _Files:
             if table.column_names and not len(table):
                 continue
             _require_columns(self._layout, path)
-            yield self._reduced(_renamed(Rows(table, str(path), start), self._layout, step))
+            rows = Rows(table, str(path), start)
+            if not start:
+                # What lies within a column shows only in its values.
+                within = {
+                    role: name
+                    for role, name in self._names.items()
+                    if name.partition(".")[0] in table.column_names
+                }
+                pick(rows.has, {}, within, setting="--columns", place=str(path), available=rows.paths)
+            yield self._reduced(_renamed(rows, self._layout, step))
             start += len(table)
 
     def _tables(self, path: Path) -> Iterator[pa.Table]:

@@ -223,6 +223,20 @@ def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
         read_log([one, other])
 
 
+NESTED = {"question": "1+1?", "given_label": "2", "step": 1}
+NAMED = {"prompt": "question", "response": "response.choices.0.message.content"}
+
+
+def test_a_path_leads_into_lists_and_one_that_leads_nowhere_is_named_with_what_is_there(
+    tmp_path: Path,
+) -> None:
+    row = NESTED | {"response": {"choices": [{"message": {"content": r"\boxed{2}"}}]}}
+    log = json_lines(tmp_path / "x.jsonl", row, row)
+    assert read_log([log], columns=NAMED).rows["answer"].to_list() == ["2", "2"]
+    with pytest.raises(UserError, match=r"has no 'response\.choices\.0\.text', which --columns names"):
+        read_log([log], columns=NAMED | {"response": "response.choices.0.text"})
+
+
 # Questions --------------------------------------------------------------------------------------------------------
 
 

@@ -92,7 +92,7 @@ def known_figures(names: Sequence[str]) -> list[str]:
         UserError: there is no such figure.
     """
     over = [name for name in names if name.startswith(OVER)]
-    named = known("figure", (name for name in names if name != "all" and name not in over), FIGURES)
+    named = known("figure", (name for name in names if name not in over), [*FIGURES, "all"])
     return [*(FIGURES if "all" in names else named), *over]
 
 
