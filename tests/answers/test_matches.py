@@ -43,11 +43,11 @@ def test_is_match_is_for_one_pair():
 
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "grading" / "cases.jsonl"
-JUDGED = [FIXTURES / "judged_answers.jsonl", SHARED]
+JUDGED = [FIXTURES / "judged_answers.jsonl", FIXTURES / "hardverify.jsonl", SHARED]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", JUDGED, ids=["own", "shared"])
+@pytest.mark.parametrize("file", JUDGED, ids=["own", "hardverify", "shared"])
 def test_verdicts_agree_with_a_mathematicians(judge, file):
     if not file.exists():
         pytest.skip(f"no {file}")

@@ -60,6 +60,25 @@ def test_reading_takes_no_longer_than_linear_time(piece):
     assert time.process_time() - started < 2
 
 
+@pytest.mark.parametrize("signs", [6, 12, 24, 160])
+@pytest.mark.parametrize("answer", ["({})", r"\{{({}), 1\}}", "{}"])
+def test_signs_that_stand_for_two_make_no_more_of_a_text_than_its_length(answer, signs):
+    text = answer.format(", ".join(rf"\pm{n % 10}" for n in range(1, signs + 1)))
+    started = time.process_time()
+    form = read(text)
+    assert time.process_time() - started < 0.2
+    assert form.kind == ("set" if answer == "{}" else "text")
+
+
+@pytest.mark.parametrize(
+    "unit", [r"\$", "(A) ", r"5\text{ m}", "x = ", "1:", r"\frac{1}{2}", r"\text{is }", "2 million "]
+)
+def test_what_is_said_again_and_again_is_read_without_as_many_steps_of_recursion(unit):
+    for text in (unit * (1000 // len(unit)), unit * (1000 // len(unit)) + "7"):
+        with suppress(NeedsAlgebra):
+            read(text)
+
+
 def numbers(*values):
     return tuple(number(Fraction(value)) for value in values)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -25,9 +26,9 @@ from sentences import cases
 from olr_cli.answers import Judge, algebra, extract, is_read, vote
 from olr_cli.answers.classes import number
 from olr_cli.answers.extraction import option_letter
-from olr_cli.answers.matching import matches
+from olr_cli.answers.matching import decide, matches
 from olr_cli.answers.notation import normal_text, tidy
-from olr_cli.answers.reading import read
+from olr_cli.answers.reading import NeedsAlgebra, read
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
@@ -55,6 +56,31 @@ def test_random_texts_break_no_law(law, is_long):
         LAWS[law](text)
 
     holds()
+
+
+def composed(rng, depth):
+    """A text that is made of texts: tuples, sets, fractions, repetitions."""
+    if depth == 0:
+        return rng.choice(
+            [*TOKENS, r"\pm 1", r"\text{ or }", "x", ":", "<", r"\mid ", "million", "kg", "is", "²"]
+        )
+    inner = [composed(rng, depth - 1) for _ in range(rng.randint(1, 5))]
+    return rng.choice([
+        f"({', '.join(inner)})", rf"\{{{', '.join(inner)}\}}", inner[0] * rng.choice([2, 5, 50]), "".join(inner),
+        rf"\frac{{{inner[0]}}}{{{inner[-1]}}}", rf"\text{{{inner[0]}}}",
+    ])  # fmt: skip
+
+
+def test_no_composed_text_is_much_work_for_the_calling_process(is_long):
+    rng, last = random.Random(0), "x"
+    for _ in range(200_000 if is_long else 1000):
+        text = composed(rng, rng.randrange(6))[: rng.choice([300, 1000, 10_000])]
+        for task in (("key", text), ("matches", last, text), ("matches", text, last)):
+            began = time.process_time()
+            with suppress(NeedsAlgebra):
+                decide(*task)
+            assert time.process_time() - began < 0.2, task
+        last = text
 
 
 @pytest.mark.parametrize("before", ["", "\\boxed{", "\\boxed{5}"])
