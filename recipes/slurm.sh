@@ -7,6 +7,7 @@
 #          sbatch --array=0-19 recipes/slurm.sh paper/noise-ratios      a sweep, a job a run; 0-19%4: four at a time
 #          sbatch --array=0-3 --nodes=2 recipes/slurm.sh paper/qwen3-8b each run on two nodes
 #          Further words go to olr train: sbatch recipes/slurm.sh paper/qwen3-4b --set seed=1
+#          GPUs and nodes are those of the job, unless they are set: --set engine.gpus_per_node=4 leaves the others idle.
 # Expect:  the run in runs/<recipe> (or RUN_DIR), a sweep's in runs/<name>/<run>; its output in olr-<job>.txt.
 #          Before its time is over a job ends the step, is put into the queue again, and goes on from its checkpoint.
 #          OLR_HEAD_ADDRESS=ADDRESS names the first node's address where it has several networks and the one that leads
@@ -103,7 +104,7 @@ PYTHON
     options+=(--set engine.ray_address="$address")
 fi
 
-olr train "$recipe" "$@" "${options[@]}" &
+olr train "$recipe" "${options[@]}" "$@" & # of a key that is set twice the last counts: the user's
 olr=$!
 # SLURM's signal comes to this shell alone, 15 minutes before the end of the time: a step should take less.
 trap 'kill -TERM $olr' TERM

@@ -322,7 +322,9 @@ def matching_files(source: str) -> list[Path]:
     if not files and glob.has_magic(str(path)):
         raise NotHere(f"no file matches {path}; check the pattern")
     if not files:
-        raise no_path(path)
+        is_the_papers = path.name.startswith("dapo_")
+        remedy = "recipes/paper/README.md says where it comes from" if is_the_papers else "check the name"
+        raise no_path(path, remedy)
     return files
 
 

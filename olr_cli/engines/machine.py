@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from olr_cli.data.hub import hub_answers
 from olr_cli.engines.openrlhf import WRITTEN_FOR
 from olr_cli.engines.openrlhf.checks import require_openrlhf
 from olr_cli.engines.openrlhf.flags import INSTALL
@@ -386,8 +387,9 @@ def existing(path: Path) -> Path:
 
 
 def check_hub_cache() -> Check:
-    """Where models from the hub go, and the room there."""
+    """Where models from the hub go, the room there, and whether the hub can be asked for more."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     free = shutil.disk_usage(existing(Path(HF_HUB_CACHE))).free
-    return Check("hub cache", f"{HF_HUB_CACHE}, {gigabytes(free)} free")
+    hub = "the hub answers" if hub_answers() else "the hub cannot be reached: only what is there can be used"
+    return Check("hub cache", f"{HF_HUB_CACHE}, {gigabytes(free)} free; {hub}")

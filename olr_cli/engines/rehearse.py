@@ -22,7 +22,7 @@ from olr_cli.engines.machine import Check, Machine, Use, existing, gigabytes, lo
 from olr_cli.engines.models import model_location, model_shape
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.flags import cluster_address
-from olr_cli.engines.openrlhf.memory import GB, MemoryNeed, memory_need
+from olr_cli.engines.openrlhf.memory import GB, PAPERS_MODELS, MemoryNeed, memory_need
 from olr_cli.engines.run import DataSets, Engine, engine_section, load_data, require_engine
 from olr_cli.errors import NotHere, UserError, first_line
 from olr_cli.recipe.checks import recipe_warnings
@@ -292,6 +292,8 @@ def _model_shape(recipe: Recipe) -> ModelShape | Check:
             model_location(recipe.model.path), trust_remote_code=recipe.model.trust_remote_code
         )
     except Exception:  # of any kind, and the rehearsal says it of a model that is missing
+        if recipe.model.path in PAPERS_MODELS:
+            return PAPERS_MODELS[recipe.model.path]
         problem = "the memory that the recipe needs is unknown, because the model's configuration cannot be read here"
         return Check("memory", "unknown", problem=problem)
 

@@ -13,6 +13,7 @@ from commands import olr
 
 from olr_cli.engines import machine, models, rehearse
 from olr_cli.engines.openrlhf import WRITTEN_FOR, checks, engine
+from olr_cli.engines.openrlhf.memory import PAPERS_MODELS
 from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.rehearse import diagnose
 from olr_cli.recipe.layers import load_recipe
@@ -273,15 +274,36 @@ def test_a_path_where_nothing_is_is_one_sentence_and_the_recipe_cannot_run(
     assert len(lines) == 1 and sentence in lines[0]
 
 
-def test_a_model_that_cannot_be_looked_at_leaves_the_memory_unknown(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "hub_answers", lambda: False)
-    found = diagnose(paper("Qwen/Qwen3-4B-Base"))
+@pytest.fixture
+def without_hub(monkeypatch):
+    for module in (machine, models):
+        monkeypatch.setattr(module, "hub_answers", lambda: False)
+
+
+def test_a_model_that_cannot_be_looked_at_leaves_the_memory_unknown(whole, tmp_path, without_hub):
+    found = diagnose(paper("nobody/nothing"))
     assert "hub cannot be reached" in problems(found, "error")["missing"]
+    assert "the hub cannot be reached" in next(
+        check.here for check in found.checks if check.name == "hub cache"
+    )
     assert "configuration cannot be read" in problems(found, "warning")["memory"]
     torn = tmp_path / "torn"
     shutil.copytree(models.policy_path("addition-easier"), torn)
     (torn / "model.safetensors").rename(torn / "pytorch_model.bin")
     assert "safetensors" in problems(diagnose(paper(torn)), "error")["missing"]
+
+
+def test_the_memory_of_the_papers_models_is_known_before_they_are_fetched(whole, folder, without_hub):
+    assert PAPERS_MODELS["Qwen/Qwen3-4B-Base"] == model_shape(str(folder), trust_remote_code=False)
+    for name in PAPERS_MODELS:
+        found = diagnose(paper(name))
+        assert found.memory.update["policy"] == 2 * PAPERS_MODELS[name].parameters / 8
+        assert problems(found, "error").keys() == {"missing"}
+
+
+def test_a_missing_file_of_the_papers_names_the_page_that_says_where_it_comes_from(whole, model):
+    found = problems(diagnose(paper(model, "data.train=dapo_800.parquet")), "error")["missing"]
+    assert found == "dapo_800.parquet does not exist; recipes/paper/README.md says where it comes from"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -201,8 +201,17 @@ def test_a_task_of_a_job_array_trains_its_run_of_the_sweep_on_the_gpus_it_has(cl
     job = cluster("paper/noise-ratios", "--set", "seed=1", SLURM_ARRAY_TASK_ID="7", SLURM_GPUS_ON_NODE="4")
     assert job.wait(30) == 0
     assert cluster.calls() == [
-        "olr train paper/noise-ratios --set seed=1 --set engine.gpus_per_node=4 --set engine.nodes=1 --sweep --index 7"
+        "olr train paper/noise-ratios --set engine.gpus_per_node=4 --set engine.nodes=1 --sweep --index 7 --set seed=1"
     ]
+
+
+def test_what_the_user_sets_comes_after_what_the_job_has_and_wins(cluster):
+    assert cluster("paper/qwen3-4b", "--set", "engine.gpus_per_node=4").wait(30) == 0
+    (call,) = cluster.calls()
+    recipe, *words = call.removeprefix("olr train ").split()
+    settings = [value for name, value in pairwise(words) if name == "--set"]
+    assert settings[0] == "engine.gpus_per_node=8"
+    assert load_recipe(recipe, settings).engine.gpus_per_node == 4
 
 
 def test_a_job_of_its_own_goes_on_where_it_stopped(cluster):

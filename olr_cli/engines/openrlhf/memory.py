@@ -15,6 +15,17 @@ from olr_cli.runs.throughput import ModelShape
 
 GB = 10**9
 
+_WIDE = 4096  # 32 heads of 128
+
+PAPERS_MODELS: Mapping[str, ModelShape] = {
+    "Qwen/Qwen3-4B-Base": ModelShape(4_022_468_096, 36, _WIDE, 2560, 9728, 151_936, 147_456, 32_768),
+    "Qwen/Qwen3-8B-Base": ModelShape(8_190_735_360, 36, _WIDE, 4096, 12_288, 151_936, 147_456, 32_768),
+    "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": ModelShape(
+        8_030_261_248, 32, _WIDE, 4096, 14_336, 128_256, 131_072, 131_072
+    ),
+}
+"""Shapes of the models that the paper trains, known before they are fetched."""
+
 _UPDATE_CONTEXTS, _GENERATION_CONTEXTS, _VLLM_ACTIVATIONS = 4 * GB, 2 * GB, 3 * GB
 """Assumed: CUDA contexts and kernels while training, the same while vLLM works, and vLLM's activations and graphs."""
 
