@@ -331,11 +331,16 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
             states[parameter].update(buffers)
 
 
-def policy_actor(smoothing: float) -> object:
-    """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing."""
+def policy_actor(smoothing: float, loaded: Path) -> object:
+    """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing.
+
+    It makes the file `loaded` once the model is there.
+    """
 
     class PolicyActorOfRun(PolicyActor):
-        pass
+        def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
+            super().init_model_from_pretrained(*args, **kwargs)
+            loaded.touch()
 
     PolicyActorOfRun.smoothing = smoothing
     return ray.remote(num_gpus=1)(PolicyActorOfRun)

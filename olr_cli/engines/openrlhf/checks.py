@@ -26,6 +26,7 @@ _NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction
 RELIES_ON: Mapping[str, tuple[str, ...]] = {
     "models/ring_attn_utils.py": ("gather_and_pad_tensor", "unpad_and_slice_tensor"),
     "trainer/ppo_trainer.py": (
+        "BasePPOTrainer.broadcast_to_vllm",
         "BasePPOTrainer.init_checkpoint_states",
         "BasePPOTrainer.save_logs_and_checkpoints",
         "BasePPOTrainer.train_step",

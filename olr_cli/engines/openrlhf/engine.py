@@ -37,6 +37,7 @@ from olr_cli.engines.openrlhf.flags import (
     recipe_flags,
 )
 from olr_cli.engines.openrlhf.job_files import (
+    STAGES,
     JobFiles,
     held_out_label,
     prompt_label,
@@ -231,22 +232,24 @@ class OpenRlhfRunner:
             )
         progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
-        tail, is_ready, has_ended = MetricsTail(run.path), False, False
+        tail, stages, has_ended, began = MetricsTail(run.path), dict(files.stages), False, time.monotonic()
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
             report = stack.enter_context(reports(run))
             job = stack.enter_context(started(words, files.log))
             while not has_ended:
                 has_ended = job.has_ended()  # before the lines: none can come after it
-                if not is_ready and files.ready.exists():
-                    is_ready = True
-                    start_progress(run, schedule)
+                for stage in [stage for stage, file in stages.items() if file.exists()]:
+                    del stages[stage]
+                    progress.say(f"After {time.monotonic() - began:.0f} s {STAGES[stage]}.")
+                    if stage == "ready":
+                        start_progress(run, schedule)
                 for metrics in tail.new_lines():
                     step = int(metrics.pop("step"))
                     metrics.pop("epoch")
                     report(step, metrics)
                 if stop.signal_number is not None:
-                    if not files.ready.exists():
+                    if "ready" in stages:
                         break  # before the first step there is nothing to wait for
                     files.stop.touch()  # the job stops after its step
                 if not has_ended:

@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import os
+import re
 import shlex
 import signal
 from contextlib import contextmanager
@@ -166,7 +167,7 @@ def train(tmp_path, monkeypatch):
 def whole(files):
     """A job that makes all four steps of two epochs."""
     return (
-        files.ready.touch,
+        files.stages["ready"].touch,
         writes(files, 0, 1),
         nothing,
         writes(files, 2, 3),
@@ -179,11 +180,30 @@ def test_a_finished_job_is_a_finished_run(train):
     assert launched.value == {"steps": 4, "policy": str(launched.run.path / "checkpoints" / "step-000004")}
     assert launched.progress.steps == [(step, {}) for step in range(5)]
     assert launched.progress.started == (4, 0, 2, [])
-    assert launched.progress.said == [
-        f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
-    ]
     assert launched.job.was_ended
     assert not launched.files.stop.exists()
+
+
+def test_what_has_started_is_said_once_with_its_time(train):
+    launched = train(
+        lambda files: (
+            files.stages["ray"].touch,
+            nothing,
+            lambda: [files.stages[name].touch() for name in ("deepspeed", "vllm", "ready")],
+            writes(files, 0, 1),
+            files.stages["weights"].touch,
+            ends(files, "finished", 2, 3, 4),
+        )
+    )
+    first, *said = launched.progress.said
+    assert first == f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
+    assert [re.sub(r"^After \d+ s ", "", sentence) for sentence in said] == [
+        "Ray has started; vLLM and DeepSpeed come next.",
+        "vLLM has loaded the model.",
+        "DeepSpeed has loaded the model.",
+        "the first step begins.",
+        "vLLM has its first new weights.",
+    ]
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
@@ -207,7 +227,7 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
     launched = train(
         lambda files: (
             lambda: (files.stop.exists(), files.read_end()) == (False, None) or pytest.fail("not forgotten"),
-            files.ready.touch,
+            files.stages["ready"].touch,
             ends(files, "finished", 4),
         ),
         done=3,
@@ -242,7 +262,7 @@ def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(gpus, s
 
 
 def goes_on(files):
-    return files.ready.touch, ends(files, "finished", 4)
+    return files.stages["ready"].touch, ends(files, "finished", 4)
 
 
 def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(train, tmp_path):
@@ -271,7 +291,7 @@ def test_however_a_job_ends_it_is_a_sentence_with_the_log_and_the_way_on(
     def script(files):
         if checkpoint:
             (files.run / "checkpoints" / "step-000002").mkdir(parents=True)
-        yield files.ready.touch
+        yield files.stages["ready"].touch
         yield writes(files, 0, 1, 2)
         if outcome is not None:
             yield lambda: files.write_end(outcome)
@@ -293,7 +313,7 @@ def test_a_signal_stops_the_job_after_its_step(number, train):
 
     def script(files):
         return (
-            files.ready.touch,
+            files.stages["ready"].touch,
             writes(files, 0, 1),
             lambda: os.kill(os.getpid(), number),
             lambda: told.append(files.stop.exists()),
@@ -320,14 +340,15 @@ def test_a_signal_while_ray_starts_ends_the_job_at_once(train):
 def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
     def script(files):
         return (
-            files.ready.touch,
+            files.stages["ready"].touch,
             lambda: append_metrics(files.run, 1, 1, {"rollout/missing_answers": 1.0}),
             lambda: append_metrics(files.run, 2, 1, {"rollout/missing_answers": 1.0}),
             ends(files),
         )
 
     said = train(script).progress.said
-    assert len(said) == 2 and "100% of the responses have no answer" in said[1]
+    assert [sentence for sentence in said if "100% of the responses have no answer" in sentence] == said[2:]
+    assert len(said) == 3
 
 
 def test_openrlhf_reads_the_prompts_as_we_do_with_their_ids_in_the_labels(train):
