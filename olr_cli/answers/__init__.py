@@ -17,6 +17,7 @@ from olr_cli.answers.extraction import (
     extract,
     find_extractor,
     is_thinking,
+    reading_more,
 )
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match, shared_judge
 
@@ -37,6 +38,7 @@ __all__ = [
     "is_match",
     "is_read",
     "is_thinking",
+    "reading_more",
     "shared_judge",
     "vote",
 ]

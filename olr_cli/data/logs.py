@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
-from olr_cli.answers import default_extractor, extract
+from olr_cli.answers import default_extractor, extract, reading_more
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, recognised, unpacked
 from olr_cli.data.prompts import question_ids
@@ -233,6 +233,8 @@ def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
 LABELS = ("given_label", "true_answer", "noise_type")
 """What is known of a prompt's label."""
 
+_SAMPLE = 100
+"""Responses of which it is found out how they could be read, where hardly any has an answer."""
 _REPEATED = ("prompt_id", "prompt", "view", "model", "answer", "answer_class", *LABELS, "data_source")
 """Texts of which many rollouts have the same."""
 
@@ -318,6 +320,8 @@ def read_log(
             else f"Step {repeated[0]}"
         )
         notes.append(f"{shown} logged the rollouts of the step before once more; they count once.")
+    if files.sample and rows["answer"].null_count() > 0.9 * len(rows):
+        notes += filter(None, [reading_more(files.sample)])
     if "prompt_id" not in first.places:
         rows, conflicts = _apart_by_label(rows)
         notes += conflicts
@@ -357,6 +361,7 @@ class _Files:
         self._layout: _Layout
         self._before: pl.Series | None = None
         self.first: _Layout | None = None
+        self.sample: list[str] = []
         self.repeated: list[int] = []
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
@@ -470,6 +475,8 @@ class _Files:
             rows = rows.drop_nulls("response")
         if self._layout.format.repeats_steps:
             rows = rows.with_columns(_digest=rows.drop("step").hash_rows())
+        if "response" in rows.columns and not self.sample:
+            self.sample = rows["response"].drop_nulls().head(_SAMPLE).to_list()
         rows = _answered(rows, self._extractor, keeps_responses=self._keeps_responses)
         return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
 

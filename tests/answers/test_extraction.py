@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.answers import EXTRACTORS, default_extractor, extract
+from olr_cli.answers import EXTRACTORS, default_extractor, extract, reading_more
 from olr_cli.errors import UserError
 from olr_cli.user_code import name_function
 
@@ -126,6 +126,20 @@ def test_logs_may_hold_the_answer_itself():
 )  # fmt: skip
 def test_the_arithmetic_task_has_its_own_extractor(source, extractor):
     assert default_extractor(source) == extractor
+
+
+@pytest.mark.parametrize(
+    ("response", "extractor"),
+    [
+        ("6 * 12 = 72\n#### 72", "after:####"),
+        (r"\boxed{7}", "boxed"),
+        ("it is 7", "last_number"),
+        ("dunno", None),
+    ],
+)
+def test_the_extractor_that_reads_a_sample_is_named(response, extractor):
+    sentence = reading_more([response] * 98 + [""] * 2)
+    assert sentence == (extractor and f"`--set data.extractor={extractor}` reads 98 of 100 responses.")
 
 
 def test_an_unknown_extractor_is_named():
