@@ -99,7 +99,7 @@ KINDS = {
                 "actor": {"adam": {"betas": [0.8, 0.99]}, "optim": "muon"},
                 "ds.adam_offload": True,
                 "ds.overlap_comm": False,
-                "algo.kl.target": None,
+                "algo.kl.horizon": None,
                 "ds.lora.target_modules": ["q_proj", "v_proj"],
             }
         }
